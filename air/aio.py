@@ -1,12 +1,16 @@
-"""Functions that wait for asynchronous work. If the caller is cancelled, none of the work is left running."""
+"""Functions that wait for asynchronous work, or stop it on Ctrl-C. None of the work is left running."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
@@ -50,3 +54,35 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
         if task in first and not task.cancelled() and (error := task.exception()) is not None:
             raise error
     return [task.result() for task in running]
+
+
+@contextmanager
+def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
+    """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the present task.
+
+    Further signals only call `on_further`, so that they do not disturb the cleanup. Does nothing outside of
+    the main thread, which alone receives signals.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        if stopping:
+            on_further()
+        else:
+            stopping = True
+            task.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

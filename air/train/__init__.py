@@ -54,8 +54,9 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     asyncio event loop, as in a notebook, call `await asyncio.to_thread(train.run, config)` instead.
 
     Raises UsageError if the run's folder, the model, a task, vLLM or a port cannot be used. Raises
-    InfrastructureError if every episode failed in too many consecutive steps, or if the inference server did
-    not start or has ended; the results of the finished steps remain in the run's folder.
+    InfrastructureError if every episode failed, of the run or of too many consecutive steps, or if the
+    inference server did not start or has ended; the results of the finished steps remain in the run's folder.
+    After Ctrl-C or SIGTERM it saves the finished steps, then raises KeyboardInterrupt.
     """
     import asyncio
 
@@ -69,4 +70,7 @@ def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
         if config.uses_process_boxes:
             progress.say(f"{NOT_ISOLATED}.")
-        return asyncio.run(EmbeddedRun(config.named(), progress).run())
+        try:
+            return asyncio.run(EmbeddedRun(config.named(), progress).run())
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM: the finished steps are saved
+            raise KeyboardInterrupt from None

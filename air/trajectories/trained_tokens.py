@@ -146,13 +146,6 @@ def drop_oldest(run: Path, most_bytes: float) -> None:
             path.unlink()
 
 
-def drop_after(run: Path, step: int) -> None:
-    """Deletes the files of all training steps after `step`, because a resumed run plays them again."""
-    for later in recorded_steps(run):
-        if later > step:
-            file_of(run, later).unlink()
-
-
 def read(run: Path, step: int) -> StepTokens | None:
     """Reads the tokens of a training step; returns None if there is no file.
 

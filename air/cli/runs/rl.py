@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from logging.handlers import MemoryHandler
@@ -22,7 +21,6 @@ from air.sandbox.contract.box import NOT_ISOLATED
 if TYPE_CHECKING:
     from air.train.config.overrides import Sources
     from air.train.config.run_config import RunConfig
-    from air.train.loop.run import EmbeddedRun, Outcome
 
 HELP = "train by a run file: rl @ configs/quickstart.toml"
 EXAMPLES = (
@@ -155,7 +153,7 @@ def train(config: RunConfig) -> int:
     with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
         engine = EmbeddedRun(config, progress, on_open)
         try:
-            outcome = asyncio.run(_cancellable(engine))
+            outcome = asyncio.run(engine.run())
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say(f"interrupted; the finished steps are kept; {engine.how_to_resume}")
             return 130
@@ -165,13 +163,6 @@ def train(config: RunConfig) -> int:
     shipped = [row["task"] for row in rows if row["task"] in ours]
     further(console, config.folder, outcome.checkpoint, shipped)
     return 0
-
-
-async def _cancellable(engine: EmbeddedRun) -> Outcome:
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await engine.run()
 
 
 def _log_to(path: Path, early: MemoryHandler) -> None:

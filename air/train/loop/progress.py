@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from air import paths
 WIDE = 1000
 """Width of final tables, in characters. A narrow terminal wraps such lines, so no number is cut off."""
 _SHOWN_STEPS = 8
+_LOG = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 """One line of `metrics.jsonl`."""
 
@@ -60,13 +62,11 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 class Progress:
     """Context manager: displays a run's progress, on a terminal as a live table, otherwise as plain lines.
-    The run has `total` steps, of which a resumed run has already done `done`."""
+    The run has `total` steps. The lines are logged, too."""
 
-    def __init__(
-        self, total: int, *, done: int = 0, title: str = "", console: Console | None = None
-    ) -> None:
+    def __init__(self, total: int, *, title: str = "", console: Console | None = None) -> None:
         self.console = console or Console()
-        self._title, self._total, self._done, self._first = title, total, done, done
+        self._title, self._total, self._done, self._first = title, total, 0, 0
         self._rows: list[Row] = []
         self._began = time.monotonic()
         self._bars = Bars(
@@ -76,7 +76,7 @@ class Progress:
             TextColumn("{task.fields[note]}"),
             console=self.console,
         )
-        self._steps: TaskID = self._bars.add_task("steps", total=total, completed=done, note="")
+        self._steps: TaskID = self._bars.add_task("steps", total=total, note="")
         self._episodes: TaskID = self._bars.add_task("episodes", total=1, note="")
         self._live = Live(console=self.console, refresh_per_second=4, get_renderable=self._render)
 
@@ -95,8 +95,14 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints the line `text`. On a terminal, the line stays above the live table."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        """Prints and logs the line `text`. On a terminal, the line stays above the live table."""
+        _LOG.info("%s", text)
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begin(self, done: int) -> None:
+        """Starts the clock of the estimated remaining time; a resumed run has already done `done` steps."""
+        self._began, self._done, self._first = time.monotonic(), done, done
+        self._bars.update(self._steps, completed=done)
 
     def phase(self, name: str, episodes: int) -> None:
         """Starts a new progress bar with the label `name`, for `episodes` episodes."""
@@ -111,9 +117,12 @@ class Progress:
         self._rows.append(row)
         self._done = int(row["step"])
         self._bars.update(self._steps, completed=self._done, note=f"ETA {self.eta}")
-        if not self.console.is_terminal:
-            cells = (f"{name} {value(row)}" for name, value in _COLUMNS.items())
-            self.say("  ".join(cells) + f"  ETA {self.eta}")
+        cells = (f"{name} {value(row)}" for name, value in _COLUMNS.items())
+        line = "  ".join(cells) + f"  ETA {self.eta}"
+        if self.console.is_terminal:
+            _LOG.info("%s", line)
+        else:
+            self.say(line)
 
     @property
     def eta(self) -> str:

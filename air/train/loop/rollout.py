@@ -6,12 +6,12 @@ A rollout is one episode as training sees it.
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +104,20 @@ class Source:
 
 
 def context(
-    policy: Policy, url: str, *, temperature: float, max_tokens: int | None, renderer: Any = None
+    policy: Policy,
+    url: str,
+    *,
+    temperature: float,
+    max_tokens: int | None,
+    renderer: Any = None,
+    name: str | None = None,
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for the server of `policy` at `url`.
     The client sends and receives token ids. `renderer` is a config of the package `renderers`, which turns
-    chat messages into token ids; None selects the default for the policy's type of model."""
+    chat messages into token ids; None selects the default for the policy's type of model. `name` is the
+    model's name on the server (None: the policy's name)."""
     return vf.ModelContext(
-        model=policy.name,
+        model=name or policy.name,
         client=vf.TrainClientConfig(
             base_url=f"{url}/v1",
             api_key_var="AIR_EMBEDDED_KEY",
@@ -119,6 +126,12 @@ def context(
         ),
         sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
     )
+
+
+def seeded(ctx: vf.ModelContext, seed: str) -> vf.ModelContext:
+    """Returns `ctx` with a sampling seed that follows from the text `seed`."""
+    number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6])  # exact in any JSON parser
+    return replace(ctx, sampling=ctx.sampling.model_copy(update={"seed": number}))
 
 
 def settled(
@@ -162,27 +175,34 @@ Prompt = tuple[Source, vf.Task]
 """A source of tasks, and the task from it that all episodes of a group play."""
 
 
-def prompts(
-    sources: Sequence[Source], episodes: int, seed: int, *, after: int = 0
-) -> Iterator[list[Prompt]]:
-    """Yields, for each training step without end, a list of the prompts (source, task) to play.
+Positions = Mapping[str, int]
+"""The number of prompts that a run has taken from each source of tasks, by the source's name and its number
+among the sources of this name."""
 
-    Each prompt's source is drawn at random, weighted by the sources' ratios; every source cycles through its
-    tasks. The groups of a step have `episodes` episodes or a few more. The first `after` steps are drawn but
-    not yielded, so that a resumed run gets the same prompts as a run without interruption.
+
+def prompts(
+    sources: Sequence[Source], episodes: int, seed: int, step: int, positions: Positions
+) -> tuple[list[Prompt], Positions]:
+    """Returns the prompts of training step `step`, and the sources' positions after it.
+
+    Each prompt's source is drawn at random, weighted by the sources' ratios, with a generator that follows
+    from `seed` and `step`. Every source cycles through its tasks, from its entry in `positions` on (absent:
+    the first task). The groups of a step have `episodes` episodes or a few more.
     """
-    rng = random.Random(seed)
-    cycles = [itertools.cycle(source.tasks) for source in sources]
+    rng = random.Random(f"prompts {seed} {step}")
+    names = [source.name for source in sources]
+    keys = [f"{name} {names[:place].count(name)}" for place, name in enumerate(names)]
     ratios = [source.ratio for source in sources]
-    for step in itertools.count(1):
-        batch: list[Prompt] = []
-        remaining = episodes
-        while remaining > 0:
-            number = rng.choices(range(len(sources)), ratios)[0]
-            batch.append((sources[number], next(cycles[number])))
-            remaining -= sources[number].group_size
-        if step > after:
-            yield batch
+    after = dict(positions)
+    batch: list[Prompt] = []
+    remaining = episodes
+    while remaining > 0:
+        ((key, source),) = rng.choices(list(zip(keys, sources, strict=True)), ratios)
+        number = after.get(key, 0)
+        batch.append((source, source.tasks[number % len(source.tasks)]))
+        after[key] = number + 1
+        remaining -= source.group_size
+    return batch, after
 
 
 async def play_group(
@@ -190,10 +210,16 @@ async def play_group(
     task: vf.Task,
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
+    *,
+    seed: str | None = None,
 ) -> Group:
-    """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each."""
-    plays = [play(source, task, ctx, on_done) for _ in range(source.group_size)]
-    return Group(await together(plays))
+    """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each.
+    Each episode's sampling seed follows from `seed` and the episode's number; None sets no seed."""
+    each = [
+        ctx if seed is None else seeded(ctx, f"{seed} {number}")
+        for number in range(source.group_size)
+    ]
+    return Group(await together([play(source, task, one, on_done) for one in each]))
 
 
 async def play(

@@ -7,30 +7,32 @@ importance ratios in the loss correct only for numerical differences between sam
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import os
 import random
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from air import json_lines, paths
-from air.aio import to_the_end, together
+from air import json_lines
+from air.aio import cancelled_by_signals, to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.errors import InferenceError, InfrastructureError, UsageError
+from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
-from air.train.loop import group_log, run_folder
+from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
+    Positions,
     Prompt,
     Rollout,
     Source,
@@ -47,7 +49,6 @@ from air.train.model import checkpoint, policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
-from air.trajectories import trained_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,16 @@ class Resources:
     """None: the run records no tokens."""
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """What one training step plays and then trains on."""
+
+    step: int
+    prompts: Sequence[Prompt]
+    positions: Positions
+    """The positions of the sources of tasks after this step."""
+
+
 class EmbeddedRun:
     """One run of the embedded training engine. Call `run` only once.
     The config must have a run name. `on_open` is called when everything runs and `config.json` is written."""
@@ -87,6 +98,12 @@ class EmbeddedRun:
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
         self._failed_steps = 0
+        self._ended_well = 0
+        """Number of episodes that ended without an error."""
+        self._failures: Counter[str] = Counter()
+        """The numbers of failed episodes by the first line of their error."""
+        self._positions: Positions | None = {}
+        """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
         self._done = 0
         """The number of the last training step that was done."""
         self._served = 0
@@ -95,17 +112,23 @@ class EmbeddedRun:
     async def run(self) -> Outcome:
         """Trains until `max_steps` steps are done, and writes metrics, trajectories and checkpoints.
 
-        Raises UsageError if the run's folder, the model, vLLM or a port cannot be used. Raises
-        InfrastructureError if every episode failed in too many consecutive steps, if an environment's failure
-        breaker is open, or if inference failed.
+        The first SIGINT (Ctrl-C) or SIGTERM stops the run: CancelledError is raised after the last step's
+        weights are saved. Raises UsageError if the run's folder, the model, vLLM or a port cannot be used.
+        Raises InfrastructureError if every episode failed, of the run or of too many consecutive steps, if an
+        environment's failure breaker is open, or if inference failed.
         """
-        with run_folder.locked(self.folder):
+        with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
+            run_folder.remove_unfinished(self.folder)
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
-                run_folder.write_config(self.folder, overrides.dump(self.config))
+                await asyncio.to_thread(self._set_aside)
+                # Without `resume`: who names this file must say again from where to go on.
+                written = self.config.model_copy(update={"resume": None})
+                run_folder.write_config(self.folder, overrides.dump(written))
                 self._on_open()
                 await self._steps(resources)
+        self._check_failures()
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
@@ -122,6 +145,7 @@ class EmbeddedRun:
             choice,
             model,
             self.config.embedded,
+            name=self._model_name,
             max_model_len=self._context_tokens(model),
             folder=self.folder,
             say=self.progress.say,
@@ -136,7 +160,6 @@ class EmbeddedRun:
 
     def _token_log(self, model: Policy) -> TokenLog | None:
         embedded = self.config.embedded
-        trained_tokens.drop_after(self.folder, self._done)
         if not embedded.record_tokens_mb:
             return None
         return TokenLog(
@@ -168,10 +191,27 @@ class EmbeddedRun:
             return
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
         self._served = self._done
+        self._positions = state.get("positions")
         trainer.load_state_dict(state)
-        self.outcome.rows = _read_rows(self.folder / run_folder.METRICS_FILE, self._done)
-        _read_rows(self.folder / group_log.FILE, self._done)
-        self.progress.say(f"resuming after step {self._done}")
+
+    def _set_aside(self) -> None:
+        """Makes a branch of what an earlier process made after the step from which this run continues."""
+        begun = run_folder.is_begun(self.folder)
+        branch = branches.set_aside(self.folder, self._done)
+        self.outcome.rows = branches.metrics(self.folder)
+        if self._done:
+            self.progress.say(f"resuming after step {self._done}")
+        elif begun:
+            self.progress.say(
+                "starting from the first step: this run was stopped before its first checkpoint"
+            )
+        if branch is not None:
+            self.progress.say(f"what the run made after step {self._done} is now in {branch}")
+
+    @property
+    def _model_name(self) -> str:
+        """The model's name in requests and records; the same before and after a resume."""
+        return _expanded(self.config.model.name)
 
     def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
         """Returns the source's config with the run's values for absent settings. `gpu` is not for boxes."""
@@ -182,7 +222,7 @@ class EmbeddedRun:
             env,
             model,
             max_context_tokens=self._context_tokens(model),
-            record_dir=self.folder / "trajectories",
+            record_dir=self.folder / run_folder.TRAJECTORIES,
         )
         return source.model_copy(update={"env": env})
 
@@ -190,44 +230,63 @@ class EmbeddedRun:
         return min(self.config.seq_len, model.max_length)
 
     async def _steps(self, resources: Resources) -> None:
-        size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
-        batches = prompts(resources.sources, size, seed, after=self._done)
+        self.progress.begin(self._done)
         try:
             for step in range(self._done + 1, self.config.max_steps + 1):
-                await self._step(step, next(batches), resources)
+                await self._step(self._batch(step, resources.sources), resources)
         except InferenceError as error:
             raise InferenceError(f"{error}; {self.how_to_resume}") from error
         finally:
             self._save(resources, final=True)
 
-    async def _step(self, step: int, batch: Sequence[Prompt], resources: Resources) -> None:
+    def _batch(self, step: int, sources: Sequence[Source]) -> _Batch:
+        size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
+        if self._positions is None:  # a checkpoint of an older air: draw the earlier steps again
+            self._positions = {}
+            for earlier in range(1, step):
+                _, self._positions = prompts(sources, size, seed, earlier, self._positions)
+        return _Batch(step, *prompts(sources, size, seed, step, self._positions))
+
+    async def _step(self, batch: _Batch, resources: Resources) -> None:
         began = time.monotonic()
         await asyncio.to_thread(self._update_server, resources.server)
         updated = time.monotonic()
-        groups = await self._play(step, batch, resources)
+        groups = await self._play(batch, resources)
         played = time.monotonic()
         # A server that is gone stops the run before the weights change.
         await asyncio.to_thread(resources.server.ready)
-        self._count_failures([r for g in groups for r in g.rollouts])
+        self._count_failures(batch.step, [r for g in groups for r in g.rollouts])
         await self._check_breakers(resources.sources)
-        samples = self._samples(step, groups)
-        group_log.append(self.folder, step, groups)
-        report = await to_the_end(asyncio.to_thread(self._learn, step, samples, resources))
+        seconds = {"seconds_weights": updated - began, "seconds_rollout": played - updated}
+        # To the end, even if the run is interrupted: each change of the weights has its line of metrics.
+        await to_the_end(self._train(batch, groups, resources, seconds))
+
+    async def _train(
+        self,
+        batch: _Batch,
+        groups: Sequence[Group],
+        resources: Resources,
+        seconds: Mapping[str, float],
+    ) -> None:
+        """Changes the weights, writes the step's lines, and writes a checkpoint if one is due."""
+        began = time.monotonic()
+        samples = self._samples(batch.step, groups)
+        report = await asyncio.to_thread(self._learn, batch, samples, resources)
         row = StepRow(
-            step=step,
+            step=batch.step,
             groups=groups,
             samples=len(samples),
             train=report,
-            seconds_weights=updated - began,
-            seconds_rollout=played - updated,
-            seconds_train=time.monotonic() - played,
+            **seconds,
+            seconds_train=time.monotonic() - began,
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         )
+        group_log.append(self.folder, batch.step, groups)
         self._log(row.as_dict())
         if resources.tokens is not None:
-            await to_the_end(asyncio.to_thread(resources.tokens.write, step, groups, samples))
+            await asyncio.to_thread(resources.tokens.write, batch.step, groups, samples)
         ckpt = self.config.ckpt
-        if ckpt is not None and ckpt.interval and step % ckpt.interval == 0:
+        if ckpt is not None and ckpt.interval and batch.step % ckpt.interval == 0:
             self._save(resources, final=False)
 
     def _update_server(self, server: Server) -> None:
@@ -237,8 +296,9 @@ class EmbeddedRun:
             self._served = self._done
         server.ready()
 
-    async def _play(self, step: int, batch: Sequence[Prompt], resources: Resources) -> list[Group]:
-        self.progress.phase(f"step {step}", sum(source.group_size for source, _ in batch))
+    async def _play(self, batch: _Batch, resources: Resources) -> list[Group]:
+        step, count = batch.step, sum(source.group_size for source, _ in batch.prompts)
+        self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
         ctx = context(
             resources.policy,
@@ -246,19 +306,46 @@ class EmbeddedRun:
             temperature=sampling.temperature,
             max_tokens=sampling.max_completion_tokens,
             renderer=self.config.orchestrator.renderer,
+            name=self._model_name,
         )
+        # vLLM gets no seeds: with one seed it would draw the same numbers in every turn of an episode.
+        own = self.config.embedded.inference == "transformers"
+        seeds = [
+            f"sampling {self.config.embedded.seed} {step} {number}" if own else None
+            for number in range(len(batch.prompts))
+        ]
         tick = self.progress.episode
-        return await together([play_group(*prompt, ctx, lambda _: tick()) for prompt in batch])
+        return await together(
+            [
+                play_group(*prompt, ctx, lambda _: tick(), seed=seed)
+                for prompt, seed in zip(batch.prompts, seeds, strict=True)
+            ]
+        )
 
-    def _count_failures(self, rollouts: Sequence[Rollout]) -> None:
+    def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
         failures = [r.error for r in rollouts if not r.ok]
         for error in failures:
             logger.warning("episode failed: %s", error)
+        reasons = Counter(_first_line(error) for error in failures)
+        self._failures += reasons
+        self._ended_well += len(rollouts) - len(failures)
         self._failed_steps = self._failed_steps + 1 if len(failures) == len(rollouts) else 0
+        if failures:
+            self.progress.say(
+                f"step {step}: {len(failures)} of {len(rollouts)} episodes failed; {_commonest(reasons)}"
+            )
         if self._failed_steps >= self.config.embedded.max_failed_steps:
             raise InfrastructureError(
-                f"no episode of the last {self._failed_steps} steps ended well; the last error: "
-                f"{failures[-1][:300]} — fix this, then {self.how_to_resume}"
+                f"no episode of the last {self._failed_steps} steps ended well; "
+                f"{_commonest(self._failures)} — fix this, then {self.how_to_resume}"
+            )
+
+    def _check_failures(self) -> None:
+        """Raises InfrastructureError if episodes were played and none of them ended well."""
+        if self._failures and not self._ended_well:
+            raise InfrastructureError(
+                f"no episode ended well, so nothing was learnt; {_commonest(self._failures)} — fix this, "
+                "then start again with another --run.name"
             )
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
@@ -284,19 +371,25 @@ class EmbeddedRun:
         )
 
     def _learn(
-        self, step: int, samples: Sequence[Sample], resources: Resources
+        self, batch: _Batch, samples: Sequence[Sample], resources: Resources
     ) -> dict[str, float]:
         tokens = resources.tokens
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
             report = resources.trainer.step(samples, tokens.listen if tokens else None)
-        self._done = step
+        self._done, self._positions = batch.step, batch.positions
         return report
+
+    def _stop_again(self) -> None:
+        self.progress.say(
+            "stopping already: the finished steps are being saved, and the boxes closed; "
+            f"`kill -9 {os.getpid()}` loses what is not saved"
+        )
 
     @property
     def how_to_resume(self) -> str:
         """A text for error messages: how to resume this run, or start again if no step is done."""
         if self._done == 0:
-            return "start again, nothing was done yet"
+            return "start it again under the same name: no step is done yet"
         return f"resume with: rl @ {self.folder / 'config.json'} --resume"
 
     def _log(self, row: dict[str, Any]) -> None:
@@ -306,30 +399,24 @@ class EmbeddedRun:
         self.progress.step(row)
 
     def _save(self, resources: Resources, *, final: bool) -> None:
-        root = self.folder / "checkpoints"
+        root = self.folder / run_folder.CHECKPOINTS
         if self._done == 0 or (final and self._done in run_folder.steps(root)):
             return
         keep = self.config.ckpt.keep_last if self.config.ckpt else None
-        state = resources.trainer.state_dict()
+        state = resources.trainer.state_dict() | {"positions": self._positions}
         self.outcome.checkpoint = checkpoint.save(
             root, self._done, resources.policy, state, keep_last=keep
         )
 
 
-def _read_rows(path: Path, until: int) -> list[dict[str, Any]]:
-    """Deletes the lines after step `until` from a JSON-lines file, because a resumed run plays these steps
-    again; returns the other lines. Raises UsageError, which names the line, if one has no number `step`."""
-    if not path.is_file():
-        return []
-    rows = []
-    for place, row in json_lines.read(path):
-        step = row.get("step")
-        if not isinstance(step, int | float):
-            raise UsageError("the line has no number `step`", where=place, remedy="delete the line")
-        if step <= until:
-            rows.append(row)
-    paths.write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-    return rows
+def _first_line(error: str) -> str:
+    """Returns the first line of an error, at most 200 characters, under which equal errors are counted."""
+    return (error.splitlines() or [""])[0][:200]
+
+
+def _commonest(failures: Counter[str]) -> str:
+    ((reason, count),) = failures.most_common(1)
+    return f"the commonest failure ({count} of {failures.total()}): {reason}"
 
 
 def _expanded(name: str) -> str:

@@ -10,12 +10,13 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from air import paths
+from air import json_lines, paths
 from air.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
+CHECKPOINTS = "checkpoints"
+TRAJECTORIES = "trajectories"
 _LOCK_FILE = ".lock"
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _NAME = re.compile(r"step_(\d+)")
+_UNFINISHED = re.compile(r"\.(step_\d+)\.\d+(\.old)?")
 _LOG = logging.getLogger(__name__)
 
 
@@ -42,19 +46,62 @@ def step_folder(root: Path, step: int) -> Path:
     return root / f"step_{step}"
 
 
+def unfinished_folder(root: Path, step: int) -> Path:
+    """Returns the path under `root` where this process writes, or deletes, the checkpoint of a step."""
+    return root / f".{step_folder(root, step).name}.{os.getpid()}"
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the unfinished checkpoints that processes left which were killed while they saved.
+    Call this only while the run's folder is locked, because then no process is saving there."""
+    root = folder / CHECKPOINTS
+    for path in sorted(root.glob(".step_*")):
+        match = _UNFINISHED.fullmatch(path.name)
+        if match is None:
+            continue
+        target = root / match[1]
+        if (
+            match[2] and not target.exists()
+        ):  # the earlier checkpoint, killed before its successor came
+            path.rename(target)
+        else:
+            shutil.rmtree(path)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Returns the `config.json` in a run's folder, or an empty dict if there is none that can be read."""
+    try:
+        return json_lines.parsed((folder / CONFIG_FILE).read_bytes()) or {}
+    except OSError:
+        return {}
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether `folder` is that of a reinforcement-learning run, which may have no checkpoint yet."""
+    return "orchestrator" in read_config(folder)
+
+
 def start_from(config: RunConfig) -> Path | None:
-    """Returns the folder of the checkpoint from which a run resumes, or None if the run is new.
-    Raises UsageError if a new run's name is in use, and MissingError if the checkpoint does not exist."""
-    resume, root = config.resume, config.folder / "checkpoints"
+    """Returns the folder of the checkpoint from which a run resumes; None to start from the first step.
+
+    A run that was killed before its first checkpoint can be started again, or resumed; both start it from its
+    first step. Raises UsageError if the name of a new run is in use, and MissingError if the checkpoint does
+    not exist.
+    """
+    resume, root = config.resume, config.folder / CHECKPOINTS
+    checkpoints, begun = steps(root), is_begun(config.folder)
     if resume is None:
-        if (config.folder / METRICS_FILE).exists():
+        there = [name for name in (METRICS_FILE, CONFIG_FILE) if (config.folder / name).exists()]
+        if checkpoints or (there and not begun):
             raise UsageError(
                 "a run of this name is there already",
                 where=str(config.folder),
-                remedy="give another --run.name, or --resume to continue it",
+                remedy="give another --run.name"
+                + (", or --resume to continue it" if checkpoints else ""),
             )
         return None
-    checkpoints = steps(root)
+    if resume.step is None and not checkpoints and begun:
+        return None
     if not checkpoints or (resume.step is not None and resume.step not in checkpoints):
         known = ", ".join(map(str, checkpoints)) or "none"
         raise MissingError(

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from air.errors import MissingError, UsageError
-from air.train.loop.run_folder import step_folder, steps
+from air.train.loop.run_folder import step_folder, steps, unfinished_folder
 from air.train.model.policy import Policy
 
 STATE_FILE = "training.pt"
@@ -34,12 +34,13 @@ def save(
 ) -> Path:
     """Writes the checkpoint of `step`, or replaces it, and returns its folder.
 
-    `state` is the training state that `load_state` will return. Only the `keep_last` newest checkpoints
-    remain (None: all). Raises UsageError if the checkpoint could not be written (disk full, no permission);
-    earlier checkpoints are then unchanged, and no incomplete files remain.
+    `state` is the training state that `load_state` will return. Of this checkpoint and earlier ones, only the
+    `keep_last` newest remain (None: all); later ones are never deleted. Raises UsageError if
+    the checkpoint could not be written (disk full, no permission); earlier checkpoints are then unchanged,
+    and no incomplete files remain.
     """
     target = step_folder(root, step)
-    unfinished = root / f".{target.name}.{os.getpid()}"
+    unfinished = unfinished_folder(root, step)
     with _writing(root, unfinished):
         root.mkdir(parents=True, exist_ok=True)
         _check_space(root, policy, state)
@@ -49,8 +50,8 @@ def save(
         _flush(unfinished)
         _replace(unfinished, target)
     if keep_last is not None:
-        for old in steps(root)[:-keep_last]:
-            shutil.rmtree(step_folder(root, old))
+        for old in [number for number in steps(root) if number <= step][:-keep_last]:
+            _remove(root, old)
     return target
 
 
@@ -101,6 +102,13 @@ def _flush(directory: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _remove(root: Path, step: int) -> None:
+    """Removes a checkpoint. It is renamed first, so that an interruption leaves no half of a checkpoint."""
+    doomed = unfinished_folder(root, step)
+    step_folder(root, step).rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def _replace(unfinished: Path, target: Path) -> None:

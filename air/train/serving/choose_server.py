@@ -117,21 +117,27 @@ def server(
     policy: Policy,
     config: EmbeddedConfig,
     *,
+    name: str,
     max_model_len: int,
     folder: Path,
     say: Callable[[str], None],
 ) -> Server:
     """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it.
-    `max_model_len` limits the tokens of a prompt and its reply together. `folder` gets vLLM's log and its
-    copy of the weights. `say` gets a message of one line when vLLM is restarted."""
+    `name` is the model's name in requests. `max_model_len` limits the tokens of a prompt and its reply
+    together. `folder` gets vLLM's log and its copy of the weights. `say` gets a message of one line when vLLM
+    is restarted."""
     if choice.vllm is None:
         return InferenceServer(
-            policy, port=config.port, max_model_len=max_model_len, max_batch=config.max_batch
+            policy,
+            port=config.port,
+            max_model_len=max_model_len,
+            max_batch=config.max_batch,
+            name=name,
         )
     launch = Launch(
         choice.vllm,
         choice.gpu.uuid if choice.gpu else None,
-        policy.name,
+        name,
         max_model_len,
         config.max_batch,
         torch.get_num_threads(),

@@ -44,7 +44,8 @@ class SamplingParams:
     stop_token_ids: frozenset[int] = frozenset()
     """Each of these tokens ends the reply, and is part of it."""
     seed: int | None = None
-    """Seed of the request's random generator; None takes a random seed."""
+    """Seed of the request's random generator, which also depends on the prompt's length: so the turns of an
+    episode with one seed draw different numbers. None takes a random seed."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Row:
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rng = random.Random(self.params.seed)
+        seed = self.params.seed
+        self.rng = random.Random(None if seed is None else f"{seed} {len(self.prompt)}")
 
     @property
     def length(self) -> int:

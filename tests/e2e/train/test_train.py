@@ -21,8 +21,10 @@ from air.cli.main import main
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.loop.evaluate import served
+from air.train.loop.rollout import seeded
 from air.train.model import policy as policies
 from air.trajectories import trained_tokens
+from air.trajectories.report import read_run
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run
@@ -115,11 +117,13 @@ def check_run(where: Path, cwd: Path) -> None:
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
     check_groups(folder, [first, second])
     check_tokens_of_step(folder, second)
+    check_seeds(folder)
     assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
     resolved = overrides.build(RunConfig, overrides.read_files([f"@{folder / 'config.json'}"]))
     assert resolved.max_steps == 2
-    assert (folder / "log.txt").is_file()
     assert "step 2" in said
+    (line,) = [line for line in said.splitlines() if line.startswith("step 2 ")]
+    assert line in (folder / "log.txt").read_text()
     assert "titanic" in said
     assert f"air eval {folder / 'checkpoints' / 'step_2'}" in said
     shown = sum(value for name, value in first.items() if name.startswith("reward/"))
@@ -165,6 +169,17 @@ def check_tokens_of_step(folder: Path, row: dict[str, Any]) -> None:
     assert kl == pytest.approx(row["train/mismatch_kl"], abs=1e-6)
 
 
+def check_seeds(folder: Path) -> None:
+    """Each episode draws with a seed of its own, which the run's seed decides."""
+    drawn = set()
+    for path in (folder / "trajectories" / "traces").glob("*.jsonl"):
+        (trace,) = json.loads(path.read_text())["traces"]
+        drawn.add(frozenset(call["sampling"]["seed"] for call in trace["calls"]))
+    ctx = vf.ModelContext(model="m", client=vf.EvalClientConfig())
+    texts = [f"sampling 0 {s} {g} {e}" for s in (1, 2) for g in (0, 1) for e in range(4)]
+    assert drawn == {frozenset([seeded(ctx, text).sampling.seed]) for text in texts}
+
+
 def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:
     """Every episode is in one group, with what it earned and how that compares with the others."""
     lines = (folder / "groups.jsonl").read_text().splitlines()
@@ -183,22 +198,50 @@ def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:
         assert sum(rewards) / len(rewards) == pytest.approx(row["reward"])
 
 
-def test_a_run_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
-    file = run_toml(tmp_path, small, "subprocess", max_steps=1, batch_size=4)
+def test_a_run_goes_on_from_an_earlier_step_and_loses_nothing(small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess", batch_size=4)
     assert command("rl", f"@{file}", cwd=tmp_path).returncode == 0
     bad(command("rl", f"@{file}", cwd=tmp_path), "is there already")
-    config = tmp_path / "outputs" / "r" / "config.json"
-    with (config.parent / "groups.jsonl").open("a") as file:
-        file.write('{"step": 2, "group": 0}\n{"step": 2, "gr')  # as a killed run leaves it
-    onward = ["--resume", "--max-steps", "2"]
-    assert command("rl", f"@{config}", *onward, cwd=tmp_path).returncode == 0
-    assert [row["step"] for row in rows(tmp_path)] == [1, 2]
-    groups = (config.parent / "groups.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in groups] == [1, 2]
+    folder = tmp_path / "outputs" / "r"
+    with (folder / "groups.jsonl").open("a") as groups:
+        groups.write('{"step": 3, "group": 0}\n{"step": 3, "gr')  # as a killed run leaves it
+    (folder / "checkpoints" / ".step_3.4194305").mkdir()
+    second = (folder / "checkpoints" / "step_2" / "model.safetensors").read_bytes()
+    before = {path.name for path in (folder / "trajectories").glob("*.jsonl")}
+    flags = ["--resume.step", "1", "--trainer.optim.lr", "2e-3"]
+    again = command("rl", f"@{folder / 'config.json'}", *flags, cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    branch = folder / "branches" / "after_step_1"
+    assert f"what the run made after step 1 is now in {branch}" in again.stdout
+    for place, steps in ((folder, [1, 2]), (branch, [2])):
+        lines = (place / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["step"] for line in lines] == steps
+    assert sorted(p.name for p in (folder / "checkpoints").iterdir()) == ["step_1", "step_2"]
+    assert (branch / "checkpoints" / "step_2" / "model.safetensors").read_bytes() == second
+    assert (folder / "checkpoints" / "step_2" / "model.safetensors").read_bytes() != second
+    aside = {path.name for path in (branch / "trajectories").glob("*.jsonl")}
+    assert len(aside) == 4
+    assert aside < before
+    run = read_run(folder)
+    assert run.counts() == {"well": 8, "failed": 0, "unfinished": 0}
+    assert {one.start.model for one in run.outcomes if one.start} == {str(small)}
+    assert json.loads((folder / "config.json").read_text())["resume"] is None
     bad(
-        command("rl", f"@{config}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
+        command("rl", f"@{file}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
         "there: 1, 2",
     )
+
+
+def test_a_run_in_which_every_episode_fails_says_why(small: Path, tmp_path: Path) -> None:
+    file = run_toml(tmp_path, small, "subprocess", max_steps=1, batch_size=4)
+    done = command("rl", f"@{file}", "--seq-len", "100", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    why = "the commonest failure (4 of 4): "
+    assert f"step 1: 4 of 4 episodes failed; {why}" in done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert line.startswith(f"error: no episode ended well, so nothing was learnt; {why}")
+    assert "exceeds maximum context length" in line
+    assert "play it:" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -281,15 +324,31 @@ def test_a_reward_term_that_fails_stops_a_run_with_one_line(small: Path, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+STOPPING = """
+import os, signal
+def estimator(rewards):
+    if os.path.exists(os.environ["STOP"]):
+        os.remove(os.environ["STOP"])
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+    return [0.0 if reward is None else float(number) for number, reward in enumerate(rewards)]
+"""
+"""An estimator, which a run calls in the middle of an update."""
+
+
 @contextmanager
 def started(file: Path) -> Iterator[ForkedCommand]:
-    """`rl` with the first step under way; its output goes into the file `out` beside the run's."""
+    """`rl` with the first step under way; its output goes into the file `out` beside the run's.
+    It stops itself by two signals, in the middle of an update, when the file `stop` is beside the run's."""
+    (file.parent / "stopping.py").write_text(STOPPING)
     argv = ["rl", f"@{file}", "--max-steps", "500"]
+    argv += ["--embedded.estimator.import-path", "stopping:estimator"]
+    env = os.environ | {"PYTHONPATH": str(file.parent), "STOP": str(file.parent / "stop")}
     metrics = file.parent / "outputs" / "r" / "metrics.jsonl"
     output = file.parent / "out"
     with (
         output.open("wb") as log,
-        of_this_run().spawn(argv, cwd=file.parent, env=os.environ, streams=[log, log]) as process,
+        of_this_run().spawn(argv, cwd=file.parent, env=env, streams=[log, log]) as process,
     ):
         deadline = time.monotonic() + 300
         while not metrics.is_file():
@@ -299,7 +358,7 @@ def started(file: Path) -> Iterator[ForkedCommand]:
         yield process
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
+def test_two_signals_during_an_update_keep_what_is_done_and_say_how_to_go_on(
     runtime: str, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoints = tmp_path / "outputs" / "r" / "checkpoints"
@@ -309,12 +368,17 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(
             time.sleep(0.05)
         assert main(["rl", f"@{tmp_path / 'run.toml'}", "--resume"]) == 2
         assert "another run is under way in this folder" in capsys.readouterr().err
-        process.send_signal(signal.SIGINT)
+        (tmp_path / "stop").touch()
         assert process.wait(120) == 130, (tmp_path / "out").read_text()
     out = (tmp_path / "out").read_text()
     assert "--resume" in out
     assert "Traceback" not in out
-    assert list(checkpoints.glob("step_*"))
+    assert out.count("stopping already") == 1
+    done = len(rows(tmp_path))
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, done + 1))
+    assert {f"step_{step}" for step in range(1, done + 1)} == {
+        p.name for p in checkpoints.iterdir()
+    }
     assert not (checkpoints.parent / ".lock").exists()
     assert not boxes_of(process.pid)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from air.errors import UsageError
-from air.train.loop.run import _read_rows
 from air.train.loop.run_folder import locked, write_config
 
 HOLD = """
@@ -91,16 +90,3 @@ def test_a_config_that_does_not_fit_leaves_the_earlier_one(tmp_path: Path) -> No
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (tmp_path / "config.json").read_text() == "the earlier one\n"
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
-
-
-@pytest.mark.parametrize("line", ['{"reward": 1.0}', '{"step": "two"}', '{"step": null}'])
-def test_a_line_without_its_step_is_named(line: str, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
-    file.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
-    with pytest.raises(UsageError, match=r"metrics\.jsonl.*2.*`step`") as caught:
-        _read_rows(file, 2)
-    assert "\n" not in str(caught.value)
-    assert len(file.read_text().splitlines()) == 3  # nothing is lost
-    file.write_text('{"step": 1}\n{"step": 3}\n')
-    assert _read_rows(file, 2) == [{"step": 1}]
-    assert file.read_text() == '{"step": 1}\n'

@@ -137,8 +137,6 @@ def test_only_the_last_steps_are_kept(small: Policy, tmp_path: Path) -> None:
         )
     trained_tokens.drop_oldest(tmp_path, 2.5 * size)
     assert trained_tokens.recorded_steps(tmp_path) == [4, 12]
-    trained_tokens.drop_after(tmp_path, 4)
-    assert trained_tokens.recorded_steps(tmp_path) == [4]
     assert trained_tokens.read(tmp_path, 3) is None
 
 

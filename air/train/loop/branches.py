@@ -1,0 +1,168 @@
+"""Sets aside what a run made after the step from which it is resumed, as a branch of its own.
+
+A branch is the folder `branches/after_step_N/` in the run's folder. It gets what the run made after step N:
+checkpoints, trajectories, recorded tokens, and lines of `metrics.jsonl` and `groups.jsonl`. A branch is also
+the folder of a run, with a `config.json`: commands read and resume a branch as they do any run.
+Nothing is deleted. If a process is killed while it sets a branch aside, the next resume sets aside the rest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from air import json_lines, paths
+from air.errors import UsageError
+from air.train.loop import group_log
+from air.train.loop.run_folder import (
+    CHECKPOINTS,
+    METRICS_FILE,
+    TRAJECTORIES,
+    read_config,
+    step_folder,
+    steps,
+    write_config,
+)
+from air.trajectories import trained_tokens
+from air.trajectories.artefacts import copy_artefact
+
+FOLDER = "branches"
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of one of the run's files, divided at the step from which the run resumes."""
+
+    kept: list[Line] = field(default_factory=list)
+    later: list[Line] = field(default_factory=list)
+
+
+def set_aside(folder: Path, step: int) -> Path | None:
+    """Moves what the run in `folder` made after training step `step` into a new branch.
+
+    Returns the branch's folder, or None if there was nothing to move. With `step` 0 this is all of the run.
+    Raises UsageError, which names the line, if a line of `metrics.jsonl` or `groups.jsonl` has no step.
+    """
+    files = {name: _divided(folder / name, step) for name in (METRICS_FILE, group_log.FILE)}
+    checkpoints = [number for number in steps(folder / CHECKPOINTS) if number > step]
+    episodes = _later_episodes(folder / TRAJECTORIES, step, files[group_log.FILE])
+    tokens = [number for number in trained_tokens.recorded_steps(folder) if number > step]
+    if not (checkpoints or episodes or tokens or any(lines.later for lines in files.values())):
+        return None
+    branch = _new_branch(folder, step)
+    # Checkpoints first: a resume takes the newest one, so no later one may remain behind.
+    for number in reversed(checkpoints):
+        source = step_folder(folder / CHECKPOINTS, number)
+        _move(source, step_folder(branch / CHECKPOINTS, number))
+    for number in tokens:
+        _move(trained_tokens.file_of(folder, number), trained_tokens.file_of(branch, number))
+    for path in episodes:
+        _move_episode(path, branch / TRAJECTORIES)
+    for name, lines in files.items():
+        if lines.later:
+            _write(branch / name, lines.later)
+            _write(folder / name, lines.kept)
+    return branch
+
+
+def metrics(folder: Path) -> list[Line]:
+    """Returns the lines of the run's `metrics.jsonl`; an empty list if there is no such file."""
+    path = folder / METRICS_FILE
+    return [row for _, row in json_lines.read(path)] if path.is_file() else []
+
+
+def _divided(path: Path, step: int) -> _Lines:
+    """Reads a JSON-lines file, and divides its lines into those until step `step` and the later ones."""
+    lines = _Lines()
+    if not path.is_file():
+        return lines
+    for place, row in json_lines.read(path):
+        number = row.get("step") if isinstance(row, dict) else None
+        if not isinstance(number, int | float):
+            raise UsageError("the line has no number `step`", where=place, remedy="delete the line")
+        (lines.kept if number <= step else lines.later).append(row)
+    if not path.read_bytes().endswith(b"\n"):  # a killed process wrote half a line
+        _write(path, lines.kept + lines.later)
+    return lines
+
+
+def _write(path: Path, lines: list[Line]) -> None:
+    paths.write_whole(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def _new_branch(folder: Path, step: int) -> Path:
+    """Creates the folder of a new branch, with the run's config under the branch's name."""
+    for number in itertools.count(1):
+        branch = folder / FOLDER / (f"after_step_{step}" + (f"-{number}" if number > 1 else ""))
+        try:
+            branch.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+    if config := read_config(folder):
+        config |= {"output_dir": str(branch.parent), "run": {"name": branch.name}, "resume": None}
+        write_config(branch, json.dumps(config, indent=2))
+    return branch
+
+
+def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
+    """Returns the trajectories in `folder` of episodes that were played after step `step`.
+
+    An episode in no group is an attempt that was repeated after a failure, or belongs to a step that did not
+    end. Its time decides: the first episode of a step begins after the last one of the step before has ended.
+    """
+    if not folder.is_dir() or (step and not groups.kept):  # an older air wrote no groups
+        return []
+    kept, later = set(_members(groups.kept)), set(_members(groups.later))
+    last = groups.kept[-1]["step"] if groups.kept else 0
+    played = [folder / f"{name}.jsonl" for name in _members(groups.kept, last)]
+    ended = max((_ended(path) for path in played if path.is_file()), default=0.0)
+    return [
+        path
+        for path in sorted(folder.glob("*.jsonl"))
+        if path.stem not in kept and (path.stem in later or _started(path) > ended)
+    ]
+
+
+def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
+    """Yields the names of the episodes in the lines of `groups.jsonl`, of step `step` or of all steps."""
+    for group in groups:
+        if step is None or group["step"] == step:
+            yield from (one["episode"] for one in group.get("episodes", []) if one.get("episode"))
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    """Yields the complete lines of a trajectory; skips what a killed process left half-written."""
+    with path.open("rb") as file:
+        yield from (line for text in file if (line := json_lines.parsed(text)) is not None)
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    source.rename(target)
+
+
+def _started(path: Path) -> float:
+    return next((float(line.get("t") or 0) for line in _lines(path)), float("inf"))
+
+
+def _ended(path: Path) -> float:
+    return max((float(line.get("t") or 0) for line in _lines(path)), default=0.0)
+
+
+def _move_episode(path: Path, target: Path) -> None:
+    """Moves a trajectory and verifiers' trace of it, and copies its artefacts, which episodes can share."""
+    target.mkdir(exist_ok=True)
+    for line in _lines(path):
+        tested = line.get("test")
+        for record in (line, tested if isinstance(tested, dict) else {}):
+            if kept := record.get("kept"):
+                copy_artefact(path.parent, str(kept), target)
+        if (trace := line.get("trace_file")) and (source := path.parent / trace).is_file():
+            _move(source, target / trace)
+    _move(path, target / path.name)
