@@ -235,7 +235,8 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 def import_verifiers(path: Path, out: Path) -> list[Path]:
     """Converts every trace in verifiers' `traces.jsonl` and returns the new trajectory files in `out`.
 
-    Of a trace with several branches, only the last one is converted. A half-written last line is skipped.
+    Of a trace with several branches, only the last one is converted, with the reasoning of replies that it
+    repeats without their reasoning. A half-written last line is skipped.
     Raises ConfigError if the file is invalid, and InfrastructureError if a trace was already imported or the
     disk is full.
     """
@@ -267,7 +268,7 @@ def _trace(trace: dict[str, Any], path: Path, out: Path) -> Path:
 
 def _write_trace(recorder: Recorder, trace: dict[str, Any], name: str, trace_file: str) -> None:
     nodes = trace["nodes"]
-    line = _last_branch(nodes)
+    line = _as_sampled(nodes, _last_branch(nodes))
     sampled = [at for at, n in enumerate(line) if nodes[n].get("sampled")]
     before = line[: sampled[0]] if sampled else line
     messages = [_message(nodes[n]) for n in before]
@@ -344,6 +345,27 @@ def _trace_step(
             "completion": int(usage.get("completion_tokens") or 0),
         },
     )
+
+
+def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
+    """Returns the branch `line` with each repeated reply replaced by the node in which the model wrote it.
+    A later prompt that leaves out the reasoning of earlier replies repeats them in nodes of its own."""
+    written: dict[str, list[int]] = {}
+    for number, node in enumerate(nodes):
+        if node.get("sampled"):
+            written.setdefault(_said(node), []).append(number)
+    result = []
+    for number in line:
+        same = [] if nodes[number].get("sampled") else written.get(_said(nodes[number]), [])
+        result.append(same.pop(0) if same and same[0] < number else number)
+    return result
+
+
+def _said(node: dict[str, Any]) -> str:
+    """Returns the role, the content and the tool calls of a node's message as one text."""
+    message = node.get("message") or {}
+    parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
+    return json.dumps(parts)
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:

@@ -179,6 +179,33 @@ def test_verifiers(traces: Path, tmp_path: Path) -> None:
     assert (path.parent / one.end.trace_file).resolve() == traces.resolve()
 
 
+def test_replies_that_a_prompt_repeats_without_their_reasoning_are_turns(tmp_path: Path) -> None:
+    """As with Qwen3's template: the second and the third prompt are branches of their own."""
+    nodes = [
+        node("user", "P", None),
+        node("assistant", "R", 0, sampled=True),
+        node("assistant", "R", 0),
+        node("user", "O1", 2),
+        node("assistant", "R", 3, sampled=True),
+        node("assistant", "R", 3),
+        node("user", "O2", 5),
+        node("assistant", "End.", 6, sampled=True),
+    ]
+    for number in (1, 4):
+        nodes[number]["message"]["reasoning_content"] = f"Hm {number}."
+    path = tmp_path / "traces.jsonl"
+    path.write_text(json.dumps({"id": "t1", "nodes": nodes}) + "\n")
+    (imported,) = import_verifiers(path, tmp_path / "out")
+    one = load(imported)
+    assert one.start is not None
+    assert one.start.prompt == "P"
+    assert [(s.reply, s.reasoning, s.shown) for s in one.steps] == [
+        ("R", "Hm 1.", "O1"),
+        ("R", "Hm 4.", "O2"),
+        ("End.", None, ""),
+    ]
+
+
 def test_empty_lines_at_the_end_are_skipped(traces: Path, tmp_path: Path) -> None:
     with traces.open("a") as file:
         file.write("\n\n\n")
