@@ -22,11 +22,12 @@ _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 """The setting with which a chart keeps its curves in the given order instead of sorting them by name."""
 
 
-def lines(chart: Chart, *, height: int = HEIGHT) -> Any:
+def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any:
     """Returns a line chart, `height` pixels high, with straight lines between the points.
 
     A long curve is drawn thin, with its running mean as a thick line. A legend explains that, unless the
-    chart is lower than `HEIGHT`.
+    chart is lower than `HEIGHT`. If `clickable`, a click on a point selects its `step` and `name`; the
+    selection's name is `pick`.
     """
     several, explained = len(chart.curves) > 1, chart.smoothed and height >= HEIGHT
     values = alt.Axis(format="~g", tickCount=4)
@@ -59,7 +60,12 @@ def lines(chart: Chart, *, height: int = HEIGHT) -> Any:
         )
     strong = base.transform_filter(alt.datum.strong)
     dots = strong.mark_circle(size=12 if chart.smoothed else 36, opacity=1)
-    return alt.layer(drawn, dots).properties(height=height)
+    layers = [drawn, dots]
+    if clickable:
+        pick = alt.selection_point(name="pick", fields=["step", "name"], on="click", empty=False)
+        around = strong.mark_circle(size=250, opacity=0.01, cursor="pointer")  # the dots are small
+        layers.append(around.add_params(pick))
+    return alt.layer(*layers).properties(height=height)
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:

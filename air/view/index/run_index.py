@@ -74,6 +74,10 @@ class RunIndex:
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self.file.ask(query, [step, number])]
 
+    def has_steps(self) -> bool:
+        """Whether `groups.jsonl` tells which episodes a training step played."""
+        return bool(self.file.ask("SELECT 1 FROM members LIMIT 1"))
+
     def groups(self) -> list[dict[str, Any]]:
         """Returns the lines of the run's `groups.jsonl` as dicts, oldest first."""
         return self._log("groups")

@@ -22,10 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from air.testing import replies
+from air.trajectories import trained_tokens
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import attempt, played_by, research
 from tests.unit.view import hostile
@@ -59,7 +61,7 @@ if not CHROMIUM:
         pytest.fail("AIR_REQUIRE_BROWSER=1, and there is no Chromium", pytrace=False)
     pytest.skip("there is no Chromium: apt-get install chromium", allow_module_level=True)
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -457,6 +459,45 @@ def check_export(page: Page, errors: int | None) -> None:
     expect(opened).to_have_count(1)
     opened.locator(".step > summary").first.click()
     expect(opened.locator("pre.action, .thought pre").first).to_be_visible()
+
+
+def click_the_last_point(page: Page, viewer: str) -> None:
+    """Clicks the last point of the first curve until the table of episodes opens: a chart that has just been
+    drawn may not listen yet."""
+    for _ in range(6):
+        show(page, viewer, "Run")
+        points = page.get_by_test_id("stVegaLiteChart").first.locator(".mark-symbol").last
+        points.locator("path").last.click()
+        try:
+            page.wait_for_url("**page=Episodes*", timeout=10_000)
+        except TimeoutError:
+            continue
+        settled(page)
+        return
+    raise AssertionError("no click on the point opened the episodes")
+
+
+def test_from_a_curve_to_an_episode_to_a_token_to_a_live_fork(
+    page: Page, viewer: str, outputs: Path
+) -> None:
+    click_the_last_point(page, viewer)
+    assert cells(page, "step") == ["2"] * 8
+    open_row(page, 0)
+    name = parse_qs(urlsplit(page.url).query)["episode"][0]
+    recorded = trained_tokens.read(outputs / RUN, 2)
+    assert recorded is not None
+    (conversation,) = [one for one in recorded.conversations if one.episode == name]
+    reply = conversation.messages[conversation.replies[0]]
+    expect(page.locator(".tokens .token")).to_have_count(len(reply.logprobs))
+    page.get_by_text("each sampled token").click()
+    rows = page.locator(".tokens tbody tr")
+    expect(rows).to_have_count(len(reply.logprobs))
+    shown = rows.last.locator("td").all_inner_texts()
+    wanted = [f"{reply.logprobs[-1]:.5g}", f"{reply.advantages[-1]:+.4g}"]
+    assert [shown[2], shown[5]] == [number.replace("-", "−") for number in wanted]
+    page.get_by_role("button", name="Live fork").click()
+    file = outputs / RUN / "trajectories" / f"{name}.jsonl"
+    expect(page.get_by_test_id("stCode")).to_contain_text(f"air shell --from {file} --step 0")
 
 
 def test_the_server_is_on_loopback_alone(viewer: str) -> None:

@@ -36,6 +36,19 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         )
 
 
+def open_step(step: int, task: str | None) -> None:
+    """Opens this page with the episodes of one training step, and of `task` if it is not None.
+
+    Call it only from a widget's callback.
+    """
+    for name in [name for name in st.session_state if str(name).startswith("filter-")]:
+        del st.session_state[name]
+    st.session_state["filter-step"] = step
+    if task is not None:
+        st.session_state["filter-task"] = task
+    url_state.go(page="Episodes", first=None)
+
+
 def _filters(index: RunIndex) -> tuple[Filter, str]:
     """Shows the widgets for filter and sort order; returns the filter and the sort order's name."""
     columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")

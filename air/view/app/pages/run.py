@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
 from air.view.app import plots
-from air.view.app.pages import widgets
+from air.view.app.pages import episodes, widgets
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import RunIndex
 from air.view.render import charts, markup, metric_series, overview
@@ -19,15 +19,23 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     del runs
     metrics, totals = index.metrics(), index.totals()
     st.html(markup.tiles(overview.tiles(run, metrics, totals, index.models())))
+    tasks = index.tasks()
+
+    def pick(step: int, name: str) -> None:
+        episodes.open_step(step, name if name in tasks else None)
+
+    to_episodes = pick if index.has_steps() else None
+    if to_episodes is not None:
+        widgets.note("A click on a point opens the episodes of its training step.")
     main = charts.main(metrics)
     for column, chart in zip(st.columns(max(1, len(main))), main, strict=False):
         with column:
-            widgets.chart(chart)
+            widgets.chart(chart, pick=to_episodes)
     if totals["episodes"]:
         _episodes(index, metrics)
     elif not metrics:
         widgets.note("Nothing is recorded yet.")
-    _small(metrics)
+    _small(metrics, to_episodes)
 
 
 def _episodes(index: RunIndex, metrics: Sequence[Mapping[str, Any]]) -> None:
@@ -42,11 +50,11 @@ def _episodes(index: RunIndex, metrics: Sequence[Mapping[str, Any]]) -> None:
             st.altair_chart(plots.time_split(metrics))
 
 
-def _small(metrics: Sequence[Mapping[str, Any]]) -> None:
+def _small(metrics: Sequence[Mapping[str, Any]], pick: Callable[[int, str], None] | None) -> None:
     small = charts.small(metrics)
     if any(chart.smoothed for chart in small):
         widgets.note(f"thin lines: {charts.EACH}; thick lines: {charts.MEAN}")
     for start in range(0, len(small), 3):
         for column, chart in zip(st.columns(3), small[start : start + 3], strict=False):
             with column:
-                widgets.chart(chart, height=150)
+                widgets.chart(chart, height=150, pick=pick)

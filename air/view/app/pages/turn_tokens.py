@@ -8,6 +8,7 @@ from typing import Any
 
 import streamlit as st
 
+from air import paths
 from air.view.app.pages import widgets
 from air.view.index.run_index import Episode, RunIndex
 from air.view.index.steps import Item
@@ -44,7 +45,7 @@ def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Ite
     )
     if st.session_state.get(FORK) == here:
         path = index.file.trajectories / f"{episode.name}.jsonl"
-        line = f"air shell --from {shlex.quote(str(path))} --step"
+        line = f"{paths.command()} shell --from {shlex.quote(str(path))} --step"
         st.code(
             f"{line} {item.number}  # before this turn\n{line} {item.number + 1}  # after it",
             language="bash",

@@ -22,8 +22,16 @@ def note(words: str) -> None:
     st.html(f'<div class="air note">{markup.text(words)}</div>')
 
 
-def chart(content: Chart, *, height: int = plots.HEIGHT) -> None:
-    """Shows a line chart with its title, and a button that saves its numbers as CSV."""
+def chart(
+    content: Chart,
+    *,
+    height: int = plots.HEIGHT,
+    pick: Callable[[int, str], None] | None = None,
+) -> None:
+    """Shows a line chart with its title, and a button that saves its numbers as CSV.
+
+    If the user clicks a point, `pick` is called with its step and the name of its curve.
+    """
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
     ):
@@ -37,7 +45,18 @@ def chart(content: Chart, *, height: int = plots.HEIGHT) -> None:
             on_click="ignore",
             type="tertiary",
         )
-    st.altair_chart(plots.lines(content, height=height))
+    if pick is None:
+        st.altair_chart(plots.lines(content, height=height))
+        return
+    key = f"chart-{content.title}"
+
+    def picked() -> None:
+        points = st.session_state[key]["selection"].get("pick") or []
+        if points and "step" in points[0]:
+            pick(int(points[0]["step"]), str(points[0].get("name")))
+
+    plot = plots.lines(content, height=height, clickable=True)
+    st.altair_chart(plot, key=key, on_select=picked, selection_mode="pick")
 
 
 def grid(
