@@ -1,8 +1,9 @@
 """Writes and reads the tokens of a training step: `tokens/step_N.npz` in a run's folder.
 
 The embedded engine writes one file per step, with the tokens of all episodes that ended without an error, as
-the trainer saw them. A file is an archive of numpy arrays, without pickles. A token is sampled if the policy
-wrote it; all others (prompts, observations, the chat template) are masked: they are only context.
+the trainer saw them. A file is an archive of numpy arrays, without pickles: about 3 bytes per token. A token
+is sampled if the policy wrote it; all others (prompts, observations, the chat template) are masked: they are
+only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
