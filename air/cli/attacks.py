@@ -76,7 +76,7 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
             ids,
             args.provider,
             attacks,
-            task_roots=args.root,
+            task_roots=args.task_root,
             mlgym_root=args.mlgym_root,
             at_once=args.at_once,
             on_verdict=progress,

@@ -65,13 +65,14 @@ def count(text: str) -> int:
     return int(text)
 
 
-def add_task_root(parser: argparse.ArgumentParser, flag: str = "--task-root") -> None:
-    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks."""
+def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
+    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` says that `parser`
+    is a subcommand's, and that the flag may also stand before the subcommand's name."""
     parser.add_argument(
-        flag,
+        "--task-root",
         type=Path,
         action="append",
-        default=[],
+        default=argparse.SUPPRESS if inner else [],
         metavar="DIR",
         help="a folder of tasks, used instead of the shipped ones",
     )

@@ -40,7 +40,7 @@ EVALUATOR_CAVEAT = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add_task_root(parser, "--root")
+    flags.add_task_root(parser)
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
     actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch")
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
@@ -77,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fetch = actions.add_parser("fetch", help="download the sources of a task's data")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
+    for action in (check, record, fetch):
+        flags.add_task_root(action, inner=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,10 +88,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "record":
         return asyncio.run(_record(args))
     if args.action == "fetch":
-        return _fetch(args.ids, args.root)
+        return _fetch(args.ids, args.task_root)
     if args.action == "new":
         return _new(args.name, args.dir)
-    return _list(args.root, args.mlgym_root)
+    return _list(args.task_root, args.mlgym_root)
 
 
 def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
@@ -164,8 +166,8 @@ async def _check(args: argparse.Namespace) -> int:
     if args.at_once < 1:
         raise ConfigError("must be 1 or more", where="--at-once")
     attacks.check_flags(args)
-    ids = args.ids or [*tasks.available(args.root), *_playable_mlgym(args.mlgym_root)]
-    specs = [tasks.load(name, args.root, mlgym_root=args.mlgym_root) for name in ids]
+    ids = args.ids or [*tasks.available(args.task_root), *_playable_mlgym(args.mlgym_root)]
+    specs = [tasks.load(name, args.task_root, mlgym_root=args.mlgym_root) for name in ids]
     if args.all:
         specs = _without_missing(specs, args.provider)
     if args.attacks:
@@ -226,7 +228,7 @@ async def _record(args: argparse.Namespace) -> int:
 
     async with Pool(1, warm=0) as boxes, Pool(1, nested=True) as graders:
         grader = Grader(graders, args.provider)
-        for spec in [tasks.load(name, args.root) for name in args.ids]:
+        for spec in [tasks.load(name, args.task_root) for name in args.ids]:
             rows = await check(spec, boxes, grader, args.provider, recording=True)
             record(spec, rows)
             for row in rows:
@@ -240,7 +242,7 @@ def _new(name: str, root: Path) -> int:
 
     folder = make(name, root)
     shipped = folder.parent.resolve() == paths.shipped("tasks")
-    where = "" if shipped else f" --root {shlex.quote(str(folder.parent))}"
+    where = "" if shipped else f" --task-root {shlex.quote(str(folder.parent))}"
     air = paths.command()
     print(f"made {folder}; play it as it is: {air} tasks{where} check {name}")
     print(f"after changes, record the scores of its solvers: {air} tasks{where} record {name}")

@@ -40,11 +40,19 @@ class AirTasksetConfig(vf.TasksetConfig):
         """Splits a text such as `titanic,digits`, which a flag with one value gives."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
+    @field_validator("task_roots", "mlgym_root")
+    @classmethod
+    def _absolute(cls, value: list[Path] | Path | None) -> list[Path] | Path | None:
+        """Makes the folders absolute, so that a run finds its tasks from every folder."""
+        if isinstance(value, list):
+            return [root.expanduser().absolute() for root in value]
+        return None if value is None else value.expanduser().absolute()
+
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
         """Refuses a mistyped task here, because verifiers' own commands print errors of settings as one line.
         Tasks of other sources, and of folders on another machine, are looked up when the run starts."""
-        if all(root.expanduser().is_dir() for root in self.task_roots):
+        if all(root.is_dir() for root in self.task_roots):
             known = tasks.available(self.task_roots)
             for name in self.tasks:
                 if name not in known and ":" not in name:

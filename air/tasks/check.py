@@ -79,11 +79,16 @@ class Checked:
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
     """Returns the reference solutions (solvers) in a task's `solvers.toml`.
 
-    Raises MissingError if there are none, and ConfigError if the file is invalid or, unless the caller is
-    `recording` new scores, its baseline score differs from the task's declared baseline.
+    With `recording`, the caller measures the scores, so that they may be missing or wrong. Raises
+    MissingError if there are none, and ConfigError if the file is invalid or, without `recording`, its
+    baseline score differs from the task's declared baseline.
     """
     file = task.solvers
-    solvers = validate(Solvers, read_toml(file), where=str(file))
+    data = read_toml(file)
+    if recording:
+        for solver in data.get("solver", ()):
+            solver.update({name: 0.0 for name in ("val", "test") if name not in solver})
+    solvers = validate(Solvers, data, where=str(file))
     baseline = solvers.solver[0].val
     agrees = abs(baseline - task.baseline) <= TOLERANCE
     if not agrees and not solvers.baseline_note and not recording:

@@ -34,7 +34,7 @@ def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
     text = head
     for row, part in zip(rows, parts, strict=True):
         for key, value in (("val", row.val), ("test", row.test)):
-            part = _set(part, key, value, task.solvers)
+            part = _set(part if _has(part, key) else _with(part, key), key, value, task.solvers)
         text += "[[solver]]" + part
     validate(Solvers, tomllib.loads(text), where=str(task.solvers))
     declared = task.folder / "task.toml"
@@ -42,6 +42,16 @@ def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
     validate(TaskSpec, tomllib.loads(changed), where=str(declared))
     task.solvers.write_text(text, encoding="utf-8")
     declared.write_text(changed, encoding="utf-8")
+
+
+def _has(part: str, key: str) -> bool:
+    return key in tomllib.loads(part)
+
+
+def _with(part: str, key: str) -> str:
+    """Adds a line for a score to a solver that has none yet, below its last key."""
+    body = part.rstrip("\n")
+    return f"{body}\n{key} = 0.0{part[len(body) :] or chr(10)}"
 
 
 def _set(text: str, key: str, value: float | None, file: Path) -> str:

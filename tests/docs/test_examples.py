@@ -61,7 +61,15 @@ def test_leave_one_out(tmp_path: Path) -> None:
 def test_the_custom_task_scores_as_recorded(
     provider: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["tasks", "--root", str(EXAMPLES / "tasks"), "check", "waves", "--provider", provider]
+    argv = [
+        "tasks",
+        "--task-root",
+        str(EXAMPLES / "tasks"),
+        "check",
+        "waves",
+        "--provider",
+        provider,
+    ]
     assert main(argv) == 0, capsys.readouterr().out
 
 

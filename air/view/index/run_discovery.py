@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from air import paths
 from air.errors import MissingError
 from air.json_lines import parsed
+from air.trajectories.importers import import_verifiers
 
+TRACES = "traces.jsonl"
+"""The file in which `vf-eval` writes what it played."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
@@ -55,20 +62,21 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is the folder of a training run, or holds trajectory files directly."""
+    """Whether a folder is the folder of a training run, holds trajectory files directly, or is an output of
+    verifiers."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
-    return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
+    return (folder / TRACES).is_file() or _has_trajectories(folder)
 
 
-def discover(paths: Sequence[Path]) -> list[Run]:
-    """Returns the training runs in the folders `paths`, most recently changed first.
+def discover(places: Sequence[Path]) -> list[Run]:
+    """Returns the training runs in the folders `places`, most recently changed first.
 
     Each path is a run's folder, or a folder that directly contains runs. Raises MissingError if a path does
     not exist or contains no run.
     """
     folders: list[Path] = []
-    for path in paths:
+    for path in places:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), remedy="name a run's folder")
         run_folders = (
@@ -81,7 +89,9 @@ def discover(paths: Sequence[Path]) -> list[Run]:
         folders += run_folders
     unique = list(dict.fromkeys(folder.resolve() for folder in folders))
     names = _names(unique)
-    runs = [Run(name, folder) for name, folder in zip(names, unique, strict=True)]
+    runs = [
+        Run(name, _with_trajectories(folder)) for name, folder in zip(names, unique, strict=True)
+    ]
     return sorted(runs, key=Run.changed, reverse=True)
 
 
@@ -95,6 +105,24 @@ def _names(folders: Sequence[Path]) -> list[str]:
         free = (end for end in ends if not any(other.endswith(f"/{end}") for other in others))
         names.append(next(free, str(folder)))
     return names
+
+
+def _with_trajectories(folder: Path) -> Path:
+    """Returns the folder with a run's trajectories: `folder` itself or, if it is an output of verifiers, a
+    folder in the cache with its traces as trajectories. Raises ConfigError if the traces are invalid."""
+    traces = folder / TRACES
+    if (folder / "trajectories").is_dir() or not traces.is_file() or _has_trajectories(folder):
+        return folder
+    state = traces.stat()
+    key = hashlib.sha256(f"{traces}\0{state.st_mtime_ns}\0{state.st_size}".encode()).hexdigest()
+    target = paths.cache() / "verifiers" / key[:16] / folder.name
+    with paths.locked(target.with_suffix(".lock")):
+        if not target.is_dir():
+            new = target.with_name(f".new-{os.getpid()}")
+            shutil.rmtree(new, ignore_errors=True)
+            import_verifiers(traces, new / "trajectories")
+            new.rename(target)
+    return target
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
@@ -142,6 +170,10 @@ def _last_names(value: object) -> list[str] | None:
     paths = value if isinstance(value, list) else [value]
     names = [Path(path).name for path in paths if isinstance(path, str) and path.startswith(_PATHS)]
     return names if names and len(names) == len(paths) else None
+
+
+def _has_trajectories(folder: Path) -> bool:
+    return any(_begins_like_a_trajectory(path) for path in sorted(folder.glob("*.jsonl"))[:3])
 
 
 def _begins_like_a_trajectory(path: Path) -> bool:

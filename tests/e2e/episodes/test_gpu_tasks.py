@@ -82,7 +82,7 @@ def test_an_episode_with_a_gpu_is_replayed_on_another(
 def test_a_task_with_a_gpu_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config(tmp_path, [])
     root = str(tmp_path / "tasks")
-    command = ["tasks", "--root", root, "check", "titanic", "--provider", "process"]
+    command = ["tasks", "--task-root", root, "check", "titanic", "--provider", "process"]
     assert main([*command, "--gpus", "0"]) == 0, capsys.readouterr()
     assert main(command) == 2
     assert "none are given to boxes" in capsys.readouterr().err

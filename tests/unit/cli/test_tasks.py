@@ -65,7 +65,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check(root: Path, good: str, *more: str) -> int:
     (root / "tiny" / "solvers.toml").write_text(SOLVERS.replace("GOOD", good))
-    command = ["tasks", "--root", str(root), "check", "tiny", "--provider", "process"]
+    command = ["tasks", "--task-root", str(root), "check", "tiny", "--provider", "process"]
     return main([*command, *more])
 
 
@@ -74,7 +74,7 @@ def test_the_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["task", "metric", "better", "baseline", "target", "needs"]
     assert any(line.split()[:3] == ["titanic", "accuracy", "higher"] for line in lines)
-    assert main(["tasks", "--root", str(root)]) == 0
+    assert main(["tasks", "--task-root", str(root)]) == 0
     expected = ["tiny", "error", "lower", "4", "2", "1", "cpu,", "512", "MiB"]
     assert capsys.readouterr().out.splitlines()[1].split() == expected
 

@@ -105,7 +105,7 @@ def test_checking_all_says_what_was_not_checked(
 ) -> None:
     record(root, "0.35")
     (tmp_path / "none").mkdir()
-    command = ["tasks", "--root", str(tmp_path / "none"), "check", "--all"]
+    command = ["tasks", "--task-root", str(tmp_path / "none"), "check", "--all"]
     assert main([*command, "--provider", "process", "--mlgym-root", str(root)]) == 0
     shown = capsys.readouterr().out.splitlines()
     skipped = [line for line in shown if line.startswith("not checked: ")]

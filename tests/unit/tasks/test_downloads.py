@@ -103,12 +103,12 @@ def test_the_commands(
     make_task: MakeTask, served: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(declared(make_task, served[1]).folder.parent)
-    assert main(["tasks", "--root", root]) == 0
+    assert main(["tasks", "--task-root", root]) == 0
     assert "missing: data (air tasks fetch tiny)" in capsys.readouterr().out
-    assert main(["tasks", "--root", root, "check", "--all", "--provider", "process"]) == 0
+    assert main(["tasks", "--task-root", root, "check", "--all", "--provider", "process"]) == 0
     assert "not checked: tiny: needs data (air tasks fetch tiny)" in capsys.readouterr().out
-    assert main(["tasks", "--root", root, "fetch", "tiny"]) == 0
-    assert main(["tasks", "--root", root]) == 0
+    assert main(["tasks", "--task-root", root, "fetch", "tiny"]) == 0
+    assert main(["tasks", "--task-root", root]) == 0
     assert "missing" not in capsys.readouterr().out
     assert main(["tasks", "fetch", "titanic"]) == 2
     assert "need no download" in capsys.readouterr().err

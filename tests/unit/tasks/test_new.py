@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from air import tasks
 from air.cli.main import main
+from air.tasks.check import Checked, read_solvers
 from air.tasks.data import prepare
+from air.tasks.record_scores import record
 from air.tasks.spec import TaskSpec
 
 pytestmark = pytest.mark.slow
@@ -23,7 +26,9 @@ def made(tmp_path: Path) -> Path:
 
 
 def command(root: Path, action: str, *more: str) -> int:
-    return main(["tasks", "--root", str(root), action, "curve", "--provider", "process", *more])
+    return main(
+        ["tasks", "--task-root", str(root), action, "curve", "--provider", "process", *more]
+    )
 
 
 def test_a_new_task_passes_its_check_untouched(
@@ -51,9 +56,9 @@ def test_without_a_folder_it_is_made_in_tasks(
     monkeypatch.chdir(tmp_path)
     assert main(["tasks", "new", "curve"]) == 0
     assert (tmp_path / "tasks" / "curve" / "task.toml").is_file()
-    assert "air tasks --root tasks check curve" in capsys.readouterr().out
+    assert "air tasks --task-root tasks check curve" in capsys.readouterr().out
     assert main(["tasks", "new", "curve", "--dir", "two words"]) == 0
-    assert "air tasks --root 'two words' record curve" in capsys.readouterr().out
+    assert "air tasks --task-root 'two words' record curve" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -101,6 +106,21 @@ def test_what_was_measured_is_recorded(made: Path) -> None:
     assert command(made, "check") == 1
     assert command(made, "record") == 0
     assert {name: (folder / name).read_text() for name in kept} == kept
+
+
+def test_solvers_without_scores_get_their_first(made: Path) -> None:
+    task = tasks.load("curve", [made])
+    before = tomllib.loads(task.solvers.read_text())
+    lines = task.solvers.read_text().splitlines(keepends=True)
+    task.solvers.write_text("".join(x for x in lines if not x.startswith(("val", "test"))))
+    rows = [
+        Checked(
+            task.id, one.name, val=old["val"], test=old["test"], exec_seconds=1, grade_seconds=1
+        )
+        for one, old in zip(read_solvers(task, recording=True), before["solver"], strict=True)
+    ]
+    record(task, rows)
+    assert tomllib.loads(task.solvers.read_text()) == before
 
 
 @pytest.mark.parametrize(

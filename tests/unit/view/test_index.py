@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from air.cli.main import main
 from air.errors import ConfigError, MissingError, UsageError
 from air.json_lines import Mark, Tail
 from air.trajectories import Recorder
 from air.view.index.index_file import IndexFile
+from air.view.index.run_discovery import discover
 from air.view.index.run_index import Filter, RunIndex
 from air.view.index.tables import file_of
 
@@ -282,3 +284,27 @@ def test_a_file_that_cannot_be_read_is_an_episode_with_a_problem(folder: Path) -
     one = index.episode("bad")
     assert one is not None
     assert (one.problems, one.facts.task) == (0, "a")
+
+
+def test_an_output_of_verifiers_is_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
+    reply = {"message": {"role": "assistant", "content": "done"}, "parent": 0, "sampled": True}
+    trace = {
+        "id": "t1",
+        "nodes": [{"message": {"role": "user", "content": "P"}, "parent": None}, reply],
+        "task": {"type": "T", "data": {"task_id": "titanic"}},
+        "agent": {"config": {"model": "m"}},
+        "rewards": {"delta": {"score": 0.5}},
+        "ok": True,
+    }
+    evaluation = tmp_path / "evals" / "mine"
+    evaluation.mkdir(parents=True)
+    (evaluation / "traces.jsonl").write_text(json.dumps({"id": "e1", "traces": [trace]}) + "\n")
+    for place in (evaluation, evaluation.parent):
+        (run,) = discover([place])
+        assert (run.name, run.recorded()) == ("mine", 1)
+    assert main(["show", str(evaluation)]) == 0
+    assert "titanic" in capsys.readouterr().out
+    assert sorted(path.name for path in evaluation.iterdir()) == ["traces.jsonl"]
