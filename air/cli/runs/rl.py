@@ -32,7 +32,11 @@ TAKES_REST = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "rl @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run]"
+    parser.usage = "rl @ FILE [@ FILE …] [--resume] [--dotted.key VALUE …] [--dry-run]"
+    parser.epilog = (
+        "--resume continues a run after its last checkpoint, and --resume.step N after that of step N;\n"
+        "what the run made later moves to branches/ in its folder."
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
     )

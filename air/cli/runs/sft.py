@@ -6,12 +6,13 @@ The command writes the trained model as an ordinary Hugging Face folder.
 from __future__ import annotations
 
 import argparse
-import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from air.train.config.sft_config import SFTRunConfig
+    from air.train.model.policy import Policy
 
 HELP = "train on demonstrations by a run file: sft @ configs/sft/warmstart.toml"
 EXAMPLES = (
@@ -68,6 +69,7 @@ def _train(config: SFTRunConfig) -> None:
         TimeRemainingColumn,
     )
 
+    from air import json_lines, paths
     from air.train.loop.run_folder import METRICS_FILE
     from air.train.model.policy import load
     from air.train.model.sft import read_examples, train_sft
@@ -89,15 +91,13 @@ def _train(config: SFTRunConfig) -> None:
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    with (
-        (config.folder / METRICS_FILE).open("w", encoding="utf-8") as log,
-        Progress(*columns, console=console) as bars,
-    ):
+    log = config.folder / METRICS_FILE
+    paths.write_whole(log, b"")  # without the lines of a process that was killed
+    with Progress(*columns, console=console) as bars:
         bar = bars.add_task("sft", total=config.max_steps, note="")
 
         def on_step(row: dict[str, float]) -> None:
-            log.write(json.dumps(row) + "\n")
-            log.flush()
+            json_lines.append(log, [row])
             bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
 
         last = train_sft(
@@ -108,10 +108,26 @@ def _train(config: SFTRunConfig) -> None:
             held_out=held_out,
             micro_batch_tokens=config.embedded.micro_batch_tokens,
         )
-    policy.save(config.folder)
+    save(policy, config.folder)
     console.print(
         f"{int(last['demonstrations'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
         f"in {last['seconds']:.0f} s: {config.folder}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def save(policy: Policy, folder: Path) -> None:
+    """Writes the policy into a run's locked folder. The file `config.json` comes last, so that a folder with
+    this file holds a whole policy, also if a process is killed while it saves."""
+    from air.train.loop.run_folder import CONFIG_FILE
+
+    unfinished = folder / ".policy"
+    shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
+    unfinished.mkdir()
+    try:
+        policy.save(unfinished)
+        for path in sorted(unfinished.iterdir(), key=lambda one: one.name == CONFIG_FILE):
+            path.rename(folder / path.name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

@@ -7,7 +7,9 @@ The keys are a subset of prime-rl 0.8's `RLConfig`, with the same names and mean
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import time
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -28,6 +30,8 @@ from air.train.config.model_options import (
 )
 
 Inference = Literal["auto", "vllm", "transformers"]
+_NAMED_TASKS = 3
+"""The default name of a run contains the ids of this number of tasks, and the number of the others."""
 
 
 class ModelConfig(BaseConfig):
@@ -41,7 +45,8 @@ class RunNameConfig(BaseConfig):
     """Settings in the run file's table `[run]`: the name of the run."""
 
     name: str | None = None
-    """The name of the run; its folder is `output_dir / name`. None: a new name with a random part."""
+    """The name of the run; its folder is `output_dir / name`. None: a new name from the date, the tasks and
+    the model, with a random part."""
 
     @field_validator("name")
     @classmethod
@@ -235,11 +240,16 @@ class RunConfig(BaseConfig):
         return self
 
     def named(self) -> RunConfig:
-        """Returns this config, with a new `run.name` (sources, model, random part) if it has no name."""
+        """Returns this config, with a new `run.name` if it has no name."""
         if self.run.name is not None:
             return self
-        names = "-".join(s.resolved_name for s in self.orchestrator.train.source)
-        name = f"{names}--{Path(self.model.name).name}--{secrets.token_hex(3)}"
+        played: list[str] = []
+        for source in self.orchestrator.train.source:
+            played += getattr(source.env.taskset, "tasks", None) or [source.resolved_name]
+        more = [f"{len(played) - _NAMED_TASKS}-more"] if len(played) > _NAMED_TASKS else []
+        parts = "-".join([time.strftime("%Y-%m-%d"), *played[:_NAMED_TASKS], *more])
+        name = f"{parts}--{Path(self.model.name).name}--{secrets.token_hex(3)}"
+        name = re.sub(r"[^\w.-]+", "_", name)  # ids of tasks and models can be paths and addresses
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_inference(self, inference: Inference) -> RunConfig:

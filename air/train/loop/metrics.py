@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -45,6 +46,40 @@ class StepRow:
         row["peak_memory_mb"] = self.peak_memory_mb
         row["tasks"] = {task: _scores(played) for task, played in by_task(rollouts).items()}
         return row
+
+
+class Failures:
+    """Counts the failed episodes of a run by their reasons. A reason is the first line of an error."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """The number of the last consecutive steps in which every episode failed."""
+        self._reasons: Counter[str] = Counter()
+        self._played = 0
+
+    def count(self, step: int, played: int, errors: Sequence[str]) -> str:
+        """Counts the errors of a step of `played` episodes; returns a line about them ("": no errors)."""
+        reasons = Counter((error.splitlines() or [""])[0][:200] for error in errors)
+        self._reasons += reasons
+        self._played += played
+        self.steps = self.steps + 1 if len(errors) == played else 0
+        if not errors:
+            return ""
+        return f"step {step}: {len(errors)} of {played} episodes failed; {_commonest(reasons)}"
+
+    @property
+    def everything(self) -> bool:
+        """Whether episodes were played and all of them failed."""
+        return 0 < self._played == self._reasons.total()
+
+    def commonest(self) -> str:
+        """Returns a text that names the commonest reason; there must be a failure."""
+        return _commonest(self._reasons)
+
+
+def _commonest(reasons: Counter[str]) -> str:
+    ((reason, count),) = reasons.most_common(1)
+    return f"the commonest failure ({count} of {reasons.total()}): {reason}"
 
 
 def mean(values: Iterable[float | None]) -> float | None:

@@ -11,15 +11,15 @@ import logging
 import os
 import random
 import resource
+import shlex
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from air import json_lines
+from air import json_lines, paths
 from air.aio import cancelled_by_signals, to_the_end, together
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
@@ -28,7 +28,7 @@ from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
 from air.train.loop import branches, group_log, run_folder
-from air.train.loop.metrics import StepRow, warn_of_branches
+from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
@@ -97,11 +97,7 @@ class EmbeddedRun:
         self.config, self.progress = config, progress
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
-        self._failed_steps = 0
-        self._ended_well = 0
-        """Number of episodes that ended without an error."""
-        self._failures: Counter[str] = Counter()
-        """The numbers of failed episodes by the first line of their error."""
+        self._failures = Failures()
         self._positions: Positions | None = {}
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
         self._done = 0
@@ -323,28 +319,22 @@ class EmbeddedRun:
         )
 
     def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
-        failures = [r.error for r in rollouts if not r.ok]
-        for error in failures:
+        errors = [r.error for r in rollouts if not r.ok]
+        for error in errors:
             logger.warning("episode failed: %s", error)
-        reasons = Counter(_first_line(error) for error in failures)
-        self._failures += reasons
-        self._ended_well += len(rollouts) - len(failures)
-        self._failed_steps = self._failed_steps + 1 if len(failures) == len(rollouts) else 0
-        if failures:
-            self.progress.say(
-                f"step {step}: {len(failures)} of {len(rollouts)} episodes failed; {_commonest(reasons)}"
-            )
-        if self._failed_steps >= self.config.embedded.max_failed_steps:
+        if message := self._failures.count(step, len(rollouts), errors):
+            self.progress.say(message)
+        if self._failures.steps >= self.config.embedded.max_failed_steps:
             raise InfrastructureError(
-                f"no episode of the last {self._failed_steps} steps ended well; "
-                f"{_commonest(self._failures)} — fix this, then {self.how_to_resume}"
+                f"no episode of the last {self._failures.steps} steps ended well; "
+                f"{self._failures.commonest()} — fix this, then {self.how_to_resume}"
             )
 
     def _check_failures(self) -> None:
         """Raises InfrastructureError if episodes were played and none of them ended well."""
-        if self._failures and not self._ended_well:
+        if self._failures.everything:
             raise InfrastructureError(
-                f"no episode ended well, so nothing was learnt; {_commonest(self._failures)} — fix this, "
+                f"no episode ended well, so nothing was learnt; {self._failures.commonest()} — fix this, "
                 "then start again with another --run.name"
             )
 
@@ -390,7 +380,8 @@ class EmbeddedRun:
         """A text for error messages: how to resume this run, or start again if no step is done."""
         if self._done == 0:
             return "start it again under the same name: no step is done yet"
-        return f"resume with: rl @ {self.folder / 'config.json'} --resume"
+        config = shlex.quote(str(self.folder / run_folder.CONFIG_FILE))
+        return f"resume with: {paths.command('rl')} @ {config} --resume"
 
     def _log(self, row: dict[str, Any]) -> None:
         warn_of_branches(row, self.outcome.rows)
@@ -407,16 +398,6 @@ class EmbeddedRun:
         self.outcome.checkpoint = checkpoint.save(
             root, self._done, resources.policy, state, keep_last=keep
         )
-
-
-def _first_line(error: str) -> str:
-    """Returns the first line of an error, at most 200 characters, under which equal errors are counted."""
-    return (error.splitlines() or [""])[0][:200]
-
-
-def _commonest(failures: Counter[str]) -> str:
-    ((reason, count),) = failures.most_common(1)
-    return f"the commonest failure ({count} of {failures.total()}): {reason}"
 
 
 def _expanded(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,15 @@ def test_what_is_dumped_reads_back_the_same(good: Path, tmp_path: Path) -> None:
     dumped = tmp_path / "config.json"
     dumped.write_text(overrides.dump(config))
     assert overrides.dump(built(f"@{dumped}")) == overrides.dump(config)
+
+
+def test_the_name_of_a_run_has_its_date_and_its_tasks(good: Path) -> None:
+    tasks = '["titanic", "digits", "gridMaze", "blotto", "cifar10"]'
+    model = "some where/Qwen3 0.6B"
+    name = built(f"@{good}", f"{SOURCE}.env.taskset.tasks", tasks, "--model.name", model).named()
+    date, rest = str(name.run.name)[:10], str(name.run.name)[10:]
+    assert datetime.date.fromisoformat(date)
+    assert re.fullmatch(r"-titanic-digits-gridMaze-2-more--Qwen3_0\.6B--[0-9a-f]{6}", rest)
 
 
 @pytest.mark.parametrize(

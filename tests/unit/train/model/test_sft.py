@@ -147,8 +147,13 @@ def test_the_command_trains_by_a_run_file(
         f'max_steps = 2\noutput_dir = "{tmp_path}"\n[model]\nname = "{folder}"\n'
         f'[data]\nname = "{demos}"\nbatch_size = 1\nseq_len = 120\n[embedded]\nthreads = 1\n'
     )
+    killed = tmp_path / "sft"
+    (killed / ".policy").mkdir(parents=True)
+    (killed / "model.safetensors").write_bytes(b"half of the weights")
+    (killed / "metrics.jsonl").write_text('{"step": 1}\n{"st')
     assert main(["sft", "@", str(file)]) == 0
     assert "2 demonstrations, 2 steps" in capsys.readouterr().out
+    assert not [path for path in killed.iterdir() if path.name.startswith(".")]
     rows = [
         json.loads(row) for row in (tmp_path / "sft" / "metrics.jsonl").read_text().splitlines()
     ]
