@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="with --attacks: only this attack, or this family of attacks",
+        help="with --attacks: only this attack, or this family of attacks (all)",
     )
     parser.add_argument(
         "--report",

@@ -74,14 +74,17 @@ def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> No
         action="append",
         default=argparse.SUPPRESS if inner else [],
         metavar="DIR",
-        help="a folder of tasks, used instead of the shipped ones",
+        help="a folder of tasks, used instead of the shipped ones (none)",
     )
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
     """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout."""
     parser.add_argument(
-        "--mlgym-root", type=Path, metavar="DIR", help="a checkout of MLGym, for tasks mlgym:NAME"
+        "--mlgym-root",
+        type=Path,
+        metavar="DIR",
+        help="a checkout of MLGym, for tasks mlgym:NAME (AIR_MLGYM_ROOT)",
     )
 
 
@@ -91,7 +94,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
         "--gpus",
         type=_gpus,
         metavar="auto|IDS",
-        help="GPUs for tasks that need them: auto, or indices and UUIDs separated by commas",
+        help="GPUs for tasks that need them: auto, or indices and UUIDs separated by commas (none)",
     )
 
 

@@ -32,7 +32,9 @@ EXAMPLES = (
     "air tasks new my-task",
 )
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
-SPLIT_SEED_HELP = "split the data by this seed; compares only the order of the scores"
+SPLIT_SEED_HELP = (
+    "split the data by this seed; compares only the order of the scores (default: the public split)"
+)
 PROVIDER_HELP = "the kind of box: docker (default), or process for process boxes"
 EVALUATOR_CAVEAT = (
     "MLGym's evaluation imports the agent's code, so this code can make it print any score"

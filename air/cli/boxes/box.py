@@ -6,6 +6,7 @@ An orphan is a box that has expired, or whose owner (the process that started it
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -59,8 +60,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _gc(_: argparse.Namespace) -> int:
+    from air.sandbox.docker import engine
     from air.sandbox.ops import orphans
 
+    if os.environ.get("DOCKER_HOST"):
+        engine.client()  # an engine that the user named must answer
     removed = orphans.collect()
     print("\n".join([*removed, f"{len(removed)} removed"]))
     return 0

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "name", nargs="?", default="base", help="a folder under images/, or a path (base)"
     )
-    build.add_argument("--base", help="image to start from, instead of the Dockerfile's")
+    build.add_argument("--base", help="image to start from, instead of the Dockerfile's (as there)")
     build.add_argument(
         "--ca-bundle",
         type=Path,

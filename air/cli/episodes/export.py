@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="newest",
         help="which episodes come first, as in `air show --sort` (newest)",
     )
-    parser.add_argument("--task", help="only episodes of this task")
+    parser.add_argument("--task", help="only episodes of this task (all)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="from_step",
         type=int,
         metavar="STEP",
-        help="compare from this step on; the earlier steps run first and are kept as a snapshot",
+        help="compare from this step on; the earlier steps run first and are kept as a snapshot (1)",
     )
     parser.add_argument(
         "--rescore",
@@ -60,9 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="KEY=VALUE",
-        help="with --rescore: change the reward, e.g. delta=best target=0.95 format_penalty=0.1",
+        help="with --rescore: change the reward, e.g. delta=best target=0.95 format_penalty=0.1 (none)",
     )
-    parser.add_argument("--image", help="play in this image instead of the recorded one")
+    parser.add_argument(
+        "--image", help="play in this image instead of the recorded one (as recorded)"
+    )
     flags.add_runtime(parser, default=None, note="default: as recorded")
     parser.add_argument("--at-once", type=int, default=2, help="episodes at a time (2)")
     flags.add_gpus(parser)

@@ -55,7 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{USAGE}\n\nExit codes: 0; 1 an :expect or a box failed; 2 bad input."
     parser.add_argument("task", nargs="?", help="a task's id; `air tasks` lists them")
     parser.add_argument(
-        "--exec", dest="script", metavar="FILE", help="read lines from a script; - is stdin"
+        "--exec",
+        dest="script",
+        metavar="FILE",
+        help="read lines from a script; - is stdin (default: the terminal)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--format", help="the action format: fenced (default) or mlgym")
@@ -67,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting of the environment, e.g. agent.harness.max_observation_tokens=200",
+        help="a setting of the environment, e.g. agent.harness.max_observation_tokens=200 (none)",
     )
     flags.add_task_root(parser)
     flags.add_mlgym_root(parser)
@@ -158,7 +161,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
         data["taskset"]["mlgym_root"] = args.mlgym_root
     for change in args.env:
         _set(data, change)
-    config = validate(ResearchEnvConfig, data, where="--env")
+    config = validate(ResearchEnvConfig, data, where="--env" if args.env else "air shell")
     if origin is not None:
         _check_as_recorded(config, recorded)
     if config.provider == "process":

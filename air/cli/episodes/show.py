@@ -24,12 +24,17 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="a run's folder, or a file in its trajectories/")
-    parser.add_argument("--task", help="run: only episodes of this task")
+    parser.add_argument("--task", help="run: only episodes of this task (all)")
     parser.add_argument("--sort", help="run: order of the episodes (newest)")
     parser.add_argument(
         "--last", type=flags.count, metavar="N", help="run: most episodes to list (15)"
     )
-    parser.add_argument("--step", type=int, metavar="N", help="episode: only this turn, in full")
+    parser.add_argument(
+        "--step",
+        type=int,
+        metavar="N",
+        help="episode: only this turn, in full (default: a line for each)",
+    )
     parser.add_argument(
         "--full",
         action="store_true",
@@ -38,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         choices=("validates", "errors"),
-        help="episode: only turns with validates, or with errors",
+        help="episode: only turns with validates, or with errors (all)",
     )
 
 

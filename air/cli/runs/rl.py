@@ -44,18 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=("auto", "embedded", "prime-rl"),
         default="auto",
-        help="auto: prime-rl for files with [inference], [deployment] or [slurm], else embedded",
+        help="auto: prime-rl for files with [inference], [deployment] or [slurm], else embedded (auto)",
     )
     parser.add_argument(
         "--gpus",
         type=lambda text: [name.strip() for name in text.split(",") if name.strip()],
         metavar="0,2,3,…",
-        help="the GPUs that the engine sees; prime-rl: GPUs of the inference first, then of the trainer",
+        help="the GPUs that the engine sees (all); prime-rl: those of the inference, then of the trainer",
     )
     parser.add_argument(
         "--inference",
         choices=("auto", "vllm", "transformers"),
-        help="sampler of the embedded engine; auto: vLLM if it is installed and there is a GPU",
+        help="sampler of the embedded engine; auto: vLLM if it is installed and there is a GPU "
+        "(default: as the run file says)",
     )
 
 
