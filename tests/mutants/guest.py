@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "a process box has no network",
-        "air/sandbox/guest/namespaces.py",
+        "air/sandbox/guest/launcher.py",
         "NEW_PROCESSES | NEW_IPC | NEW_HOST_NAME | NEW_NETWORK, ",
         "NEW_PROCESSES | NEW_IPC | NEW_HOST_NAME, ",
         as_root("there-is-no-network"),
@@ -126,7 +126,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is shown of the host is read-only",
-        "air/sandbox/guest/namespaces.py",
+        "air/sandbox/guest/launcher.py",
         "    _close_to_writing(open_ones)\n",
         "",
         (
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "nobody in a process box makes a user namespace",
-        "air/sandbox/guest/namespaces.py",
+        "air/sandbox/guest/launcher.py",
         'os.write(fd, b"0")',
         'os.write(fd, b"9")',
         as_root("nobody-in-it-has-privileges", "nobody-makes-namespaces"),
@@ -146,7 +146,7 @@ MUTANTS = (
     ),
     Mutant(
         "no process of a process box gains privileges",
-        "air/sandbox/guest/namespaces.py",
+        "air/sandbox/guest/launcher.py",
         "    _prctl(PR_SET_NO_NEW_PRIVS, 1)\n",
         "",
         as_root("nobody-in-it-has-privileges"),

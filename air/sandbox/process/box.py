@@ -20,7 +20,7 @@ from air.aio import to_the_end
 from air.errors import BoxStartError, ConfigError, InfrastructureError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
-from air.sandbox.guest import namespaces as guest_namespaces
+from air.sandbox.guest import launcher
 from air.sandbox.guest.frames import frame
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.network import egress_proxy
@@ -143,7 +143,7 @@ class ProcessBox(GuestBox):
         if self.mode == "plain":
             return Path(self.workspace)
         assert self._process is not None
-        return Path(f"/proc/{self._process.pid}/fd/{guest_namespaces.WORKSPACE_FD}")
+        return Path(f"/proc/{self._process.pid}/fd/{launcher.WORKSPACE_FD}")
 
     @property
     def seen_from_host(self) -> str:

@@ -2,7 +2,7 @@
 
 Only root can make such a group, and only if the file system of control groups can be written: in a container,
 it usually cannot. Without it, only the memory of each process is bounded. The launcher of a box
-(`air.sandbox.guest.namespaces`) makes the group, and removes it when the box has ended.
+(`air.sandbox.guest.launcher`) makes the group, and removes it when the box has ended.
 """
 
 from __future__ import annotations

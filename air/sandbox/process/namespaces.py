@@ -1,6 +1,6 @@
 """Detects the namespace mode of process boxes on this host, and describes boxes to their launcher.
 
-The launcher is `air.sandbox.guest.namespaces`. Mode `root`: this process is root, and the kernel allows
+The launcher is `air.sandbox.guest.launcher`. Mode `root`: this process is root, and the kernel allows
 namespaces. `user`: it may make its own user namespace. `plain`: neither, or the user chose it by
 `AIR_PROCESS_BOX`. A box with namespaces sees, read-only, the host's system folders, this process's Python,
 and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
@@ -125,7 +125,7 @@ def _problem(mode: Mode) -> str:
 
 def program() -> bytes:
     """Returns the bytecode of the launcher and the guest. Its first frame is the result of `layout`."""
-    return connection.compiled((*connection.GUEST, "namespaces"))
+    return connection.compiled((*connection.GUEST, "launcher"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -196,7 +196,7 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a process box for its launcher (`air.sandbox.guest.namespaces`).
+    """Returns the description of a process box for its launcher (`air.sandbox.guest.launcher`).
 
     `where` and `visible` come from `places`. The launcher removes the empty host folder `folder` when
     the box ends. `devices` are device files, or folders of them, that the box may use.

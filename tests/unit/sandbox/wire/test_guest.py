@@ -20,7 +20,7 @@ from air.sandbox.wire.connection import Connection, interpreter, opening
 from air.sandbox.wire.guest_box import BOUNDS
 
 SOURCES = sorted(protocol.GUEST_FOLDER.glob("*.py"))
-BOXES = (*protocol.GUEST, "namespaces")
+BOXES = (*protocol.GUEST, "launcher")
 """The modules that run in boxes; the others run in helpers."""
 MODULES = (*BOXES, *snapshot_service.PROGRAM, *portable_python.PROGRAM)
 GUEST = [path for path in SOURCES if path.stem in MODULES]
