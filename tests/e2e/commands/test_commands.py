@@ -131,7 +131,7 @@ def test_bad_input_to_rl(args: list[str], words: list[str], tmp_path: Path) -> N
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    result = cold("rl", "@", "nowhere.toml", "--debug", cwd=tmp_path)
+    result = command("rl", "@", "nowhere.toml", "--debug", cwd=tmp_path)
     assert result.returncode == 2
     assert "Traceback" in result.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.unit.tasks.conftest import DATA, GRADER, SCORE, TOML
 
 TERMS = ["delta", "format", "failed_validates", "time", "test_score", "holdout"]
 ENDS = [(1, "validate"), (2, "validate"), (3, "submit")]
+ROUNDING = 0.01
 MISSING = "Gone.\n```bash\nsleep 0.5; rm -f submission.csv\nvalidate\n```"
 
 
@@ -129,8 +131,12 @@ async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
     config.taskset.task_roots = [tmp_path / "tasks"]  # type: ignore[attr-defined]
     script = [f"Go.\n```bash\necho 1.{n} > answer.txt\n{end}\n```" for n, end in ENDS]
     async with played_by(replies(*script), config) as play:
+        began = time.monotonic()
         (trace,) = (await play()).traces
+        whole = time.monotonic() - began
     values = trace.metrics
     assert values["seconds_grading"] >= 4  # three validates, then the test split
-    did = values["seconds_model"] + values["seconds_exec"]
-    assert did <= values["seconds_agent"] < did + 2.5
+    assert values["seconds_model"] + values["seconds_exec"] <= values["seconds_agent"]
+    # On a machine of any speed: gradings that were also the agent's time would be counted twice here.
+    parts = [values[f"seconds_{name}"] for name in ("box", "agent", "grading", "recording")]
+    assert sum(parts) <= whole + ROUNDING

@@ -63,9 +63,6 @@ def test_later_files_and_then_flags_win(good: Path, tmp_path: Path) -> None:
     assert config.orchestrator.group_size == 8
 
 
-SOURCE = "--orchestrator.train.source.0"
-
-
 def test_a_flag_reaches_into_a_list(good: Path) -> None:
     config = built(f"@{good}", "--orchestrator.train.source.0.env.agent.max-turns", "4")
     assert config.orchestrator.train.source[0].env.agent.max_turns == 4
