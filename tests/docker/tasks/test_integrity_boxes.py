@@ -51,8 +51,8 @@ SHOWN_BY_MUTANTS = (
     "print-other-line-ends",
     "name-files-with-bytes-that-are-no-text",
     "fill-nameless-files",
-    "leave-zombies",
     "print-a-gigabyte",
+    "print-errors-without-end",
 )
 """Attacks that no weaker setting lets work; `tests/mutants/battery.py` takes their defences out."""
 
