@@ -295,6 +295,7 @@ class Episode:
             "baseline": self.world.task.baseline,
             "why_ended": self.why_ended,
             "isolation": self.world.box.isolation,
+            "scale": self.world.task.reward_scale().model_dump(mode="json"),
             "phis": [v.phi for v in self.world.validations],
             "scores": [v.score for v in self.world.validations],
             "deltas": [v.delta for v in self.world.validations],

@@ -31,6 +31,7 @@ class Start(_Line):
     metric: str
     direction: Direction
     baseline: float = Field(allow_inf_nan=False)
+    scale: Mapping[str, Any] = Field(default_factory=dict)
     task_hash: str
 
 
@@ -40,6 +41,8 @@ class _Validate(_Line):
 
 class _Metrics(_Line):
     test_score: float | None = Field(None, allow_inf_nan=False)
+    turns: float = Field(0.0, allow_inf_nan=False)
+    format_errors: float = Field(0.0, allow_inf_nan=False)
 
 
 class _End(_Line):
@@ -69,6 +72,10 @@ class Outcome:
     """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)
     """The terms whose sum is the reward, by name."""
+    turns: int = 0
+    """The number of the model's replies."""
+    format_errors: int = 0
+    """The number of replies that were not an action."""
 
     @property
     def last(self) -> float | None:
@@ -110,7 +117,15 @@ def outcome(path: Path) -> Outcome:
     if not end.ok or start is None or end.reward is None:
         return Outcome(start, "failed", end.t)
     return Outcome(
-        start, "well", end.t, tuple(scores), end.metrics.test_score, end.reward, end.terms or {}
+        start,
+        "well",
+        end.t,
+        tuple(scores),
+        end.metrics.test_score,
+        end.reward,
+        end.terms or {},
+        round(end.metrics.turns),
+        round(end.metrics.format_errors),
     )
 
 

@@ -1,6 +1,8 @@
-"""The command `air eval MODEL`: plays tasks with a model and prints the scores.
+"""The command `air eval MODEL`: plays tasks with a model, records the episodes and prints the scores.
 
-MODEL is a model's folder, a checkpoint, a Hugging Face hub id, or the URL of a model endpoint.
+MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, a model's folder, a Hugging Face
+hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own settings and tasks,
+and compared with the model from which the run started.
 """
 
 from __future__ import annotations
@@ -8,66 +10,199 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli import flags
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from air.env.config import ResearchEnvConfig
+    from air.train.evaluation.recorded import Evaluation
+    from air.train.evaluation.settings import OfRun, Settings
     from air.train.loop.rollout import Rollout
 
-HELP = "play tasks with a model folder, a checkpoint, a hub id or an endpoint; print the scores"
-EXAMPLES = (
-    "air eval outputs/RUN/checkpoints/step_30 --tasks titanic",
-    "air eval http://127.0.0.1:8000/v1 --model-name MODEL",
+HELP = (
+    "play tasks with a run's checkpoint, a model folder, a hub id or an endpoint; print the scores"
 )
+EXAMPLES = (
+    "air eval outputs/RUN --episodes 16",
+    "air eval http://127.0.0.1:8000/v1 --model-name MODEL --tasks titanic",
+)
+_TURNS, _TOKENS, _CONTEXT = 4, 512, 8192
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="folder, checkpoint, hub id, or http(s)://… of an endpoint")
+    parser.add_argument(
+        "model",
+        help="run's folder, checkpoint, model folder, hub id, or http(s)://… of an endpoint",
+    )
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
         "--api-key-var",
         default="OPENAI_API_KEY",
         help="environment variable that holds the API key (OPENAI_API_KEY)",
     )
-    parser.add_argument(
-        "--tasks", nargs="+", metavar="ID", help="default: all shipped tasks without a GPU"
+    flags.add_tasks(
+        parser, default=None, note="default: the run's, or all shipped ones without a GPU"
     )
-    parser.add_argument("--episodes", type=int, default=8, help="episodes of each task (8)")
-    parser.add_argument("--max-turns", type=int, default=4, help="turns of an episode (4)")
-    parser.add_argument("--max-tokens", type=int, default=512, help="longest reply in tokens (512)")
+    flags.add_count(parser, "--episodes", 8, "episodes of each task")
+    for name, what, usual in (
+        ("--max-turns", "turns of an episode", _TURNS),
+        ("--max-tokens", "longest reply in tokens", _TOKENS),
+        ("--context", "longest episode in tokens", _CONTEXT),
+    ):
+        parser.add_argument(name, type=flags.count, help=f"{what} (default: the run's, or {usual})")
     parser.add_argument(
-        "--context", type=int, default=8192, help="longest episode in tokens (8192)"
+        "--temperature", type=float, help="sampling temperature (default: the run's, or 1.0)"
     )
-    parser.add_argument("--temperature", type=float, default=1.0, help="sampling temperature (1.0)")
-    flags.add_runtime(parser, default="docker", note="default: docker")
+    flags.add_runtime(parser, default=None, note="default: the run's, or docker")
     flags.add_mlgym_root(parser)
-    parser.add_argument("--record-dir", type=Path, help="folder for the trajectories")
+    parser.add_argument(
+        "--no-start",
+        action="store_true",
+        help="with a run: do not play the model from which it started, for comparison",
+    )
+    parser.add_argument(
+        "--record-dir",
+        type=Path,
+        help="folder of the evaluation (default: eval-… beside the run, or in outputs/)",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="play all anew, though an equal evaluation is recorded"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Plays the tasks and prints the scores; returns 1 if every episode failed, else 0."""
     from rich.console import Console
 
-    from air import tasks
-    from air.train.loop.evaluate import table_rows
+    from air.train.evaluation.settings import run_of
+    from air.train.evaluation.table import table
     from air.train.loop.progress import WIDE
 
-    names = args.tasks or _without_gpu(tasks.available())
-    for name in names:  # an unknown task is reported before a model is loaded
-        tasks.load(name, mlgym_root=args.mlgym_root)
-    rollouts = asyncio.run(_play(args, names))
-    console = Console(width=WIDE)
-    console.print(_table(table_rows(rollouts)))
-    failed = [r for r in rollouts if not r.ok]
-    for error in sorted({r.error for r in failed}):
-        console.print(f"failed: {error}", highlight=False, soft_wrap=True)
-    return 1 if len(failed) == len(rollouts) else 0
+    found = None if _is_url(args.model) else run_of(args.model)
+    evaluations = _of_run(args, *found) if found else [_of_model(args)]
+    for one in evaluations:  # an unknown task is reported before a model is loaded
+        _check_tasks(one.settings)
+    failed = [rollout for rollout in asyncio.run(_all(args, evaluations)) if not rollout.ok]
+    episodes = {one.label: one.episodes() for one in evaluations}
+    Console(width=WIDE).print(table(episodes, args.episodes))
+    for one in evaluations:
+        print(f"recorded in {one.folder}")
+    for error in sorted({rollout.error for rollout in failed}):
+        Console(width=WIDE).print(f"failed: {error}", highlight=False, soft_wrap=True)
+    return 0 if all(episodes.values()) else 1
+
+
+def _is_url(model: str) -> bool:
+    return model.startswith(("http://", "https://"))
+
+
+def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evaluation]:
+    """Returns the evaluations of a run's start model, unless it is left out, and of its checkpoint."""
+    from air.errors import MissingError
+    from air.train.evaluation.settings import of_run
+
+    changes = {
+        "taskset.tasks": args.tasks,
+        "taskset.mlgym-root": args.mlgym_root and [str(args.mlgym_root)],
+        "agent.max-turns": args.max_turns and [str(args.max_turns)],
+        "agent.runtime.type": args.runtime and [args.runtime],
+    }
+    given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
+    given |= {"context": args.context}
+    found: OfRun = of_run(
+        run,
+        checkpoint,
+        {key: values for key, values in changes.items() if values},
+        {key: value for key, value in given.items() if value is not None},
+    )
+    models = {checkpoint.name: str(checkpoint)}
+    if not args.no_start:
+        start = found.start
+        if start.startswith(("~", "/", ".")):
+            start = str(Path(start).expanduser())
+            if not Path(start).is_dir():
+                raise MissingError(
+                    "the model from which the run started is not here",
+                    where=start,
+                    remedy="leave out the comparison with --no-start",
+                )
+        models = {"start": start, **models}
+    base = run.parent / f"eval-{run.name}"
+    return [
+        _evaluation(args, label, model, found.settings, Path(f"{base}-{label}"), of_run=True)
+        for label, model in models.items()
+    ]
+
+
+def _of_model(args: argparse.Namespace) -> Evaluation:
+    """Returns the evaluation of a model that no run trained, or of an endpoint."""
+    from air import tasks
+    from air.errors import ConfigError
+    from air.train.evaluation.settings import Settings
+    from air.train.loop.evaluate import research_env
+
+    if args.no_start:
+        raise ConfigError(
+            f"{args.model} is no checkpoint of a run", where="--no-start", remedy="leave it out"
+        )
+    env = research_env(
+        args.tasks or _without_gpu(tasks.available()),
+        runtime=args.runtime or "docker",
+        max_turns=args.max_turns or _TURNS,
+        mlgym_root=args.mlgym_root,
+    )
+    settings = Settings(
+        [env],
+        temperature=1.0 if args.temperature is None else args.temperature,
+        max_tokens=args.max_tokens or _TOKENS,
+        context=args.context or _CONTEXT,
+    )
+    model, label = args.model, Path(args.model).name
+    if _is_url(model):
+        label = args.model_name or asyncio.run(_only_model(model, args.api_key_var))
+        model = f"{label} at {args.model}"
+    name = re.sub(r"[^\w.-]+", "-", label).strip("-")
+    return _evaluation(args, label, model, settings, Path("outputs") / f"eval-{name}")
+
+
+def _evaluation(
+    args: argparse.Namespace,
+    label: str,
+    model: str,
+    settings: Settings,
+    usual: Path,
+    *,
+    of_run: bool = False,
+) -> Evaluation:
+    """Returns an evaluation with the folder that records it: --record-dir, or a folder in it for a model
+    of a run; else `usual`, with a number if that folder records something else."""
+    from air.train.evaluation.recorded import Evaluation
+
+    if args.record_dir is not None:
+        folder = args.record_dir / label if of_run else args.record_dir
+        return Evaluation(label, model, settings, folder)
+    chosen, number = None, 1
+    while True:
+        folder = usual if number == 1 else Path(f"{usual}-{number}")
+        evaluation = Evaluation(label, model, settings, folder)
+        if not folder.exists():
+            return chosen or evaluation
+        if not args.fresh and evaluation.fits():
+            chosen = evaluation
+        number += 1
+
+
+def _check_tasks(settings: Settings) -> None:
+    from air import tasks
+
+    for env in settings.envs:
+        taskset: Any = env.taskset
+        for name in taskset.tasks:
+            tasks.load(name, taskset.task_roots, mlgym_root=taskset.mlgym_root)
 
 
 def _without_gpu(names: list[str]) -> list[str]:
@@ -80,24 +215,53 @@ def _without_gpu(names: list[str]) -> list[str]:
     return [name for name in names if name not in omitted]
 
 
-async def _play(args: argparse.Namespace, names: list[str]) -> list[Rollout]:
+async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
+    """Plays the evaluations one after the other, in one event loop: `renderers` allows no second."""
+    return [rollout for one in evaluations for rollout in await _played(args, one)]
+
+
+async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Rollout]:
+    """Plays what is not recorded yet, and says what is; returns the episodes that were played."""
+    from air.train.loop import run_folder
+
+    with run_folder.locked(evaluation.folder):
+        evaluation.open()
+        missing = evaluation.missing(args.episodes)
+        total, count = args.episodes * len(missing), sum(missing.values())
+        if count < total:
+            print(
+                f"{evaluation.label}: {total - count} of {total} episodes are recorded already in "
+                f"{evaluation.folder} (--fresh plays all anew)"
+            )
+        return await _play(args, evaluation, missing) if count else []
+
+
+async def _play(
+    args: argparse.Namespace, evaluation: Evaluation, missing: dict[str, int]
+) -> list[Rollout]:
     from air.train.config.run_config import EmbeddedConfig
-    from air.train.loop.evaluate import endpoint, evaluate, research_env, served
+    from air.train.loop.evaluate import endpoint, served
+    from air.train.loop.rollout import settled
     from air.train.model.policy import load
 
-    sampling = {"temperature": args.temperature, "max_tokens": args.max_tokens}
-    common = {"runtime": args.runtime, "max_turns": args.max_turns, "record_dir": args.record_dir}
-    common |= {"mlgym_root": args.mlgym_root}
-    if args.model.startswith(("http://", "https://")):
-        model = args.model_name or await _only_model(args.model, args.api_key_var)
-        ctx = endpoint(args.model, model, api_key_var=args.api_key_var, **sampling)
-        return await evaluate(research_env(names, **common), ctx, args.episodes)
+    settings = evaluation.settings
+    sampling: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "max_tokens": settings.max_tokens,
+    }
+    if _is_url(args.model):
+        ctx = endpoint(args.model, evaluation.label, api_key_var=args.api_key_var, **sampling)
+        return await evaluation.play(ctx, missing, lambda env: env)
     EmbeddedConfig().set_threads()
-    policy = await asyncio.to_thread(load, args.model)
-    context = min(args.context, policy.max_length)
-    env = research_env(names, tokenizer=policy.name, max_context_tokens=context, **common)
-    async with served(policy, max_model_len=context, **sampling) as ctx:
-        return await evaluate(env, ctx, args.episodes)
+    policy = await asyncio.to_thread(load, evaluation.model)
+    context = min(settings.context, policy.max_length)
+
+    def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
+        done: Any = settled(env, policy, max_context_tokens=context)
+        return done  # type: ignore[no-any-return]
+
+    async with served(policy, max_model_len=context, renderer=settings.renderer, **sampling) as ctx:
+        return await evaluation.play(ctx, missing, settle)
 
 
 async def _only_model(url: str, api_key_var: str) -> str:
@@ -121,25 +285,3 @@ async def _only_model(url: str, api_key_var: str) -> str:
             remedy=f"choose one with --model-name: {models}",
         )
     return str(models[0])
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
-    from air.train.loop.progress import number, percent, plain_table
-
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "base": lambda r: number(r["baseline"], ".3f"),
-        "mean": lambda r: number(r["score"], ".3f"),
-        "best": lambda r: number(r["best"], ".3f"),
-        "test": lambda r: number(r["test"], ".3f"),
-        "reward": lambda r: number(r["reward"], "+.3f"),
-        "valid": lambda r: percent(r["valid"]),
-        "format": lambda r: percent(r["well_formed"]),
-        "played": lambda r: f"{r['episodes'] - r['failed']}/{r['episodes']}",
-    }
-    table = plain_table("scores on the validation split, at the last validate of each episode")
-    table.add_column("task", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(str(row["task"]), *(cell(row) for cell in columns.values()))
-    return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.train.config.run_config import SourceConfig
-from air.train.loop import metrics
 from air.train.loop.rollout import Rollout, context, play_many, serving
 from air.train.model.policy import Policy
 from air.train.serving.server import InferenceServer
@@ -47,13 +46,14 @@ def research_env(
 async def evaluate(
     env: ResearchEnvConfig,
     ctx: vf.ModelContext,
-    episodes: int,
+    episodes: int | Mapping[str, int],
     on_done: Callable[[Rollout], None] | None = None,
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`.
-    At most `at_once` episodes are played at the same time; `on_done` is called after each of them."""
+    A mapping has the number of episodes by task id. At most `at_once` episodes are played at the same time;
+    `on_done` is called after each of them."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         return await play_many(source, ctx, episodes, on_done, at_once=at_once)
@@ -61,20 +61,28 @@ async def evaluate(
 
 @asynccontextmanager
 async def served(
-    model: Policy, *, temperature: float, max_tokens: int, max_model_len: int
+    model: Policy,
+    *,
+    temperature: float,
+    max_tokens: int | None,
+    max_model_len: int,
+    renderer: Any = None,
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block.
-    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text."""
+    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text. `context`
+    describes `renderer`."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
-        yield context(model, server.url, temperature=temperature, max_tokens=max_tokens)
+        yield context(
+            model, server.url, temperature=temperature, max_tokens=max_tokens, renderer=renderer
+        )
     finally:
         await asyncio.to_thread(server.stop)
 
 
 def endpoint(
-    url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int
+    url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int | None
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for an OpenAI-compatible endpoint.
     `api_key_var` is the name of the environment variable that holds the API key."""
@@ -83,19 +91,3 @@ def endpoint(
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
         sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
     )
-
-
-def table_rows(rollouts: Sequence[Rollout]) -> list[dict[str, Any]]:
-    """Returns one row for each task: numbers of episodes and failures, baseline, scores and mean metrics."""
-    rows = []
-    for task, played in metrics.by_task(rollouts).items():
-        good = [r for r in played if r.ok]
-        scores = [s for r in good if (s := r.metric("score")) is not None]
-        lower = bool(good) and good[0].info.get("direction") == "lower"
-        row = {"task": task, "episodes": len(played), "failed": len(played) - len(good)}
-        row["baseline"] = good[0].info.get("baseline") if good else None
-        row["score"] = metrics.mean(scores)
-        row["best"] = (min if lower else max)(scores) if scores else None
-        row["test"] = metrics.mean(r.metric("test_score") for r in good)
-        rows.append(row | metrics.of_rollouts(good))
-    return rows

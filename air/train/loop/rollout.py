@@ -236,7 +236,7 @@ async def play(
     failed = not episode.ok
     rollout = Rollout(
         source=source.name,
-        task=str(getattr(task.data, "task_id", "") or task.data.name or source.name),
+        task=task_name(source, task),
         traces=[trace for trace in episode.traces if trace.agent.trainable],
         error=(f"{error.type}: {error.message}" if error else "no reason given") if failed else "",
         seconds=time.monotonic() - began,
@@ -246,14 +246,32 @@ async def play(
     return rollout
 
 
+def task_name(source: Source, task: vf.Task) -> str:
+    """Returns the id of a task of air, or else the task's name, or else the source's."""
+    return str(getattr(task.data, "task_id", "") or task.data.name or source.name)
+
+
 async def play_many(
     source: Source,
     ctx: vf.ModelContext,
-    each: int,
+    each: int | Mapping[str, int],
     on_done: Callable[[Rollout], None] | None = None,
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time."""
-    plays = [play(source, task, ctx, on_done) for task in source.tasks * each]
+    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time.
+    A mapping has the number of episodes by task id; they take the task's prompts in turn."""
+    if isinstance(each, Mapping):
+        prompts_of: dict[str, list[vf.Task]] = {}
+        for task in source.tasks:
+            prompts_of.setdefault(task_name(source, task), []).append(task)
+        wanted = [
+            chosen[number % len(chosen)]
+            for number in range(max(each.values(), default=0))
+            for name, chosen in prompts_of.items()
+            if number < each.get(name, 0)
+        ]
+    else:
+        wanted = source.tasks * each
+    plays = [play(source, task, ctx, on_done) for task in wanted]
     return await together(plays, at_once)

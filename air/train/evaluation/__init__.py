@@ -1,0 +1,1 @@
+"""Evaluates models: which settings a model is played with, what is recorded, and how scores are reported."""

@@ -1,0 +1,124 @@
+"""Plays an evaluation's episodes and records them in a folder, so that it can be interrupted and go on.
+
+The folder has `evaluation.json`, which says what was evaluated and how, and `trajectories/`. Episodes that
+ended well count; those that failed or were interrupted are played again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air import paths
+from air.env.config import ResearchEnvConfig
+from air.errors import UsageError
+from air.tasks import splits
+from air.train.evaluation.settings import Settings
+from air.train.evaluation.tries import Played
+from air.train.loop.evaluate import evaluate
+from air.train.loop.rollout import Rollout
+from air.trajectories.outcome import outcome
+
+FILE = "evaluation.json"
+TRAJECTORIES = "trajectories"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One model that plays tasks with some settings, and the folder that records its episodes."""
+
+    label: str
+    """The name of the model in tables."""
+    model: str
+    """The model's folder, hub id, or the name and URL of its endpoint."""
+    settings: Settings
+    folder: Path
+
+    def episodes(self) -> list[Played]:
+        """Returns the recorded episodes that ended well."""
+        files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
+        ends = [(outcome(path), str(path)) for path in files]
+        return [Played.of_outcome(one, where) for one, where in ends if one.how == "well"]
+
+    def missing(self, episodes: int) -> dict[str, int]:
+        """Returns how many of `episodes` episodes of each task are not recorded yet."""
+        played = Counter(one.task for one in self.episodes())
+        tasks = [task for env in self.settings.envs for task in env.taskset.tasks]
+        return {task: max(0, episodes - played[task]) for task in dict.fromkeys(tasks)}
+
+    async def play(
+        self,
+        ctx: vf.ModelContext,
+        missing: Mapping[str, int],
+        settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
+    ) -> list[Rollout]:
+        """Plays and records the `missing` episodes with the model in `ctx`; returns those that were played.
+        `settle` completes the settings of an environment for the model."""
+        rollouts: list[Rollout] = []
+        remaining = {task: number for task, number in missing.items() if number}
+        for env in self.settings.envs:
+            own = [task for task in env.taskset.tasks if task in remaining]
+            if own:
+                taskset = env.taskset.model_copy(update={"tasks": own})
+                folder = self.folder / TRAJECTORIES
+                now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
+                # A task of two environments is played in the first.
+                each = {task: remaining.pop(task) for task in own}
+                rollouts += await evaluate(now, ctx, each)
+        return rollouts
+
+    def open(self) -> None:
+        """Creates the folder; raises UsageError if it belongs to something else, or cannot be written."""
+        file, text = self.folder / FILE, json.dumps(self._identity(), indent=2)
+        try:
+            if file.is_file():
+                if _read(file) != json.loads(text):
+                    raise self._other()
+                return
+            if self.folder.is_dir() and any(path.name != ".lock" for path in self.folder.iterdir()):
+                raise self._other()
+            paths.write_whole(file, f"{text}\n".encode())
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror}",
+                where=str(self.folder),
+                remedy="give another --record-dir",
+            ) from None
+
+    def fits(self) -> bool:
+        """Whether the folder is absent, or records this model with these settings."""
+        file = self.folder / FILE
+        return not self.folder.exists() or (file.is_file() and _read(file) == self._identity())
+
+    def _other(self) -> UsageError:
+        return UsageError(
+            "has something else in it, or an evaluation of another model or with other settings",
+            where=str(self.folder),
+            remedy="give another --record-dir",
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        split = {splits.chosen(env.split_seed).name for env in self.settings.envs}
+        identity = {"model": self.model, "weights": _weights(self.model), "splits": sorted(split)}
+        return json.loads(json.dumps(identity | self.settings.identity()))  # type: ignore[no-any-return]
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _weights(model: str) -> list[list[Any]]:
+    """Returns name, size and time of the model's files of weights, so that new weights are seen; empty if the
+    model is not a folder on this machine."""
+    folder = Path(model).expanduser()
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]

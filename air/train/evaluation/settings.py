@@ -1,0 +1,118 @@
+"""Finds the settings with which a model is evaluated: those of its run if it is a run's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.env.config import ResearchEnvConfig
+from air.errors import ConfigError, MissingError
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.loop import run_folder
+
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How episodes of an evaluation are played."""
+
+    envs: Sequence[ResearchEnvConfig]
+    temperature: float
+    max_tokens: int | None
+    """The longest reply in tokens; None: only `context` limits it."""
+    context: int
+    """The longest episode in tokens."""
+    renderer: Any = None
+    """A config of the package `renderers`; None: the renderer of the model's family."""
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the settings that decide what episodes are worth, as plain data; without secrets."""
+        secret = {"record_dir", "split_seed"}
+        return {
+            "envs": [env.model_dump(mode="json", exclude=secret) for env in self.envs],
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "context": self.context,
+            "renderer": None if self.renderer is None else self.renderer.model_dump(mode="json"),
+        }
+
+
+@dataclass(frozen=True)
+class OfRun:
+    """A checkpoint of a run, with the run's settings and the model from which the run started."""
+
+    checkpoint: Path
+    run: Path
+    start: str
+    settings: Settings
+
+
+def run_of(model: str) -> tuple[Path, Path] | None:
+    """Returns the run's folder and the checkpoint that `model` names: a run's folder stands for its last
+    checkpoint. None if `model` is neither. Raises MissingError if the run has no checkpoint."""
+    path = Path(model).expanduser()
+    if path.resolve().parent.name == CHECKPOINTS:
+        run = path.resolve().parents[1]
+        return (run, path) if (run / run_folder.CONFIG_FILE).is_file() else None
+    root = path / CHECKPOINTS
+    if not root.is_dir():
+        return None
+    steps = run_folder.steps(root)
+    if not steps:
+        raise MissingError(
+            "this run has no checkpoint yet", where=model, remedy="wait for one, or name a model"
+        )
+    return path.resolve(), run_folder.step_folder(root, steps[-1])
+
+
+def of_run(
+    run: Path, checkpoint: Path, changes: Mapping[str, Sequence[str]], sampling: Mapping[str, Any]
+) -> OfRun:
+    """Returns the settings of the run in the folder `run`. `changes` are new values for keys of its
+    environments, as flags would set them (`agent.max_turns`: `["2"]`), and `sampling` for fields of
+    `Settings`. Raises ConfigError if the run's `config.json` or a change is wrong."""
+    file = run / run_folder.CONFIG_FILE
+    sources = overrides.read_files([f"@{file}"])
+    flags = []
+    for number in range(len(_tables(sources.data, file))):
+        for key, values in changes.items():
+            flags += [f"--orchestrator.train.source.{number}.env.{key}", *values]
+    overrides.apply_flags(sources, flags, RunConfig)
+    config = overrides.build(RunConfig, sources)
+    train = config.orchestrator.train
+    envs = [source.env for source in train.source]
+    research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
+    if not research:
+        raise ConfigError("has no environment of air to play", where=str(file))
+    if "taskset.tasks" in changes:
+        research = research[:1]
+    settings = {
+        "temperature": train.sampling.temperature,
+        "max_tokens": train.sampling.max_completion_tokens,
+        "context": config.seq_len,
+        **sampling,
+    }
+    return OfRun(
+        checkpoint,
+        run,
+        config.model.name,
+        Settings(research, renderer=config.orchestrator.renderer, **settings),
+    )
+
+
+def _tables(data: Mapping[str, Any], file: Path) -> Sequence[Any]:
+    try:
+        tables = data["orchestrator"]["train"]["source"]
+    except (KeyError, TypeError):
+        tables = None
+    if not isinstance(tables, list):
+        raise ConfigError(
+            "is not the file of an `rl` run of the embedded engine",
+            where=str(file),
+            remedy="name another folder, or give the model's own folder",
+        )
+    return tables

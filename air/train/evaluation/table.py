@@ -1,0 +1,80 @@
+"""Makes the table that `air eval` prints: scores of one or several models, by task and over all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rich.table import Table
+
+from air.train.evaluation.tries import MEASURES, Estimate, Played, by_task, estimate, overall
+from air.train.loop.progress import number, percent, plain_table
+
+_RAW: Mapping[str, Callable[[Played], float | None]] = {
+    "best attempt": lambda played: played.best(),
+    "last submission": lambda played: played.last,
+    "test score": lambda played: played.test,
+    "tries": lambda played: float(len(played.scores)),
+    "reward": lambda played: played.reward,
+}
+"""The columns of a task's row: scores as the task measures them, without the episodes that have none."""
+_PHI = {
+    "best attempt": "best",
+    "last submission": "last",
+    "test score": "test",
+    "tries": "tries",
+    "reward": "reward",
+}
+"""The measure, for rows over all tasks, of each of these columns."""
+
+
+def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:
+    """Returns the table; `models` has the episodes of each model by its name, in the order of the rows.
+    `episodes` is the number of episodes of each task that were wanted."""
+    result = plain_table(
+        "mean ± standard error over episodes; a try is a validate\n"
+        "φ: mean over tasks of normalised scores (0: baseline, 1: target; without a score: the lowest)"
+    )
+    result.add_column("task", no_wrap=True)
+    for name in ("model", "baseline", *_RAW, "scored", "format", "played"):
+        result.add_column(name, justify="right", no_wrap=True)
+    grouped = {model: by_task(played) for model, played in models.items()}
+    for task in dict.fromkeys(task for tasks in grouped.values() for task in tasks):
+        for model, tasks in grouped.items():
+            played = tasks.get(task, [])
+            means = [estimate(map(column, played)) for column in _RAW.values()]
+            baseline = number(played[0].scale.baseline) if played else "–"
+            result.add_row(task, model, baseline, *map(_cell, means), *_counts(played, episodes))
+    overalls = {
+        model: [overall(played, MEASURES[name]) for name in _PHI.values()]
+        for model, played in models.items()
+    }
+    for model, means in overalls.items():
+        wanted = episodes * len(grouped[model])
+        cells = [*map(_cell, means), *_counts(models[model], wanted)]
+        result.add_row("φ, all tasks", model, "0.000", *cells)
+    if len(overalls) == 2:
+        before, after = overalls.values()
+        gains = [
+            None if then is None or now is None else now.minus(then)
+            for then, now in zip(before, after, strict=True)
+        ]
+        result.add_row("φ, all tasks", "change", "", *map(_signed, gains), "", "", "")
+    return result
+
+
+def _cell(mean: Estimate | None) -> str:
+    return "–" if mean is None else str(mean)
+
+
+def _signed(mean: Estimate | None) -> str:
+    return "–" if mean is None else f"{'+' if mean.mean >= 0 else ''}{mean}"
+
+
+def _counts(played: Sequence[Played], wanted: int) -> list[str]:
+    """Returns the shares of episodes with a score and of well-formed replies, and the number of episodes."""
+    turns, errors = sum(one.turns for one in played), sum(one.format_errors for one in played)
+    return [
+        percent(sum(one.best() is not None for one in played) / len(played) if played else None),
+        percent(1 - errors / turns if turns else None),
+        f"{len(played)}/{wanted}",
+    ]

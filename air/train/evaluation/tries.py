@@ -1,0 +1,151 @@
+"""Measures finished episodes by their tries: the best of the first few, the best, the last, the test score.
+
+Each validate is a try, also those of `submit` and of the episode's end. More tries can only raise the best
+score, so models are also compared at equal numbers of tries. Measures are normalised scores φ: 0 is the
+task's baseline and 1 its target. An artefact without a score counts as the lowest φ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from air.errors import ConfigError
+from air.rewards.normalise import phi_on
+from air.tasks.spec import RewardScale
+from air.train.loop.rollout import Rollout
+from air.trajectories.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Played:
+    """The tries and the reward of one episode that ended without an infrastructure failure."""
+
+    task: str
+    scale: RewardScale
+    scores: tuple[float | None, ...]
+    """The scores of all tries on the validation split, in order; None for an artefact without a score."""
+    test: float | None
+    """The score on the test split of the artefact that counts; None if it was not scored."""
+    reward: float
+    turns: int
+    format_errors: int
+
+    @classmethod
+    def of_rollout(cls, rollout: Rollout) -> Played:
+        """Returns the tries of an episode of air's environment that was just played."""
+        info = rollout.info
+        return cls(
+            task=rollout.task,
+            scale=RewardScale.model_validate(info["scale"]),
+            scores=tuple(info["scores"]),
+            test=rollout.metric("test_score"),
+            reward=rollout.reward,
+            turns=int(rollout.metric("turns") or 0),
+            format_errors=int(rollout.metric("format_errors") or 0),
+        )
+
+    @classmethod
+    def of_outcome(cls, outcome: Outcome, where: str) -> Played:
+        """Returns the tries of a recorded episode that ended well. Raises ConfigError, which names `where`,
+        if an older air recorded it, without the scale of its scores."""
+        start = outcome.start
+        if start is None or not start.scale:
+            raise ConfigError("has no scale of scores", where=where, remedy="play it again")
+        return cls(
+            task=start.task,
+            scale=RewardScale.model_validate(start.scale),
+            scores=outcome.scores,
+            test=outcome.test,
+            reward=outcome.reward,
+            turns=outcome.turns,
+            format_errors=outcome.format_errors,
+        )
+
+    def best(self, tries: int | None = None) -> float | None:
+        """Returns the best score of the first `tries` tries (None: of all); None if none of them has one."""
+        scores = [score for score in self.scores[:tries] if score is not None]
+        if not scores:
+            return None
+        return max(scores) if self.scale.direction == "higher" else min(scores)
+
+    @property
+    def last(self) -> float | None:
+        """The score of the last try, which is the last submission."""
+        return self.scores[-1] if self.scores else None
+
+    def phi(self, score: float | None) -> float:
+        """Returns the normalised score φ; the lowest one without a score."""
+        return self.scale.phi_clip[0] if score is None else phi_on(self.scale, score)
+
+
+Measure = Callable[[Played], float]
+MEASURES: Mapping[str, Measure] = {
+    "best": lambda played: played.phi(played.best()),
+    "first": lambda played: played.phi(played.best(1)),
+    "best of 2": lambda played: played.phi(played.best(2)),
+    "last": lambda played: played.phi(played.last),
+    "test": lambda played: played.phi(played.test),
+    "tries": lambda played: float(len(played.scores)),
+    "reward": lambda played: played.reward,
+}
+"""Measures of one episode, by name. The scores among them are φ."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard error."""
+
+    mean: float
+    stderr: float | None
+    """None if it is unknown, because the mean is of one value."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
+
+    def minus(self, other: Estimate) -> Estimate:
+        """Returns the difference of two means of independent values."""
+        errors = (self.stderr, other.stderr)
+        return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
+
+
+def estimate(values: Iterable[float | None]) -> Estimate | None:
+    """Returns the mean of the values that are not None; None if there is none."""
+    present = [value for value in values if value is not None]
+    if not present:
+        return None
+    error = stdev(present) / math.sqrt(len(present)) if len(present) > 1 else None
+    return Estimate(fmean(present), error)
+
+
+def by_task(episodes: Sequence[Played]) -> dict[str, list[Played]]:
+    """Returns the episodes of each task, in the order in which the tasks first occur."""
+    tasks: dict[str, list[Played]] = {}
+    for played in episodes:
+        tasks.setdefault(played.task, []).append(played)
+    return tasks
+
+
+def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
+    """Returns the mean over tasks of each task's mean, so that all tasks count the same; None without one."""
+    means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
+    known = [mean for mean in means if mean is not None]
+    if not known:
+        return None
+    errors = [mean.stderr for mean in known if mean.stderr is not None]
+    error = math.hypot(*errors) / len(known) if len(errors) == len(known) else None
+    return Estimate(fmean(mean.mean for mean in known), error)
+
+
+def gains(
+    before: Sequence[Played], after: Sequence[Played]
+) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
+    """Returns for each measure the overall mean before, the one after, and the difference."""
+    table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
+    for name, measure in MEASURES.items():
+        then, now = overall(before, measure), overall(after, measure)
+        gain = None if then is None or now is None else now.minus(then)
+        table[name] = (then, now, gain)
+    return table

@@ -1,0 +1,62 @@
+"""`air eval` of a run: its own settings, its start model, and an evaluation that goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from air.trajectories import load, trajectory_files
+from tests.e2e.commands.test_commands import bad, command
+
+
+def test_a_run_is_played_with_its_own_settings_beside_its_start(
+    trained: Path, small: Path, tmp_path: Path
+) -> None:
+    run, folder = trained / "outputs" / "r", tmp_path / "e"
+    flags = ["--episodes", "2", "--record-dir", folder]
+    alone = command("air", "eval", run, *flags, "--no-start", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    assert [path.name for path in folder.iterdir()] == ["step_2"]
+    trajectories = [load(path) for path in trajectory_files(folder / "step_2")]
+    (source,) = json.loads((run / "config.json").read_text())["orchestrator"]["train"]["source"]
+    for one in trajectories:
+        assert one.start is not None
+        assert one.start.max_turns == source["env"]["agent"]["max_turns"]
+        assert one.start.pay["format_penalty"] == source["env"]["format_penalty"]
+        assert one.start.model == str(run / "checkpoints" / "step_2")
+    # Interrupted: one episode is lost, and only that one is played again.
+    lost, kept = trajectories
+    lost.path.unlink()
+    both = command("air", "eval", run / "checkpoints" / "step_2", *flags, cwd=tmp_path)
+    assert both.returncode == 0, both.stdout + both.stderr
+    assert "step_2: 1 of 2 episodes are recorded already" in both.stdout
+    again = trajectory_files(folder / "step_2")
+    assert len(again) == 2
+    assert kept.path in again
+    models = {one.start.model for one in map(load, trajectory_files(folder / "start")) if one.start}
+    assert models == {str(small)}
+    rows = {tuple(line.split()[:2]) for line in both.stdout.splitlines()}
+    assert {("titanic", "start"), ("titanic", "step_2")} <= rows
+    assert any(
+        line.startswith("φ, all tasks") and " change " in line for line in both.stdout.splitlines()
+    )
+    shown = command("air", "show", folder / "start", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    other = [*flags, "--no-start", "--temperature", "0.5"]
+    bad(command("air", "eval", run, *other, cwd=tmp_path), str(folder), "other settings")
+
+
+def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "outputs" / "r"
+    shutil.copytree(trained / "outputs" / "r", run)
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["name"] = str(tmp_path / "gone")
+    (run / "config.json").write_text(json.dumps(config))
+    bad(command("air", "eval", run, cwd=tmp_path), str(tmp_path / "gone"), "--no-start")
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    bad(command("air", "eval", run, cwd=tmp_path), "no checkpoint yet")
+    nothing = command("air", "eval", run, "--episodes", "0", cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert "--episodes: must be 1 or more, not 0" in nothing.stderr
