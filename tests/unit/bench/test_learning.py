@@ -1,0 +1,68 @@
+"""The arithmetic of `make learning`: gains by tries, and the verdict on seeds."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import air
+from air.tasks.spec import RewardScale
+from air.train.evaluation.tries import Played
+
+SCALE = RewardScale(direction="higher", baseline=0.5, target=1.0)
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
+    return importlib.import_module("learning")
+
+
+def played(task: str, *scores: float, test: float) -> Played:
+    return Played(task, SCALE, scores, test, reward=0.0, turns=4, format_errors=0)
+
+
+def test_scores_at_equal_numbers_of_tries(learning: ModuleType) -> None:
+    """φ of 0.5, 0.75 and 1.0 is 0, 0.5 and 1; both tasks count the same."""
+    episodes = [
+        played("a", 0.5, 0.75, 1.0, 0.75, test=0.75),
+        played("b", 0.75, test=0.5),
+        played("b", 0.5, test=0.5),
+    ]
+    assert learning.by_tries(episodes) == {
+        "φ first try": 0.125,
+        "φ best of two tries": 0.375,
+        "φ last submission": 0.375,
+        "φ test score": 0.25,
+        "φ best of all tries": 0.625,
+        "tries": 2.5,
+    }
+    assert learning.by_tries([])["φ test score"] is None
+
+
+def result(learning: ModuleType, gain: float, **more: float) -> dict[str, Any]:
+    before = dict.fromkeys(learning.MEASURES, 0.5)
+    return {
+        "before": before,
+        "trained": dict.fromkeys(before, 0.5 + gain) | more,
+        "control": before,
+    }
+
+
+def test_a_gain_by_more_tries_alone_is_said(
+    learning: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = dict.fromkeys(learning.EQUAL_TRIES, 0.5)
+    results = [result(learning, gain, **same) for gain in (0.1, 0.11, 0.12)]
+    assert learning.gains(results, "trained")["tries"] == pytest.approx([0.1, 0.11, 0.12])
+    assert learning.verdict(results) == 0
+    said = capsys.readouterr().out.splitlines()
+    for name in learning.EQUAL_TRIES:
+        assert f"trained {name}: +0.0000 ± 0.0000: does NOT rise" in said
+    assert "trained reward: +0.1100 ± 0.0058: rises" in said
+    learning.report(results, 60.0)
+    assert "φ best of two tries" in capsys.readouterr().out
