@@ -79,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fetch = actions.add_parser("fetch", help="download the sources of a task's data")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
+    fetch.add_argument("--mlgym-root", type=Path, metavar="DIR", default=keep, help=MLGYM_HELP)
     for action in (check, record, fetch):
         flags.add_task_root(action, inner=True)
 
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "record":
         return asyncio.run(_record(args))
     if args.action == "fetch":
-        return _fetch(args.ids, args.task_root)
+        return _fetch(args.ids, args.task_root, args.mlgym_root)
     if args.action == "new":
         return _new(args.name, args.dir)
     return _list(args.task_root, args.mlgym_root)
@@ -118,11 +119,11 @@ def _needs(task: TaskSpec) -> str:
     return f"{task.needs()}; missing: {', '.join(resources)}" if resources else task.needs()
 
 
-def _fetch(ids: Sequence[str], roots: Sequence[Path]) -> int:
+def _fetch(ids: Sequence[str], roots: Sequence[Path], mlgym_root: Path | None) -> int:
     from air import tasks
     from air.tasks.downloads import fetch
 
-    for task in [tasks.load(name, roots) for name in ids]:
+    for task in [tasks.load(name, roots, mlgym_root=mlgym_root) for name in ids]:
         print(f"{task.id}: {fetch(task)}")
     return 0
 

@@ -35,6 +35,8 @@ class Solver(BaseConfig):
     """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
+    within: float = Field(TOLERANCE, gt=0)
+    """The largest allowed difference from the recorded scores, if they depend on the machine's arithmetic."""
     known: float | None = Field(None, allow_inf_nan=False)
     """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)
@@ -154,7 +156,7 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
     problems = [
         f"{split} is {now:.6g}, recorded {then:.6g}"
         for split, then, now in (("val", solver.val, val), ("test", solver.test, test))
-        if abs(now - then) > TOLERANCE
+        if abs(now - then) > solver.within
     ]
     if solver.known is not None and abs(val - solver.known) > solver.known_within:
         problems.append(f"val is {val:.6g}, known {solver.known:g} ± {solver.known_within:g}")

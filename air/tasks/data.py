@@ -86,7 +86,11 @@ def _make(task: TaskSpec, target: Path) -> None:
             _from_folder(task, made)
         else:
             task.source.fill(
-                made / "agent", made / "grader", task.split.seed, usual_seed=SPLIT_SEED
+                made / "agent",
+                made / "grader",
+                task.split.seed,
+                usual_seed=SPLIT_SEED,
+                downloads=downloads.checked(task) if task.data.downloads else None,
             )
         (made / "digest").write_text(folder_hash(made / "grader"), encoding="ascii")
         made.replace(target)

@@ -7,6 +7,8 @@ it.
 from __future__ import annotations
 
 import hashlib
+import os
+import shlex
 from pathlib import Path
 
 from air import paths
@@ -15,6 +17,7 @@ from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
 """The environment variable by which the task's `data.py` gets the path of the downloads' folder."""
+_CHECKOUT = "AIR_MLGYM_ROOT"
 _SILENCE_SECONDS = 60.0
 
 
@@ -28,13 +31,21 @@ def absent(task: TaskSpec) -> list[str]:
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
+def command(task: TaskSpec) -> str:
+    """Returns the command that downloads a task's missing files."""
+    root = ""
+    if task.source is not None and not os.environ.get(_CHECKOUT):
+        root = f" --mlgym-root {shlex.quote(str(task.folder))}"
+    return f"air tasks fetch {task.id}{root}"
+
+
 def checked(task: TaskSpec) -> Path:
     """Returns the folder of a task's downloads; raises MissingError if a file is absent or altered."""
     if lacks := absent(task):
         raise MissingError(
             f"{', '.join(lacks)} not downloaded",
             where=f"task {task.id}",
-            remedy=f"run `air tasks fetch {task.id}`",
+            remedy=f"run `{command(task)}`",
         )
     for download in task.data.downloads:
         file = folder(task) / download.name

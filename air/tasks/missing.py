@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from air import paths
 from air.tasks import downloads
 from air.tasks.spec import Provider, TaskSpec
 
@@ -22,7 +23,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
         lacks.append(f"{count} gpu (here: {present})")
     if provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
         short = task.image.removeprefix("air-")
-        lacks.append(f"image {task.image} (air images build {short})")
+        ours = (paths.shipped("images") / short / "Dockerfile").is_file()
+        how = f"air images build {short}" if ours else f"make it, and air images build ./{short}"
+        lacks.append(f"image {task.image} ({how})")
     if downloads.absent(task):
-        lacks.append(f"data (air tasks fetch {task.id})")
+        lacks.append(f"data ({downloads.command(task)})")
     return lacks

@@ -38,11 +38,14 @@ class Source(Protocol):
         """Write-protected files and folders of the agent's workspace, as paths relative to it."""
         ...
 
-    def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
+    def fill(
+        self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int, downloads: Path | None
+    ) -> None:
         """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
 
-        `split_seed` is for splitting the data and for random evaluations. If it equals `usual_seed`, the data
-        is split as the task's authors split it.
+        `downloads` is the folder with the task's downloaded files; None if it has none. `split_seed` is for
+        splitting the data and for random evaluations. If it equals `usual_seed`, the data is split as the
+        task's authors split it.
         """
         ...
 

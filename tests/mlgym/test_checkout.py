@@ -2,7 +2,7 @@
 
     AIR_MLGYM_ROOT=… pytest tests/mlgym
 
-The last tests play in containers and need the images `air-base` and `air-mlgym`.
+The tests need the images `air-base`, `air-mlgym` and `air-mlgym-jax`: the last ones play in containers.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ pytestmark = pytest.mark.mlgym
 
 PLAYED = ("battleOfSexes", "prisonersDilemma", "blotto", "titanic", "regressionKaggleHousePrice")
 HOUSE_DATA = ("data/test.csv", "data/train.csv", "data/validation.csv")
-READY = {*PLAYED, "regressionKaggleHousePriceL1"}
+RL = (
+    "rlBreakoutMinAtar",
+    "rlMetaMaze",
+    "rlMountainCarContinuous",
+    "rlMountainCarContinuousReinforce",
+)
+READY = {*PLAYED, *RL, "3SATTime", "regressionKaggleHousePriceL1"}
 MISSING = {
-    "3SATTime": "data/3SATTime/data",
     "imageCaptioningCOCO": "data/imageCaptioningCOCO/data",
-    "languageModelingFineWeb": "data/languageModelingFineWeb/data",
     "regressionHousePrice": "housePrice.yaml",
     "regressionHousingPrice": "housingPrice.yaml",
 }
 NEEDS = {
-    "imageClassificationCifar10": "uoft-cs/cifar10",
-    "imageClassificationCifar10L1": "uoft-cs/cifar10",
-    "imageClassificationFMnist": "zalando-datasets/fashion_mnist",
-    "naturalLanguageInferenceMNLI": "2 GPUs",
-    "rlBreakoutMinAtar": "air-mlgym-jax",
-    "rlMetaMaze": "air-mlgym-jax",
-    "rlMountainCarContinuous": "air-mlgym-jax",
-    "rlMountainCarContinuousReinforce": "air-mlgym-jax",
+    "imageClassificationCifar10": "air tasks fetch mlgym:imageClassificationCifar10",
+    "imageClassificationCifar10L1": "air tasks fetch mlgym:imageClassificationCifar10L1",
+    "imageClassificationFMnist": "air tasks fetch mlgym:imageClassificationFMnist",
+    "languageModelingFineWeb": "air tasks fetch mlgym:languageModelingFineWeb",
+    "naturalLanguageInferenceMNLI": "2 gpu (here: 0)",
 }
 
 
@@ -58,6 +59,7 @@ def root() -> Path:
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("AIR_GPU_INVENTORY", "none")
         yield
 
 

@@ -21,6 +21,7 @@ from air import paths
 from air.errors import BoxStartError, InfrastructureError, MissingError, UsageError
 from air.sandbox.docker import base_image
 from air.sandbox.docker.base_image import Say
+from air.sandbox.pool.gpus import inventory
 
 RECIPE_LABEL = "air.recipe"
 STAGE_LABEL = "air.stage=build"
@@ -122,7 +123,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
             fileobj=context,
             custom_context=True,
             tag=tag,
-            buildargs={"BASE": base} | proxies,
+            buildargs={"BASE": base} | _cuda(folder) | proxies,
             labels={RECIPE_LABEL: recipe(name)},
             network_mode="host",
             rm=True,
@@ -133,6 +134,13 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
         for label in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
             client.prune_images(filters={"dangling": True, "label": label})
         return str(client.inspect_image(tag)["Id"])
+
+
+def _cuda(folder: Path) -> dict[str, str]:
+    """Returns the build argument `CUDA`, empty on a machine without GPUs, for a Dockerfile that has it."""
+    if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
+        return {}
+    return {"CUDA": "12" if inventory() else ""}
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:

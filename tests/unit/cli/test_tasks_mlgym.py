@@ -38,6 +38,7 @@ test = 0.9
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("AIR_MLGYM_ROOT", raising=False)
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
     return make_tree(tmp_path / "checkout")
 
 
@@ -54,13 +55,14 @@ def test_the_list_shows_state_and_trust(root: Path, capsys: pytest.CaptureFixtur
         *("mlgym:lamps", "hits", "higher", "0.35", "0.9", "data", "ready")
     ]
     assert lines["mlgym:steps"].split()[2:] == ["lower", "45", "10", "evaluator", "ready"]
-    assert "needs: 2 GPUs" in lines["mlgym:hub"]
+    assert "needs: 2 gpu (here: 0), image air-own" in lines["mlgym:hub"]
+    assert "an image of your own" not in shown
     for name in BROKEN:
         assert " missing: " in lines[f"mlgym:{name}"]
     told = [line for line in shown.splitlines() if line.startswith("trust: ")]
     assert (
-        "so this code can make it print any score: mlgym:policy, mlgym:steps, mlgym:words"
-        in told[0]
+        "so this code can make it print any score: mlgym:formulas, mlgym:policy, mlgym:steps, "
+        "mlgym:words" in told[0]
     )
     assert told[1] == "trust: a toy: mlgym:policy"
     assert any(line.startswith("titanic ") for line in shown.splitlines())
@@ -73,7 +75,7 @@ def test_the_variable_is_as_good_as_the_flag(
     by_flag = capsys.readouterr().out
     monkeypatch.setenv("AIR_MLGYM_ROOT", str(root))
     main(["tasks"])
-    assert capsys.readouterr().out == by_flag
+    assert capsys.readouterr().out == by_flag.replace(f" --mlgym-root {root}", "")
     assert main(["tasks", "--mlgym-root", "/nowhere"]) == 2
     assert "no checkout of MLGym at /nowhere" in capsys.readouterr().err
 
@@ -109,7 +111,7 @@ def test_checking_all_says_what_was_not_checked(
     assert main([*command, "--provider", "process", "--mlgym-root", str(root)]) == 0
     shown = capsys.readouterr().out.splitlines()
     skipped = [line for line in shown if line.startswith("not checked: ")]
-    assert len(skipped) == len(BROKEN) + 6
+    assert len(skipped) == len(BROKEN) + 9
     assert "not checked: mlgym:coin: ready: no recorded solvers" in skipped
     assert [line for line in shown if line.startswith("mlgym:")][-1].endswith(" ok")
 

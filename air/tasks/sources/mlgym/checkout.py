@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from air import paths
 from air.errors import MissingError
+from air.sandbox.pool.gpus import inventory
+from air.tasks.missing import missing
 from air.tasks.sources.mlgym import split
 from air.tasks.sources.mlgym.config import (
     DatasetConfig,
@@ -18,9 +19,9 @@ from air.tasks.sources.mlgym.config import (
     read_datasets,
     read_task,
 )
-from air.tasks.sources.mlgym.source import DATA, CheckoutSource
+from air.tasks.sources.mlgym.source import DATA, CheckoutSource, download_name
 from air.tasks.sources.mlgym.table import Entry, read_table
-from air.tasks.spec import RewardScale, TaskGrader, TaskLimits, TaskSpec
+from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimits, TaskSpec
 
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
@@ -92,7 +93,7 @@ class Checkout:
         """Returns a report on the task with the config `name` (without `.yaml`)."""
         try:
             task = self._load(name)
-            needs = self._needs(name)
+            needs = self._needs(name, task)
         except Unusable as error:
             return Status(PREFIX + name, "missing", str(error), None)
         return Status(PREFIX + name, "needs" if needs else "ready", needs, task)
@@ -113,21 +114,27 @@ class Checkout:
         scale = entry.model_dump(include=set(RewardScale.model_fields), exclude_unset=True)
         scale["baseline"] = _baseline(config, entry)
         trust: Literal["data", "code", "evaluator"] = "code" if entry.player else "evaluator"
+        gpus = 0 if entry.without_gpu and not inventory() else entry.gpus
+        note = f"\n\n{entry.without_gpu}" if gpus < entry.gpus else ""
         task = TaskSpec(
             id=PREFIX + name,
             name=config.name,
-            description=describe(config, datasets),
+            description=describe(config, datasets) + note,
             metric=entry.metric,
             artefact=entry.artefact[0],
             more_artefacts=entry.artefact[1:],
             image=entry.image,
-            gpus=entry.gpus,
+            gpus=gpus,
+            data=TaskData(
+                downloads=tuple(
+                    Download(name=download_name(path), url=entry.downloads[path])
+                    for path in source.downloads
+                )
+            ),
             trust="data" if kind == "csv" else trust,
             caveat=entry.caveat,
             limits=limits,
-            grader=TaskGrader(
-                gpus=entry.gpus if kind in ("model", "lm") else 0, repeats=entry.repeats
-            ),
+            grader=TaskGrader(gpus=gpus if kind in ("model", "lm") else 0, repeats=entry.repeats),
             **scale,
         )
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
@@ -154,14 +161,17 @@ class Checkout:
         starter = tuple(self._inside(item) for item in config.starter_code)
         if absent := [str(p.relative_to(self.root)) for p in starter if not p.exists()]:
             raise Unusable(f"the checkout lacks its starter code {', '.join(absent)}")
-        folders, table = [], None
+        folders, table, generates, downloads = [], None, False, tuple(entry.downloads)
         for dataset in (d for d in datasets if d.is_local):
             folder = self._inside(dataset.data_path)
             if folder.is_dir() and any(folder.iterdir()):
                 folders.append(folder)
+                downloads = tuple(path for path in downloads if not path.startswith(f"{DATA}/"))
             elif entry.split and split.original(folder).is_file():
                 table = split.original(folder)
-            else:
+            elif entry.generate:
+                generates = True
+            elif not any(path.startswith(f"{DATA}/") for path in downloads):
                 raise Unusable(f"the checkout lacks its data {dataset.data_path}")
         read_only = [DATA] if (folders or table) and entry.data else []
         return CheckoutSource(
@@ -171,20 +181,18 @@ class Checkout:
             starter=starter,
             data=tuple(folders),
             table=table,
+            generates=generates,
+            downloads=downloads,
             shown=entry.data,
             protected=(*read_only, *([script] if config.evaluation_read_only else [])),
         )
 
-    def _needs(self, name: str) -> str:
-        """Says what the task needs and a usual box lacks (GPUs, image, hub cache)."""
-        entry, config = self._table[name], read_task(self.root, name)
-        hub = [d.data_path for d in read_datasets(self.root, config) if not d.is_local]
-        parts = [f"{entry.gpus} GPU{'s' * (entry.gpus > 1)}"] if entry.gpus else []
-        if not (paths.shipped("images") / entry.image.removeprefix("air-")).is_dir():
-            parts.append(f"an image {entry.image} of your own")
-        if loads := [*hub, *entry.hub]:
-            parts.append(f"in it a hub cache with {', '.join(dict.fromkeys(loads))}")
-        return ", ".join(parts)
+    def _needs(self, name: str, task: TaskSpec) -> str:
+        """Says what the task needs and this machine lacks: GPUs, image, files from a hub."""
+        datasets = read_datasets(self.root, read_task(self.root, name))
+        hub = [] if task.data.downloads else [d.data_path for d in datasets if not d.is_local]
+        loads = [f"{name} (name its files under `downloads` in configs/air.toml)" for name in hub]
+        return ", ".join([*missing(task), *loads])
 
     def _inside(self, name: str) -> Path:
         path = Path(os.path.normpath(self.root / name))  # a link can lead out of it

@@ -16,7 +16,7 @@ from typing import Any
 
 from air import paths
 from air.tasks.files import copy_file, walk
-from air.tasks.sources.mlgym import split
+from air.tasks.sources.mlgym import sat, split
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
@@ -44,6 +44,10 @@ class CheckoutSource:
     """Folders of the checkout whose contents are copied into the task's folder `data/`."""
     table: Path | None = None
     """The CSV file with all rows, from which `data/` is made; None if the checkout has the split data."""
+    generates: bool = False
+    """Whether `air.tasks.sources.mlgym.sat` generates the data."""
+    downloads: tuple[str, ...] = ()
+    """Paths in the workspace of the files that `air tasks fetch` downloads."""
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
@@ -61,7 +65,9 @@ class CheckoutSource:
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
         return digest.hexdigest()
 
-    def fill(self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int) -> None:
+    def fill(
+        self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int, downloads: Path | None
+    ) -> None:
         workspace = grader / "mlgym"
         for source in self.starter:
             for name, file in _below(source, source.name):
@@ -74,6 +80,13 @@ class CheckoutSource:
             (workspace / DATA).mkdir(parents=True)
             state = split.STATE if split_seed == usual_seed else divmod(split_seed, 2**32)
             split.house_prices(self.table, workspace / DATA, state)
+        if self.generates:
+            sat.formulas(workspace / DATA, split_seed)
+        for name in self.downloads:
+            assert downloads is not None
+            copy_file(downloads / download_name(name), workspace / name)
+            if not name.startswith(f"{DATA}/"):  # those are shown below
+                copy_file(downloads / download_name(name), agent / name)
         for name, file in list(_below(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):
                 copy_file(file, agent / DATA / name)
@@ -89,6 +102,11 @@ class CheckoutSource:
             yield from _below(folder, DATA)
         if self.table is not None:
             yield DATA, self.table
+
+
+def download_name(path: str) -> str:
+    """Returns the name among a task's downloads of the file with this path in the workspace."""
+    return path.replace("/", "--")
 
 
 def _programs() -> Iterator[tuple[str, Path]]:

@@ -36,6 +36,13 @@ class Entry(RewardScale):
     split: Literal["", "house-prices"] = ""
     """The method by which `air.tasks.sources.mlgym.split` makes split data that the checkout lacks; empty if
     there is no such method for the task."""
+    generate: Literal["", "3-sat"] = ""
+    """The method by which `air.tasks.sources.mlgym.sat` generates data that the checkout lacks; empty if
+    there is no such method for the task."""
+    downloads: dict[str, str] = Field(default_factory=dict)
+    """Addresses of the files that MLGym's code loads from a hub, or expects in the checkout, by their path in
+    the workspace. `air tasks fetch` downloads them. A folder with the name of a data set of the hub
+    replaces it: libraries look for such a folder first. Data in the checkout have precedence."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
@@ -49,9 +56,9 @@ class Entry(RewardScale):
     """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
-    hub: tuple[str, ...] = ()
-    """Ids of models and other files that the task's code loads from a hub such as Hugging Face's. The data
-    sets that the task's config names are not listed here."""
+    without_gpu: str = ""
+    """What the agent is told in addition on a machine without GPUs, where the boxes then have none. Empty if
+    the task cannot be played without GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from air import tasks
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool.box_pool import Pool
+from air.tasks import downloads
 from air.tasks.data import prepare
 from air.tasks.files import folder_hash, walk
 from air.tasks.sources.mlgym import Checkout, find_checkout
@@ -101,18 +103,62 @@ def test_a_bad_yaml_file_is_named(root: Path, text: str, said: str) -> None:
     assert said in reason
 
 
-def test_what_this_machine_may_lack_is_told_but_loads(root: Path) -> None:
+def test_what_this_machine_may_lack_is_told_but_loads(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
     status = Checkout(root).status("hub")
     assert status.state == "needs"
     assert status.reason == (
-        "2 GPUs, an image air-own of your own, in it a hub cache with some/set, some/weights"
+        "2 gpu (here: 0), image air-own (make it, and air images build ./own), "
+        f"data (air tasks fetch mlgym:hub --mlgym-root {root})"
     )
     assert status.task is not None
     assert status.task.gpus == 2
     ready = [
         name for name in Checkout(root).names() if Checkout(root).status(name).state == "ready"
     ]
-    assert ready == ["coin", "houses", "lamps", "policy", "steps", "words"]
+    assert ready == [
+        *("anywhere", "coin", "formulas", "houses", "lamps", "policy", "steps", "words")
+    ]
+    monkeypatch.setenv("AIR_MLGYM_ROOT", str(root))
+    assert "(air tasks fetch mlgym:hub)" in Checkout(root).status("hub").reason
+    unlisted = Checkout(root).status("unlisted").reason
+    assert unlisted == "some/set (name its files under `downloads` in configs/air.toml)"
+
+
+def test_a_task_that_can_do_without_a_gpu_takes_one_where_there_is_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    task = load(root, "anywhere")
+    assert (task.gpus, task.description.splitlines()[-1]) == (0, "Train small networks.")
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")
+    task = load(root, "anywhere")
+    assert task.gpus == 1
+    assert "small networks" not in task.description
+
+
+def test_what_lies_on_a_hub_is_fetched_and_stands_in_the_workspace_under_its_name(
+    root: Path,
+) -> None:
+    task = load(root, "hub")
+    with pytest.raises(MissingError, match="air tasks fetch mlgym:hub --mlgym-root"):
+        prepare(task)
+    folder = downloads.folder(task)
+    folder.mkdir(parents=True)
+    (folder / "some--set--train.csv").write_text("lamp\n1\n")
+    digest = hashlib.sha256(b"lamp\n1\n").hexdigest()
+    (folder / "some--set--train.csv.sha256").write_text(digest)
+    prepared = prepare(task)
+    for place in (prepared.agent, prepared.grader / "mlgym"):
+        assert (place / "some/set/train.csv").read_text() == "lamp\n1\n"
+
+
+def test_formulas_are_generated_for_the_grader_alone(root: Path) -> None:
+    prepared = prepare(load(root, "formulas"))
+    assert (prepared.grader / "mlgym/data/dataset.pkl").is_file()
+    assert not (prepared.agent / "data").exists()
 
 
 def test_the_working_directory_does_not_matter(

@@ -150,7 +150,24 @@ data = ["train.csv", "validation.csv", "test.csv"]
 like = "lamps"
 image = "air-own"
 gpus = 2
-hub = ["some/weights"]
+[hub.downloads]
+"some/set/train.csv" = "http://127.0.0.1:9/some/set/train.csv"
+
+[unlisted]
+like = "lamps"
+
+[formulas]
+metric = "Steps"
+direction = "lower"
+baseline = 45
+target = 10
+artefact = ["heuristic.py"]
+generate = "3-sat"
+
+[anywhere]
+like = "lamps"
+gpus = 1
+without_gpu = "Train small networks."
 """
 BROKEN = ("nodata", "nodataset", "noclass", "noscript", "nostarter", "outside", "holes", "noentry")
 
@@ -187,6 +204,9 @@ def make_tree(root: Path) -> Path:
         "houses": task("houses", csv_task, [], dataset_configs=["datasets/houses.yaml"])
         | {"starter_code": ["data/lamps/evaluate.py"]},
         "hub": task("lamps", csv_task, ["evaluate.py"], dataset_configs=["datasets/hub.yaml"]),
+        "unlisted": task("lamps", csv_task, ["evaluate.py"], dataset_configs=["datasets/hub.yaml"]),
+        "formulas": task("steps", python, ["evaluate.py"], dataset_configs=["datasets/gone.yaml"]),
+        "anywhere": task("lamps", csv_task, ["evaluate.py"], **lamps),
         "noentry": task("lamps", csv_task, ["evaluate.py"]),
         "nodata": task("lamps", csv_task, ["evaluate.py"], dataset_configs=["datasets/gone.yaml"]),
         "nodataset": task("lamps", csv_task, ["evaluate.py"], dataset_configs=["datasets/no.yaml"]),

@@ -1,0 +1,46 @@
+"""Makes the formulas of MLGym's 3-SAT task, because MLGym does not publish its data.
+
+Its files say what the data look like: `evaluate.py` reads `dataset.pkl` and solves all formulas but the first
+three, and the baseline solved 24000 in 16 seconds. Random formulas with eight variables, close to the ratio
+of clauses to variables at which half of all large formulas can be satisfied, take the baseline about as long.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+FORMULAS = 24_000
+"""The number of formulas that the evaluation solves."""
+_UNUSED = 3
+"""The number of formulas at the beginning that the evaluation leaves out."""
+VARIABLES = 8
+CLAUSES = 34
+
+
+def formulas(dest: Path, seed: int, count: int = FORMULAS) -> None:
+    """Writes `dataset.pkl` with `count` formulas, and three unused ones before them, into the folder `dest`.
+
+    Each formula is a tuple (index, number of variables, number of clauses, clauses, whether it can be
+    satisfied, None). A clause is a list of three literals: the numbers of its variables, negative if negated.
+    """
+    import numpy
+
+    dest.mkdir(parents=True, exist_ok=True)
+    rng = numpy.random.default_rng(seed)
+    shape = (_UNUSED + count, CLAUSES)
+    variables = rng.random((*shape, VARIABLES)).argsort(axis=-1)[..., :3]
+    negated = rng.integers(0, 2, (*shape, 3))
+    # One bit for each assignment of all variables: whether the literal, clause or formula is true under it.
+    assignments = numpy.arange(2**VARIABLES)
+    positive = (assignments >> numpy.arange(VARIABLES)[:, None]) & 1
+    literals = numpy.packbits(numpy.stack([positive, 1 - positive]).astype(bool), axis=-1)
+    clauses = numpy.bitwise_or.reduce(literals[negated, variables], axis=2)
+    satisfied = numpy.bitwise_and.reduce(clauses, axis=1).any(axis=-1)
+    numbers = ((variables + 1) * (1 - 2 * negated)).tolist()
+    rows = [
+        (index, VARIABLES, CLAUSES, clauses, possible, None)
+        for index, (clauses, possible) in enumerate(zip(numbers, satisfied.tolist(), strict=True))
+    ]
+    with (dest / "dataset.pkl").open("wb") as file:
+        pickle.dump(rows, file)
