@@ -10,8 +10,9 @@ Differences from MLGym, all on purpose:
 - The agent's folder `data/` contains only the files that `table.toml` allows; answers stay with the grader.
 - Only the artefact is evaluated, in a fresh grader box, with the checkout's evaluation script.
 - MLGym has one evaluation, so the validation and the test split use the same one. A random evaluation gets
-  a fixed seed for each split, so equal artefacts have equal scores. The seed follows from the split seed,
-  which is secret in episodes, and a strategy never sees it. The noise floors in `table.toml` keep small
+  a fixed key for each split, so equal artefacts have equal scores. The key follows from the split seed,
+  which is secret in episodes. A strategy never sees it, and cannot compute it, or later random numbers, from
+  the moves of its opponents. The noise floors in `table.toml` keep small
   random gains from being rewarded.
 - In games, the runner of air's own tasks plays the agent's strategy (`strategy.py`) in a process with limits
   and a public seed, and the evaluation script gets only the strategy's moves. A strategy may use a tenth of

@@ -124,3 +124,45 @@ def test_a_language_model_is_evaluated_by_torchrun(
         assert "did not come to its end" in ended[1]["message"]
     else:
         assert ended[1] == said
+
+
+EVALUATOR = runpy.run_path(str(PROGRAMS / "evaluator.py"))
+
+
+def test_random_numbers_follow_from_the_key_alone() -> None:
+    """Draws of the functions that scripts use; the numbers of another key are others."""
+
+    def draws(key: bytes) -> list[object]:
+        keyed = EVALUATOR["KeyedRandom"](key)
+        return [
+            *(
+                keyed.random(),
+                keyed.randint(0, 10**6),
+                keyed.choice(range(10**6)),
+                keyed.gauss(0, 1),
+            ),
+            *(keyed.sample(range(10**6), 3), keyed.getrandbits(200_000), keyed.uniform(2, 3)),
+        ]
+
+    assert draws(b"one") == draws(b"one")
+    assert all(a != b for a, b in zip(draws(b"one"), draws(b"two"), strict=True))
+
+
+def test_random_numbers_are_spread_evenly() -> None:
+    keyed = EVALUATOR["KeyedRandom"](b"key")
+    numbers = [keyed.random() for _ in range(20_000)]
+    assert all(0 <= number < 1 for number in numbers)
+    assert abs(np.mean(numbers) - 0.5) < 0.01  # five standard deviations
+    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.04
+    assert {keyed.randrange(6) for _ in range(200)} == set(range(6))
+
+
+def test_a_script_that_seeds_gets_numbers_of_its_key() -> None:
+    one, two = (EVALUATOR["KeyedRandom"](key) for key in (b"one", b"two"))
+    first = []
+    for keyed in (one, one, two):
+        keyed.seed(42)
+        first.append(keyed.random())
+    assert first[0] == first[1] != first[2]
+    with pytest.raises(NotImplementedError):
+        one.getstate()

@@ -1,4 +1,4 @@
-"""Puts a function of ours in the place of an agent's strategy: it asks the runner, which plays the strategy.
+"""Puts a function of air's in the place of an agent's strategy: it asks the runner, which plays the strategy.
 
 The evaluation script calls it as it would call the strategy, with the history of the game so far, and gets a
 copy of what the strategy answers. Whatever the strategy does wrong ends the script with `BadStrategy`.
@@ -73,7 +73,7 @@ class Strategy:
         except BadArtefact as error:
             self._open.close()
             raise BadStrategy(error) from None
-        except BaseException:  # a failure of ours: nothing is left running; raised again
+        except BaseException:  # an infrastructure failure: nothing is left running; raised again
             self._open.close()
             raise
         module = types.ModuleType(self._player["module"])
