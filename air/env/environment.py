@@ -135,6 +135,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             world.times.queue = box.queue_seconds
             world.times.box = time.monotonic() - start
             episode_id = uuid.uuid4().hex
+            box.note_use(**recording.use(self.config, spec.id, episode_id))
             with Recorder(recording.folder(self.config), episode_id) as recorder:
                 episode = Episode(
                     id=episode_id,

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import hashlib
 import platform
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,23 @@ TRACES = "traces"
 verifiers episode with one trace, in verifiers' own format."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
+TRAINING_STEP: ContextVar[int | None] = ContextVar("training_step", default=None)
+"""The training step for which episodes are played, as far as this process knows it, for `air box ls`."""
+
 
 def folder(config: ResearchEnvConfig) -> Path | None:
     """Returns the folder for trajectories (recorded episodes), or None if the settings name none."""
     return None if config.record_dir is None else config.record_dir.expanduser()
+
+
+def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | int | None]:
+    """Returns what the box of an episode is used for; see `Box.note_use`."""
+    where = folder(config)
+    root = where.parent if where is not None and where.name == "trajectories" else where
+    facts: dict[str, str | int | None] = {"task": task, "step": TRAINING_STEP.get()}
+    if root is not None:
+        facts |= {"run": root.name, "folder": str(root.resolve())}
+    return facts | {"episode": episode}
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:

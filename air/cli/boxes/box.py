@@ -10,10 +10,13 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from air.cli.output import safe
 from air.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from air.sandbox.ops.listing import Live
 
 HELP = "list boxes, look into one, or remove the boxes of dead runs"
 EXAMPLES = (
@@ -26,7 +29,9 @@ _POLL_SECONDS = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ls|logs|exec|gc")
-    actions.add_parser("ls", help="list every box: provider, state, expiry, owner")
+    actions.add_parser(
+        "ls", help="list every box: provider, state, run, task, training step, expiry, owner"
+    )
     actions.add_parser("gc", help="remove boxes that have expired or whose owner is dead")
     logs = actions.add_parser(
         "logs", help="show the commands that ran in a box, even after its end"
@@ -78,16 +83,32 @@ def _ls(_: argparse.Namespace) -> int:
         boxes = listing.containers() + boxes
     except MissingError as error:
         message = f"containers cannot be listed: {error}"
-    print(f"{'BOX':<18} {'PROVIDER':<8} {'STATE':<9} {'RUN':<20} {'EXPIRES':>9}  OWNER")
-    for box in boxes:
-        expires = "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min"
-        owner = f"pid {box.pid}{' (dead)' if box.dead else ''}"
-        print(
-            f"{box.name:<18} {box.provider:<8} {box.state:<9} {box.run:<20} {expires:>9}  {owner}"
-        )
+    rows: list[tuple[str, ...]] = [
+        ("BOX", "PROVIDER", "STATE", "RUN", "TASK", "STEP", "EXPIRES", "OWNER")
+    ]
+    rows += [_row(box) for box in boxes]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
     if message:
         print(message, file=sys.stderr)
     return 0
+
+
+def _row(box: Live) -> tuple[str, ...]:
+    """Returns the cells of a box; a step is a training step, which only the embedded engine tells."""
+    use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
+    return (
+        box.name,
+        box.provider,
+        box.state,
+        use.get("run", box.run),
+        use.get("task", "–"),
+        use.get("step", "–"),
+        "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min",
+        f"pid {box.pid}{' (dead)' if box.dead else ''}",
+    )
 
 
 def _exec(args: argparse.Namespace) -> int:
@@ -156,6 +177,9 @@ def event_line(event: dict[str, Any]) -> str:
         what = event["image"] if event["provider"] == "docker" else event["workspace"]
         head = f"{event['box']}: {event['provider']} {what}"
         return f"{head}, run {event['run']}, pid {pid}, {limits}"
+    if kind == "use":
+        facts = (f"{key} {value}" for key, value in event.items() if key not in ("t", "type"))
+        return _printable(f"used for: {', '.join(facts)}")
     if kind == "run":
         return f"{number} $ {_printable(event['command'])}"
     if kind == "end":

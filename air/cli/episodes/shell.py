@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step", type=int, metavar="N", help="with --from: continue after N steps (default: all)"
     )
     parser.add_argument(
-        "--attach", metavar="BOX", help="look into a running box with :log, :files and :bash"
+        "--attach",
+        metavar="BOX|RUN",
+        help="look into a running box, or into the next episode of a run: :log, :files, :bash",
     )
 
 
@@ -99,7 +101,8 @@ def run(args: argparse.Namespace) -> int:
     if entries is None and not sys.stdin.isatty():
         raise ConfigError("standard input is not a terminal", remedy="pass a script: --exec -")
     if args.attach is not None:
-        return _turns(Attachment(args.attach, screen), screen, entries, args.script)
+        box = shell_attach.find(args.attach, screen)
+        return _turns(Attachment(box, screen), screen, entries, args.script)
     with Loop() as loop:
         session = _session(args)
         loop.run(session.__aenter__())

@@ -1,4 +1,4 @@
-"""`air shell --attach BOX`: lets a person look into a running box while its episode continues.
+"""`air shell --attach BOX|RUN`: lets a person look into a running box while its episode continues.
 
 The person reads the box's command log and runs commands beside the agent, in the container and within its
 limits, or, for a process box, on this machine in the workspace. The agent sees what these commands change.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from air.cli.boxes.box import event_line
 from air.cli.episodes import shell_input
 from air.cli.episodes.shell_output import Screen
-from air.errors import ConfigError, UsageError
+from air.errors import ConfigError, MissingError, UsageError
+
+if TYPE_CHECKING:
+    from air.sandbox.ops.listing import Live
 
 COMMANDS = ("log", "files", "bash", "expect", "help", "quit")
 USAGE = """\
@@ -24,6 +29,7 @@ USAGE = """\
   :help         this text
   :quit         leave, as Ctrl-D does. The episode goes on."""
 _EVENTS = 20
+_POLL_SECONDS = 0.3
 _SHELL = ["sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec sh"]
 _NO_TRACES = [
     "env",
@@ -37,23 +43,66 @@ _NO_TRACES = [
 be in the agent's workspace, so the agent could read or write them."""
 
 
-class Attachment:
-    """Carries out the commands of `air shell --attach` for the box whose name begins with `name`.
+def find(name: str, screen: Screen) -> Live:
+    """Returns the box that `--attach NAME` means: a box, or the box of the next episode of the run NAME.
 
-    The method `log` is the command `:log`, and so on. Raises MissingError if there is no such box, and
-    UsageError if there are several.
+    NAME is a box's name or its beginning, a run's name or a run's folder. Waits until the run begins an
+    episode. Raises MissingError if there is no such box and no such run goes on, UsageError if there are
+    several such boxes.
     """
+    from air.sandbox.ops import listing
+
+    path = Path(name)
+    if name.startswith("air-") and not path.is_dir():
+        return listing.find(name)
+    folder = path if path.is_dir() else Path("outputs") / name
+    where = str(folder.resolve()) if folder.is_dir() else ""
+    run = folder.resolve().name if where else name
+    old = {box.use.get("episode") for box in _boxes() if box.of_run(run, where)}
+    if not old and not (where and _goes_on(folder)):
+        if where:
+            raise MissingError("this run does not go on", where=name, remedy="see `air box ls`")
+        return listing.find(name)
+    screen.note("attach", f"waiting for the next episode of the run {run}; Ctrl-C stops")
+    while True:
+        own = [box for box in _boxes() if box.of_run(run, where)]
+        new = [box for box in own if box.use.get("episode") not in old]
+        if new:
+            return new[0]
+        if not own and not (where and _goes_on(folder)):
+            raise MissingError(f"the run {run} ended, and began no further episode")
+        time.sleep(_POLL_SECONDS)
+
+
+def _boxes() -> list[Live]:
+    """Returns all boxes of this machine; without a container engine, the process boxes."""
+    from air.sandbox.ops import listing
+
+    try:
+        return listing.folders() + listing.containers()
+    except MissingError:
+        return listing.folders()
+
+
+def _goes_on(folder: Path) -> bool:
+    from air.train.loop import run_folder
+
+    return run_folder.in_use(folder)
+
+
+class Attachment:
+    """Carries out the commands of `air shell --attach` in `box`: the method `log` is the command `:log`, …"""
 
     ready = "attach> "
     """The prompt before a person's input."""
 
-    def __init__(self, name: str, screen: Screen) -> None:
-        from air.sandbox.ops import listing
-
-        self._box, self._screen = listing.find(name), screen
-        box = self._box
+    def __init__(self, box: Live, screen: Screen) -> None:
+        self._box, self._screen = box, screen
         where = "a container" if box.provider == "docker" else f"a process box in {box.where}"
-        screen.note("attach", f"{box.name}: {where}, run {box.run}, pid {box.pid}", box=box.name)
+        run, task = box.use.get("run", box.run), box.use.get("task")
+        episode = f", task {task}, episode {box.use.get('episode')}" if task else ""
+        message = f"{box.name}: {where}, run {run}{episode}, pid {box.pid}"
+        screen.note("attach", message, box=box.name)
         self.log("")
 
     def act(self, reply: str, seconds: float) -> None:

@@ -167,6 +167,12 @@ class Box(ABC):
         """
         return absolute
 
+    def note_use(self, **facts: str | int | None) -> None:  # noqa: B027 — no log, no record
+        """Records in the box's command log what the box is used for, which `air box ls` shows.
+
+        The facts are `run`, `folder` (the run's), `task`, `step` (a training step) and `episode`.
+        """
+
     async def outside_cause(self) -> str:
         """Returns why something outside of this dead box ended it; empty if nothing shows that.
 

@@ -1,20 +1,22 @@
 """Logs the commands of each box for `air box logs`, as JSON lines in `<cache>/boxes/<box>.jsonl`.
 
 The process that opened the box writes the file, and only its user can read it, because commands may contain
-secrets. Every line has a `type` and a time `t` (epoch seconds): first `start`; for each command `run` and
-`done` with the command's number `n`; last `end`, missing if the box is live or its process was killed.
+secrets. Every line has a `type` and a time `t` (epoch seconds): first `start`; then `use`, which says what
+the box is used for; for each command `run` and `done` with the command's number `n`; last `end`, missing if
+the box is live or its process was killed.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import os
 import shlex
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -59,6 +61,10 @@ class Events:
         names = {"box": self._box, "provider": spec.provider, "image": spec.image, "run": run}
         limits = spec.limits.model_dump()
         self._write("start", names | {"owner": owner, "workspace": workspace, "limits": limits})
+
+    def use(self, facts: Mapping[str, Any]) -> None:
+        """Records what the box is used for from now on, such as its run, task and training step."""
+        self._write("use", dict(facts))
 
     def run(self, command: Command) -> int:
         """Records that a command begins. Returns the number to pass to `done` or `failed` later."""
@@ -153,6 +159,16 @@ def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Ma
     """
     tail = Tail(file, mark or Mark())
     return [line.data for line in tail if line.data is not None], tail.mark
+
+
+def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
+    """Returns the records `start` and `use` of a log file, which are among its first `lines`, by their type.
+
+    An absent record is absent in the result. Raises OSError if the file cannot be read.
+    """
+    first = itertools.islice(Tail(file, Mark()), lines)
+    records = {str(line.data.get("type")): line.data for line in first if line.data is not None}
+    return {kind: records[kind] for kind in ("start", "use") if kind in records}
 
 
 def find(name: str) -> list[Path]:

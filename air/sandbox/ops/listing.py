@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from air.errors import MissingError, UsageError
 from air.sandbox.contract import ownership
@@ -26,6 +28,14 @@ class Live:
     """Seconds until the box expires, so that `air box gc` may remove it; None if unknown."""
     where: str
     """The container's id, or the path of a process box's workspace on this machine."""
+    use: Mapping[str, Any] = field(default_factory=dict)
+    """What the box is used for, if that is recorded; see `Box.note_use`."""
+
+    def of_run(self, run: str, folder: str) -> bool:
+        """Whether an episode of the run plays in the box; `folder` is the run's folder ("": unknown)."""
+        return bool(self.use) and (
+            run in (self.run, self.use.get("run")) or ("" != folder == self.use.get("folder"))
+        )
 
     @property
     def pid(self) -> str:
@@ -60,6 +70,7 @@ def containers() -> list[Live]:
             owner=labels[ownership.OWNER_LABEL],
             seconds_left=seconds_left,
             where=container["Id"],
+            use=_opening(container["Names"][0].lstrip("/")).get("use", {}),
         )
         live.append(box)
     return sorted(live, key=lambda box: box.name)
@@ -73,22 +84,33 @@ def folders() -> list[Live]:
         if not re.fullmatch("[0-9a-f]{12}", token):
             continue  # a folder with our prefix that is no box, such as a snapshot
         name = f"air-{token}"
-        run, seconds_left, workspace = _recorded(name)
-        where = workspace or str(folder / "workspace")
-        live.append(Live(name, "process", "running", run, owner, seconds_left, where))
+        opening = _opening(name)
+        start = opening.get("start")
+        box = Live(
+            name=name,
+            provider="process",
+            state="running",
+            run="" if start is None else str(start["run"]),
+            owner=owner,
+            seconds_left=None if start is None else _ends(start) - time.time(),
+            where=str(folder / "workspace") if start is None else str(start["workspace"]),
+            use=opening.get("use", {}),
+        )
+        live.append(box)
     return sorted(live, key=lambda box: box.name)
 
 
-def _recorded(name: str) -> tuple[str, float | None, str]:
-    """Returns run, remaining seconds and workspace path from a process box's command log, if readable."""
+def _opening(name: str) -> dict[str, dict[str, Any]]:
+    """Returns the first records of a box's command log by type; none if it cannot be read."""
     try:
-        events, _ = command_log.read(command_log.folder() / f"{name}.jsonl")
+        return command_log.opening(command_log.folder() / f"{name}.jsonl")
     except (OSError, MissingError):  # in another cache, another user's, or no home folder
-        return "", None, ""
-    if not events or (start := events[0])["type"] != "start":
-        return "", None, ""
-    ends = start["t"] + start["limits"]["seconds"] + ownership.WARM_SECONDS
-    return str(start["run"]), ends - time.time(), str(start["workspace"])
+        return {}
+
+
+def _ends(start: Mapping[str, Any]) -> float:
+    seconds: float = start["t"] + start["limits"]["seconds"] + ownership.WARM_SECONDS
+    return seconds
 
 
 def find(name: str) -> Live:

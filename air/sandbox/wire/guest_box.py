@@ -78,6 +78,9 @@ class GuestBox(Box):
             raise BoxDiedError(f"box {self.id} has no guest")
         return self._connection
 
+    def note_use(self, **facts: str | int | None) -> None:
+        self.events.use(facts)
+
     async def outside_cause(self) -> str:
         reason = self._connection.reason if self._connection else ""
         return reason if reason in (CLOSED, HOST_SILENT) else ""

@@ -21,6 +21,7 @@ from typing import Any
 
 from air import json_lines, paths
 from air.aio import cancelled_by_signals, to_the_end, together
+from air.env import recording
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InferenceError, InfrastructureError
@@ -294,6 +295,7 @@ class EmbeddedRun:
 
     async def _play(self, batch: _Batch, resources: Resources) -> list[Group]:
         step, count = batch.step, sum(source.group_size for source, _ in batch.prompts)
+        recording.TRAINING_STEP.set(step)
         self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
         ctx = context(

@@ -138,6 +138,23 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a process has locked the run's folder, because the run goes on."""
+    try:
+        lock = os.open(folder / _LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(lock)
+    return False
+
+
 def write_config(folder: Path, text: str) -> None:
     """Writes `text` to `config.json` in the run's folder. An existing file is replaced atomically.
     Raises UsageError if the file cannot be written."""
