@@ -50,7 +50,8 @@ class Call(Line):
 class TokenRef(Line):
     """Where a reply's tokens and logprobs are stored: a range of nodes in the episode's verifiers trace.
 
-    The last node of the range is the reply; before it are the messages that came after the previous reply.
+    The last node of the range is the reply; before it are the messages that came after the previous reply. If
+    the prompt leaves out earlier reasoning, earlier messages that it changes are there too.
     """
 
     nodes: tuple[int, int] | None = None

@@ -112,6 +112,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             messages.append({"role": "user", "content": shown})
             freed = await asyncio.to_thread(self._leave_out, messages, tokens)
             added = await asyncio.to_thread(tokens.count, shown)
+            if not model.keeps_reasoning:
+                freed += await asyncio.to_thread(_reasoning_tokens, reply, tokens)
             if self._overflows(model, reply, added - freed):
                 episode.counters.context_ends += 1
                 episode.why_ended = "context"
@@ -217,6 +219,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         return bool(needed + (model.max_tokens or 1) > limit)
 
 
+def _reasoning_tokens(reply: Reply, tokens: TokenCounter) -> int:
+    return min(reply.completion_tokens, tokens.count(reasoning_text(reply.reasoning) or ""))
+
+
 class _Stopped(Exception):
     """The model cannot be called again: the prompt is too long (reason `context`), or verifiers refuses
     further turns (reason `stopped`)."""
@@ -237,6 +243,10 @@ class _Model:
     def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
         self._name = ctx.model
         self.max_tokens = ctx.sampling.max_tokens
+        self._last: Reply | None = None
+        self.keeps_reasoning = isinstance(ctx.client, vf.TrainClientConfig)
+        """Whether prompts contain the reasoning of earlier replies, as the last prompt showed. Until one has,
+        it is assumed in training, where no episode may exceed the limit of its tokens."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},
@@ -265,13 +275,18 @@ class _Model:
         body = response.json()
         choice = body["choices"][0]
         message, usage = choice["message"], body.get("usage") or {}
-        return Reply(
+        reply = Reply(
             text=message.get("content") or "",
             cut=choice.get("finish_reason") == "length",
             total_tokens=int(usage.get("total_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
             reasoning={name: message[name] for name in REASONING_FIELDS if message.get(name)},
         )
+        if self._last is not None and self._last.reasoning:
+            prompt = reply.total_tokens - reply.completion_tokens
+            self.keeps_reasoning = prompt >= self._last.total_tokens
+        self._last = reply
+        return reply
 
 
 def _refuse(response: httpx.Response) -> None:

@@ -95,6 +95,15 @@ async def test_reasoning_is_sent_back_and_recorded_but_never_run(tmp_path: Path)
     check_reasoning(tmp_path, quoted)
 
 
+async def test_reasoning_that_prompts_leave_out_does_not_fill_the_context() -> None:
+    """The scripted server counts no reasoning in its prompts."""
+    script = replies(reasoned("Hm. " * 6000, "Look.\n```bash\necho hi\n```"))
+    harness = {"max_context_tokens": 5000}
+    config = research(["titanic"], "subprocess", max_turns=2, harness=harness)
+    trace = (await one(script, config)).traces[0]
+    assert (trace.info["air"]["why_ended"], trace.metrics["turns"]) == ("turns", 2)
+
+
 def check_reasoning(folder: Path, quoted: str) -> None:
     (path,) = folder.glob("*.jsonl")
     steps = load(path).steps
