@@ -31,9 +31,10 @@ def test_the_whole_way_without_docker(
     assert row["episodes"] == 6
     assert row["failed_episodes"] == 0
     assert f"air eval {Path('outputs') / run.name / 'checkpoints' / 'step_1'}" in first.stdout
-    line = next(line for line in first.stdout.splitlines() if " air shell " in line)
+    line = next(line for line in first.stdout.splitlines() if "step into it:" in line)
     (tmp_path / "script").write_text("ls\n:expect solve.py\n")  # an action: it is not over
-    flags = [*shlex.split(line.partition(" air ")[2]), "--exec", "script"]
+    _, *printed = shlex.split(line.partition("step into it:")[2])  # after the path of `air`
+    flags = [*printed, "--exec", "script"]
     entered = command("air", *flags, cwd=tmp_path, **settings)
     assert entered.returncode == 0, entered.stdout + entered.stderr
     again = command("air", "quickstart", *SMALL, "--prepare", cwd=tmp_path, **settings)
