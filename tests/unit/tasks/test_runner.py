@@ -237,7 +237,7 @@ def test_an_error_before_anything_was_shown_has_its_text(tmp_path: Path) -> None
         "import time\ndef f(x):\n    time.sleep(600)",
         "import os, time\ndef f(x):\n    os.closerange(0, 64)\n    time.sleep(600)",
         "import os, signal, time\ndef f(x):\n    os.kill(os.getppid(), signal.SIGSTOP)\n    time.sleep(600)",
-        "import os, time\ndef f(x):\n    if os.fork() == 0:\n        os.setsid()\n    time.sleep(600)",
+        "import os, time\ndef f(x):\n    time.sleep(600 if os.fork() else os.setsid() or 65)",
     ],
 )  # fmt: skip
 def test_code_that_does_nothing_more_does_not_hold_the_grader_up(
