@@ -48,6 +48,11 @@ def command(name: str = "air") -> str:
     return shlex.quote(str(program.relative_to(Path.cwd()) if below else program))
 
 
+def runnable(text: str) -> str:
+    """Returns a message for the user in which the commands (`air …` between backticks) run as printed."""
+    return text.replace("`air ", f"`{command()} ")
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Context manager: while the `with` block runs, no other process can lock the file `path`.

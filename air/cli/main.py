@@ -112,8 +112,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         else:
             from air.view.render.clean import clean  # the message may quote an untrusted file
 
-            message = clean(str(error)).replace("`air ", f"`{paths.command()} ")
-            print(f"error: {message}", file=sys.stderr)
+            print(f"error: {paths.runnable(clean(str(error)))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except ModuleNotFoundError as error:
         if debug or error.name is None or error.name.startswith("air"):

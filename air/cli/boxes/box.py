@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from air import paths
 from air.cli.output import safe
 from air.errors import MissingError, UsageError
 
@@ -82,7 +83,7 @@ def _ls(_: argparse.Namespace) -> int:
     try:
         boxes = listing.containers() + boxes
     except MissingError as error:
-        message = f"containers cannot be listed: {error}"
+        message = paths.runnable(f"containers cannot be listed: {error}")
     rows: list[tuple[str, ...]] = [
         ("BOX", "PROVIDER", "STATE", "RUN", "TASK", "STEP", "EXPIRES", "OWNER")
     ]
@@ -116,7 +117,7 @@ def _exec(args: argparse.Namespace) -> int:
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise UsageError("no command", remedy="air box exec NAME -- CMD …")
+        raise UsageError("no command", remedy="`air box exec NAME -- CMD …`")
     box = listing.find(args.name)
     if box.provider == "process":
         raise UsageError(

@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from air import paths
 from air.errors import AirError, BoxStartError, InfrastructureError, MissingError
 from air.sandbox.contract.box import NOT_ISOLATED
 
@@ -40,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
         if os.environ.get("DOCKER_HOST"):
             raise
         if os.environ.get("AIR_REQUIRE_DOCKER") == "1":
-            print(f"air setup: AIR_REQUIRE_DOCKER=1, and {error}", file=sys.stderr)
+            text = paths.runnable(f"air setup: AIR_REQUIRE_DOCKER=1, and {error}")
+            print(text, file=sys.stderr)
             return 1
-        print(f"No Docker boxes: {error}. {NOT_ISOLATED}.", flush=True)
+        print(paths.runnable(f"No Docker boxes: {error}. {NOT_ISOLATED}."), flush=True)
         return 0
     _say(f"Docker {version} and image air-base are ready.")
     return 0

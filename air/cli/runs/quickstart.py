@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if reason := images.unready():
         runtime = "subprocess"
         if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed this line
-            print(f"No Docker boxes: {reason}. {NOT_ISOLATED}.", flush=True)
+            print(paths.runnable(f"No Docker boxes: {reason}. {NOT_ISOLATED}."), flush=True)
     policy = prepare(
         paths.cache() / "quickstart",
         fresh=args.fresh,
