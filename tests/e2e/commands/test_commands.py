@@ -147,7 +147,7 @@ def test_without_docker_a_run_that_needs_it_says_what_to_do(tmp_path: Path) -> N
             cwd=tmp_path,
             DOCKER_HOST="unix:///nowhere/docker.sock",
         )
-    bad(result, "Docker", "air setup", "subprocess")
+    bad(result, "DOCKER_HOST=unix:///nowhere/docker.sock", "no Docker engine answers", "subprocess")
 
 
 def test_an_unknown_command_lists_the_known_ones(tmp_path: Path) -> None:
