@@ -8,7 +8,7 @@ namespace; another launcher does it in an outer user namespace. Standard library
 import of `air`.
 """
 
-# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
 # pathlib is not worth its import at every start of a box.
 from __future__ import annotations
 
@@ -103,13 +103,24 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
+    if config["group"]:
+        _remove_group(config["group"]["folder"])
     try:
-        if config["group"]:
-            os.rmdir(config["group"]["folder"])
         os.rmdir(config["folder"])
     except OSError:
         pass  # the harness, or the next cleanup, removes the folder
     os._exit(1 if status else 0)
+
+
+def _remove_group(folder: str) -> None:
+    """Removes the box's control group. The kernel may need a moment after the end of its last process."""
+    import time
+
+    for _ in range(100):
+        try:
+            return os.rmdir(folder)
+        except OSError:
+            time.sleep(0.01)
 
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
