@@ -143,7 +143,6 @@ def train(config: RunConfig) -> int:
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
     from rich.console import Console
 
-    from air import tasks
     from air.train.loop.metrics import summary
     from air.train.loop.progress import Progress, further, last_table
     from air.train.loop.run import EmbeddedRun
@@ -162,11 +161,8 @@ def train(config: RunConfig) -> int:
         except (KeyboardInterrupt, asyncio.CancelledError):
             progress.say(f"interrupted; the finished steps are kept; {engine.how_to_resume}")
             return 130
-    rows = summary(outcome.rows)
-    last_table(console, rows)
-    ours = set(tasks.available())
-    shipped = [row["task"] for row in rows if row["task"] in ours]
-    further(console, config.folder, outcome.checkpoint, shipped)
+    last_table(console, summary(outcome.rows))
+    further(console, config.folder, outcome.checkpoint)
     return 0
 
 

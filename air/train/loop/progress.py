@@ -160,18 +160,14 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     Console(file=console.file, width=WIDE).print(table)
 
 
-def further(
-    console: Console, folder: Path, checkpoint: Path | None, shipped: Sequence[str]
-) -> None:
-    """Prints commands with which the user can show, replay or evaluate the finished run.
-    `shipped` are the ids of those tasks of the run that ship with air; the evaluation command names them."""
+def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
+    """Prints commands with which the user can show, replay or evaluate the finished run."""
     run, air = shlex.quote(str(folder)), paths.command()
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"
     ]
     if checkpoint is not None:
-        which = f" --tasks {shlex.join(shipped)}" if shipped else ""
-        lines.append(f"  play it:      {air} eval {shlex.quote(str(checkpoint))}{which}")
+        lines.append(f"  play it:      {air} eval {shlex.quote(str(checkpoint))}")
     lines.append(f"  look at it:   {air} view {run}")
     lines.append(f"  or here:      {air} show {run}")
     lines.append(f"  replay it:    {air} replay {run}")
