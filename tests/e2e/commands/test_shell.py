@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -205,10 +207,15 @@ def own_box(runtime: str) -> str:
 async def test_a_visitor_does_not_disturb_an_episode(
     runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = "Run.\n```\necho marker; pwd; ls; touch a; ps aux | wc -l\n```"
+    nap = f"sleep 600.{random.randrange(10**9)}"  # it lasts until this test ends it
+    # A visitor's processes may end a moment after the visit.
+    settled = (
+        "for i in $(seq 900); do [ $(ps aux | wc -l) -le $(cat /tmp/n) ] && break; sleep 0.1; done"
+    )
     texts = (
-        first,
-        "Wait.\n```\nsleep 2; ls -la --time-style=+; ps aux | wc -l\n```",
+        "Run.\n```\necho marker; pwd; ls; touch a; n=$(ps aux | wc -l); echo $n | tee /tmp/n\n```",
+        f"Wait.\n```\n{{ {nap}; }} 2>/dev/null; ls -la --time-style=+; {settled}; "
+        "n=$(ps aux | wc -l); echo $n\n```",
         attempt(2, 2, "submit"),
     )
     found = []
@@ -219,14 +226,30 @@ async def test_a_visitor_does_not_disturb_an_episode(
         async with played_by(model, config) as play:
             playing = asyncio.create_task(play())
             if visited:
-                await asyncio.to_thread(_visit, runtime, model, capsys)
+                await asyncio.to_thread(_visit, runtime, model, nap, capsys)
             model.go.set()
+            await asyncio.to_thread(_until, lambda: _kill(nap))
             await playing
         found.append(essence(trajectory_files(folder)[0]))
     assert found[0] == found[1]
 
 
-def _visit(runtime: str, model: Blocking, capsys: pytest.CaptureFixture[str]) -> None:
+def _kill(command: str) -> None:
+    """Ends the process with this command line, in whichever box it runs; raises StopIteration without one."""
+    line = command.replace(" ", "\0").encode() + b"\0"
+    os.kill(
+        next(int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if _reads(p, line)),
+        15,
+    )
+
+
+def _reads(file: Path, content: bytes) -> bool:
+    with suppress(OSError):  # the process has ended
+        return file.read_bytes() == content
+    return False
+
+
+def _visit(runtime: str, model: Blocking, nap: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Looks into the box between two turns, then while its agent's command runs."""
     name = _until(lambda: own_box(runtime))
     file = command_log.folder() / f"{name}.jsonl"
@@ -242,8 +265,8 @@ def _visit(runtime: str, model: Blocking, capsys: pytest.CaptureFixture[str]) ->
     shell("ls\n", "--attach", name, code=2)
     assert "takes no actions" in capsys.readouterr().err
     model.go.set()
-    _until(lambda: next(e for e in command_log.read(file)[0] if "sleep 2" in str(e)))
-    shell(":log 1\n:expect sleep 2\n:files\n:expect solve.py\n", "--attach", name)
+    _until(lambda: next(e for e in command_log.read(file)[0] if nap in str(e)))
+    shell(f":log 1\n:expect {nap}\n:files\n:expect solve.py\n", "--attach", name)
     assert command_log.read(file)[0][-1]["type"] == "run"  # it still ran
 
 
