@@ -38,7 +38,12 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 
 def research(
-    tasks: Sequence[str], runtime: str, *, harness: dict[str, Any] | None = None, **settings: Any
+    tasks: Sequence[str],
+    runtime: str,
+    *,
+    harness: dict[str, Any] | None = None,
+    task_roots: Sequence[Path] = (),
+    **settings: Any,
 ) -> ResearchEnvConfig:
     """An environment's config."""
     turns = settings.pop("max_turns", 4)
@@ -49,7 +54,8 @@ def research(
             "max_turns": turns,
         }
     )
-    return ResearchEnvConfig(taskset=AirTasksetConfig(tasks=list(tasks)), agent=agent, **settings)
+    taskset = AirTasksetConfig(tasks=list(tasks), task_roots=list(task_roots))
+    return ResearchEnvConfig(taskset=taskset, agent=agent, **settings)
 
 
 @asynccontextmanager

@@ -69,10 +69,10 @@ def _gc(_: argparse.Namespace) -> int:
     from air.sandbox.docker import engine
     from air.sandbox.ops import orphans
 
+    removed = orphans.collect()  # process boxes need no engine
+    print("\n".join([*removed, f"{len(removed)} removed"]), flush=True)
     if os.environ.get("DOCKER_HOST"):
         engine.client()  # an engine that the user named must answer
-    removed = orphans.collect()
-    print("\n".join([*removed, f"{len(removed)} removed"]))
     return 0
 
 

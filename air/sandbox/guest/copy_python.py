@@ -33,6 +33,7 @@ def keep(home: str) -> None:
     """Makes the copy of Python in the folder `home`, unless that folder already contains one."""
     with open(os.path.join(home, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.chmod(home, 0o755)  # noqa: PTH101  # whoever made the folder, only root changes it
         target, new = os.path.join(home, "python"), os.path.join(home, "new")
         if os.path.isdir(target):
             return

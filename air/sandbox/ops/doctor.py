@@ -68,7 +68,8 @@ def examine() -> Iterator[Finding]:
             volumes = client.volumes(filters={"label": ownership.OWNER_LABEL})["Volumes"] or []
         yield judge_engine(info, version)
     except AirError as error:
-        yield Finding("engine", "fail", _without_remedy(error), "air setup")
+        remedy = "unset DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "air setup"
+        yield Finding("engine", "fail", _without_remedy(error), remedy)
     if info is not None:
         yield from _images()
         yield judge_networks(networks, info)

@@ -127,8 +127,7 @@ async def test_an_artefact_on_which_the_grader_dies_is_at_fault(tmp_path: Path) 
     )
     dies += "if (here / 'submission.csv').read_bytes(): os.kill(os.getpid(), 9)\n"
     grader.write_text(dies + grader.read_text().replace("from __future__ import annotations\n", ""))
-    config = research(["titanic"], "subprocess", record_dir=tmp_path / "r")
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    config = research(["titanic"], "subprocess", record_dir=tmp_path / "r", task_roots=[root])
     async with played_by(replies(attempt(1, 1, "submit")), config) as play:
         trace = (await play()).traces[0]
     assert trace.ok, trace.errors

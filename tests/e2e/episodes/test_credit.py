@@ -98,8 +98,9 @@ async def test_a_failure_after_the_first_validate_masks_all_of_the_episode(tmp_p
     text = grader.read_text()
     future = "from __future__ import annotations\n"
     grader.write_text(text.replace(future, future + fails) if future in text else fails + text)
-    config = research(["titanic"], "subprocess", credit="segment", record_dir=tmp_path / "r")
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    config = research(
+        ["titanic"], "subprocess", credit="segment", record_dir=tmp_path / "r", task_roots=[root]
+    )
     async with played_by(replies(attempt(1, 1), attempt(2, 3, "submit")), config) as play:
         episode = await play()
     assert not episode.ok

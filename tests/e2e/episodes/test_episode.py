@@ -158,8 +158,7 @@ async def test_a_missing_artefact_is_told_and_costs_but_is_no_failure(runtime: s
 
 async def test_a_command_that_hangs_is_ended_and_told(runtime: str, tmp_path: Path) -> None:
     folder = copied_task(tmp_path, "exec_seconds = 5.0")
-    config = research(["titanic"], runtime, max_turns=2)
-    config.taskset.task_roots = [folder]  # type: ignore[attr-defined]
+    config = research(["titanic"], runtime, max_turns=2, task_roots=[folder])
     script = replies("Wait.\n```bash\necho begun; sleep 600\n```", attempt(1, 1, "submit"))
     trace = (await one(script, config)).traces[0]
     assert trace.ok
@@ -212,8 +211,7 @@ async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
 ) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
     fails_where(root / "titanic", "'test' in sys.argv")
-    config = research(["titanic"], runtime)
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    config = research(["titanic"], runtime, task_roots=[root])
     episode = await one(replies(attempt(1, 1)), config)
     assert not episode.ok
     trace = episode.traces[0]
@@ -227,8 +225,7 @@ async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
 async def test_a_grader_that_fails_by_itself_is_refused_at_the_start(tmp_path: Path) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
     fails_where(root / "titanic", "True")
-    config = research(["titanic"], "subprocess")
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    config = research(["titanic"], "subprocess", task_roots=[root])
     with pytest.raises(GradingError, match=r"exit 7.*on an empty artefact, where it must"):
         await one(replies(attempt(1, 1)), config)
 
@@ -263,8 +260,7 @@ async def test_a_task_whose_score_can_be_forged_is_named(
     root = copied_task(tmp_path, "exec_seconds = 20")
     file = root / "titanic" / "task.toml"
     file.write_text('trust = "evaluator"\n' + file.read_text())
-    config = research(["titanic"], "subprocess", record_dir=tmp_path / "r")
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
+    config = research(["titanic"], "subprocess", record_dir=tmp_path / "r", task_roots=[root])
     async with played_by(replies(attempt(2, 2, "submit")), config) as play:
         assert (await play()).ok
     assert "evaluation of titanic imports the artefact" in caplog.text

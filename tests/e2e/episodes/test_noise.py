@@ -44,8 +44,13 @@ def lucky(folder: Path, settings: str) -> Path:
 
 async def played(folder: Path, settings: str) -> tuple[Any, list[dict[str, Any]]]:
     """One episode: its trace, and the lines of its validates."""
-    config = research(["tiny"], "subprocess", record_dir=folder / "record", max_turns=9)
-    config.taskset.task_roots = [lucky(folder, settings)]  # type: ignore[attr-defined]
+    config = research(
+        ["tiny"],
+        "subprocess",
+        record_dir=folder / "record",
+        max_turns=9,
+        task_roots=[lucky(folder, settings)],
+    )
     async with played_by(SCRIPT, config) as play:
         (trace,) = (await play()).traces
     assert trace.ok, trace.errors

@@ -127,8 +127,7 @@ async def test_the_agents_time_is_without_the_graders(tmp_path: Path) -> None:
         path = tmp_path / "tasks" / "tiny" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    config = research(["tiny"], "subprocess")
-    config.taskset.task_roots = [tmp_path / "tasks"]  # type: ignore[attr-defined]
+    config = research(["tiny"], "subprocess", task_roots=[tmp_path / "tasks"])
     script = [f"Go.\n```bash\necho 1.{n} > answer.txt\n{end}\n```" for n, end in ENDS]
     async with played_by(replies(*script), config) as play:
         began = time.monotonic()

@@ -81,8 +81,8 @@ def sources(host: Path) -> Iterator[list[Source]]:
                 gpus=["0", "1"],
                 max_failures=3,
                 record_dir=host / name,
+                task_roots=[root],
             )
-            config.taskset.task_roots = [root]  # type: ignore[attr-defined]
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"

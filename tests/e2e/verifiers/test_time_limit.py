@@ -33,9 +33,8 @@ async def test_time_that_runs_out_while_we_grade_does_not_undo_the_grade(tmp_pat
     grader = root / "titanic" / "grader" / "grade.py"
     slow = f"import sys, time\nif 'val' in sys.argv: time.sleep({SECONDS + 1})\n"
     grader.write_text(slow + grader.read_text().replace("from __future__ import annotations\n", ""))
-    config = research(["titanic"], "subprocess")
+    config = research(["titanic"], "subprocess", task_roots=[root])
     config.agent.timeout.rollout = SECONDS
-    config.taskset.task_roots = [root]  # type: ignore[attr-defined]
     async with played_by(replies(attempt(2, 2)), config) as play:
         trace = (await play()).traces[0]
     assert trace.ok, trace.errors

@@ -70,7 +70,8 @@ def test_blame_is_one_line_with_a_remedy(tail: list[str], error: str, expected: 
 def test_no_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert images.unready() == (
-        "no Docker engine answers: its socket is not there — run `air setup`"
+        f"DOCKER_HOST=unix://{tmp_path}/none.sock: no Docker engine answers: its socket is not there — "
+        "start the engine there, or correct or unset DOCKER_HOST"
     )
 
 

@@ -221,12 +221,14 @@ asyncio.run(main())
 
 
 def test_without_an_engine_one_line_says_so(tmp_path: Path) -> None:
-    env = os.environ | {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    host = f"unix://{tmp_path}/none.sock"
+    env = os.environ | {"DOCKER_HOST": host}
     lines = subprocess.run(
         [sys.executable, "-c", NO_ENGINE],
         env=env, capture_output=True, text=True, timeout=60, check=True,
     ).stdout.splitlines()  # fmt: skip
-    said = "no Docker engine answers: its socket is not there — run `air setup`"
+    said = f"DOCKER_HOST={host}: no Docker engine answers: its socket is not there — "
+    said += "start the engine there, or correct or unset DOCKER_HOST"
     assert lines == [said, said]
 
 
