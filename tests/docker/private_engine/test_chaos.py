@@ -79,7 +79,7 @@ def _nothing_is_left(engine: Engine) -> None:
 
 def test_sigkill_with_busy_boxes(engine: Engine, harness: Start) -> None:
     process = harness("busy", BUSY)
-    assert len(engine.processes()) >= BUSY * 4
+    until(lambda: len(engine.processes()) >= BUSY * 4, "the processes of all boxes")
     process.kill()
     _nothing_is_left(engine)
 
