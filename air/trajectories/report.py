@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from air import json_lines
 from air.errors import ConfigError, MissingError
+from air.trajectories import metric_rows
 from air.trajectories.outcome import Outcome, Start, outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.reader import trajectory_files
@@ -108,7 +108,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
     inner, files = path / "trajectories", trajectory_files(path)
     outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
-    steps = _steps(path / "metrics.jsonl") if inner.is_dir() else ()
+    steps = tuple(metric_rows.read(path / "metrics.jsonl")) if inner.is_dir() else ()
     return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps)
 
 
@@ -120,19 +120,6 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
             groups.setdefault((one.start.task, one.start.model), []).append(one)
     others = [one for one in outcomes if one.how != "well"]
     return [one for group in groups.values() for one in group[-count:]] + others
-
-
-def _steps(path: Path) -> tuple[dict[str, Any], ...]:
-    """Returns the rows of a `metrics.jsonl`, without a half-written last line; empty if there is no file."""
-    if not path.is_file():
-        return ()
-    rows = []
-    for place, row in json_lines.read(path):
-        reward = row.get("reward") if isinstance(row, dict) else ""
-        if reward is not None and not (isinstance(reward, int | float) and math.isfinite(reward)):
-            raise ConfigError("is no row of metrics", where=place)
-        rows.append(row)
-    return tuple(rows)
 
 
 def compare(runs: Sequence[Run]) -> Report:

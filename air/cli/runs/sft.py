@@ -73,6 +73,7 @@ def _train(config: SFTRunConfig) -> None:
     from air.train.loop.run_folder import METRICS_FILE
     from air.train.model.policy import load
     from air.train.model.sft import read_examples, train_sft
+    from air.trajectories import metric_rows
 
     config.embedded.set_threads()
     console = Console()
@@ -97,7 +98,7 @@ def _train(config: SFTRunConfig) -> None:
         bar = bars.add_task("sft", total=config.max_steps, note="")
 
         def on_step(row: dict[str, float]) -> None:
-            json_lines.append(log, [row])
+            json_lines.append(log, [metric_rows.current(row)])
             bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
 
         last = train_sft(

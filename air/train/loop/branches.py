@@ -27,7 +27,7 @@ from air.train.loop.run_folder import (
     steps,
     write_config,
 )
-from air.trajectories import trained_tokens
+from air.trajectories import metric_rows, trained_tokens
 from air.trajectories.artefacts import copy_artefact
 
 FOLDER = "branches"
@@ -72,8 +72,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
 
 def metrics(folder: Path) -> list[Line]:
     """Returns the lines of the run's `metrics.jsonl`; an empty list if there is no such file."""
-    path = folder / METRICS_FILE
-    return [row for _, row in json_lines.read(path)] if path.is_file() else []
+    return metric_rows.read(folder / METRICS_FILE)
 
 
 def _divided(path: Path, step: int) -> _Lines:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from air.train.loop.rollout import Group, Rollout
+from air.trajectories import metric_rows
 
 logger = logging.getLogger(__name__)
 _TIMES = ("model", "exec", "grading", "queue")
@@ -37,11 +38,11 @@ class StepRow:
         """Returns the line of `metrics.jsonl` for this training step."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
-        row |= {f"train/{name}": value for name, value in self.train.items()}
-        row["seconds"] = self.seconds_weights + self.seconds_rollout + self.seconds_train
-        row["seconds_weights"] = self.seconds_weights
-        row["seconds_rollout"] = self.seconds_rollout
-        row["seconds_train"] = self.seconds_train
+        row |= metric_rows.of_update(self.train)
+        row["time/step"] = self.seconds_weights + self.seconds_rollout + self.seconds_train
+        row["time/broadcast_weights"] = self.seconds_weights
+        row["time/wait_for_batch"] = self.seconds_rollout
+        row["time/train"] = self.seconds_train
         row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_rollout, 1e-9)
         row["peak_memory_mb"] = self.peak_memory_mb
         row["tasks"] = {task: _scores(played) for task, played in by_task(rollouts).items()}

@@ -56,7 +56,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "failed": lambda r: str(r["failed_episodes"]),
     "tokens/s": lambda r: number(r["tokens_per_second"], ".0f"),
     "model/exec/grade/queue %": split,
-    "s": lambda r: number(r["seconds"], ".1f"),
+    "s": lambda r: number(r["time/step"], ".1f"),
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from air.json_lines import load
+from air.trajectories import metric_rows
 from air.view.index.facts import Place
 from air.view.index.index_file import IndexFile
 from air.view.index.tables import (
@@ -83,8 +84,8 @@ class RunIndex:
         return self._log("groups")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Returns the lines of the run's `metrics.jsonl` as dicts, oldest first."""
-        return self._log("metrics")
+        """Returns the lines of the run's `metrics.jsonl`, oldest first, with the present names of metrics."""
+        return [metric_rows.current(row) for row in self._log("metrics")]
 
     def tasks(self) -> list[str]:
         """Returns the ids of the tasks that the run's episodes played, sorted."""

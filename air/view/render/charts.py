@@ -24,13 +24,12 @@ SMOOTHED_FROM = 9
 EACH, MEAN = "each step", f"mean of the last {SMOOTH} steps"
 """The legend of a chart with smoothed curves: thin lines are `EACH`, thick lines `MEAN`."""
 _SMALL = (
-    "train/entropy",
-    "train/mismatch_kl",
-    "train/grad_norm",
-    "train/loss",
+    "entropy/all/mean",
+    "mismatch_kl/all/mean",
+    "optim/grad_norm",
+    "loss/mean",
     "well_formed",
     "turns",
-    "grad_norm",
     "tokens",
     "train_tokens",
 )
@@ -65,13 +64,16 @@ def main(rows: Sequence[Row]) -> list[Chart]:
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
             Chart("reward by task", task_series(rows), y="reward"),
         ]
-    losses = {"loss": series(rows, "loss"), "held-out loss": series(rows, "val_loss")}
+    losses = {"loss": series(rows, "loss/mean"), "held-out loss": series(rows, "val/loss")}
     charts = [
         Chart(
             "loss", {name: points for name, points in losses.items() if points}, y="nats a token"
         ),
         Chart(
-            "learning rate", {"learning rate": series(rows, "lr")}, y="learning rate", exact=True
+            "learning rate",
+            {"learning rate": series(rows, "optim/lr")},
+            y="learning rate",
+            exact=True,
         ),
     ]
     return [chart for chart in charts if any(chart.curves.values())]

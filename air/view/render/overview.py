@@ -21,7 +21,11 @@ def kind(run: Run, metrics: Sequence[Row]) -> str:
     `metrics` are the lines of its `metrics.jsonl`.
     """
     if metrics:
-        return "sft" if series(metrics, "lr") and not any("reward" in r for r in metrics) else "rl"
+        return (
+            "sft"
+            if series(metrics, "optim/lr") and not any("reward" in r for r in metrics)
+            else "rl"
+        )
     return "rl" if "orchestrator" in run.config() else "eval"
 
 
@@ -84,13 +88,13 @@ def tiles(
 
 
 def _sft(run: Run, metrics: Sequence[Row]) -> list[Tile]:
-    before, after = quarters(metrics, "loss")
-    held_out = series(metrics, "val_loss")
+    before, after = quarters(metrics, "loss/mean")
+    held_out = series(metrics, "val/loss")
     trained, read, took = (
         sum(value for _, value in series(metrics, name))
-        for name in ("tokens", "train_tokens", "seconds")
+        for name in ("tokens", "train_tokens", "time/step")
     )
-    rates = series(metrics, "lr")
+    rates = series(metrics, "optim/lr")
     found = [
         ("steps", steps(run, metrics), f"{seconds(took)} in all"),
         ("loss, last ¼", figure(after, ".3f"), f"first ¼ {figure(before, '.3f')}"),

@@ -32,7 +32,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         rows.append(_row(one, log, metrics))
         if points := metric_series.series(metrics, "reward"):
             rewards[one.name] = points
-        elif points := metric_series.series(metrics, "loss"):
+        elif points := metric_series.series(metrics, "loss/mean"):
             losses[one.name] = points
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -51,7 +51,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _row(run: Run, index: RunIndex, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     kind = overview.kind(run, metrics)
-    name = "loss" if kind == "sft" else "reward"
+    name = "loss/mean" if kind == "sft" else "reward"
     first, last = metric_series.quarters(metrics, name)
     curve = Chart(name, {name: metric_series.series(metrics, name)})
     tasks = {task for row in metrics for task in (row.get("tasks") or {})} or set(index.tasks())

@@ -13,7 +13,7 @@ from air.train.loop.progress import Progress
 
 ROW = {
     **{"step": 8, "reward": 0.5, "valid": 1.0, "well_formed": 1.0, "zero_spread_groups": 0},
-    **{"groups": 2, "failed_episodes": 0, "tokens_per_second": 9.0, "seconds": 1.0},
+    **{"groups": 2, "failed_episodes": 0, "tokens_per_second": 9.0, "time/step": 1.0},
 }
 
 

@@ -1,0 +1,82 @@
+"""Names the metrics of a training step as prime-rl does, and reads `metrics.jsonl` files of any age.
+
+A metric that prime-rl has too bears prime-rl's name, so that both engines' runs share a dashboard. Metrics
+are named in this file alone: older versions of air wrote other names, which `current` translates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from air import json_lines
+from air.errors import ConfigError
+
+Row = dict[str, Any]
+"""One line of `metrics.jsonl`: the metrics of one training step."""
+UPDATE = {
+    "loss": "loss/mean",
+    "entropy": "entropy/all/mean",
+    "mismatch_kl": "mismatch_kl/all/mean",
+    "is_masked": "is_masked/mean",
+    "is_masked_high": "is_masked_high/mean",
+    "is_masked_low": "is_masked_low/mean",
+    "grad_norm": "optim/grad_norm",
+    "lr": "optim/lr",
+    "train_seconds": "time/forward_backward",
+    "val_loss": "val/loss",
+}
+"""prime-rl's names of what an update of the weights reports, by the trainer's own short names."""
+_OLD = (
+    UPDATE
+    | {f"train/{short}": name for short, name in UPDATE.items()}
+    | {
+        "seconds": "time/step",
+        "seconds_rollout": "time/wait_for_batch",
+        "seconds_weights": "time/broadcast_weights",
+        "seconds_train": "time/train",
+    }
+)
+
+
+def of_update(metrics: Mapping[str, float]) -> Row:
+    """Returns what an update of the weights reported, under the names of `metrics.jsonl`.
+    A metric that prime-rl does not have gets the prefix `train/`, unless its name has a slash already."""
+    return {
+        UPDATE.get(name, name if "/" in name else f"train/{name}"): value
+        for name, value in metrics.items()
+    }
+
+
+def current(row: Mapping[str, Any]) -> Row:
+    """Returns a line of any version's `metrics.jsonl` with the present names."""
+    return {_OLD.get(name, name): value for name, value in row.items()}
+
+
+def read(path: Path) -> list[Row]:
+    """Returns the lines of a `metrics.jsonl` with the present names, without a half-written last line.
+
+    The list is empty if there is no file. Raises ConfigError, which names the line, if a line holds no
+    training step.
+    """
+    rows = []
+    for place, row in json_lines.read(path) if path.is_file() else ():
+        step = row.get("step") if isinstance(row, dict) else None
+        reward = row.get("reward") if isinstance(row, dict) else None
+        if not _finite(step) or not (reward is None or _finite(reward)):
+            raise ConfigError("is no row of metrics", where=place)
+        rows.append(current(row))
+    return rows
+
+
+def number(row: Mapping[str, Any], name: str) -> float | None:
+    """Returns the metric `name` of a row, or None if the row has no finite number under this name."""
+    value = row.get(name)
+    return float(value) if _finite(value) else None  # type: ignore[arg-type]
+
+
+def _finite(value: object) -> bool:
+    usable = isinstance(value, int | float) and not isinstance(value, bool)
+    return usable and math.isfinite(value)  # type: ignore[arg-type]

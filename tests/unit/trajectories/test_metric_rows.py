@@ -1,0 +1,54 @@
+"""Lines of `metrics.jsonl` from every version of air are read under the present names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from air.errors import ConfigError
+from air.trajectories import metric_rows
+
+
+def test_names_of_an_earlier_air_become_those_of_prime_rl(tmp_path: Path) -> None:
+    old = {
+        "step": 1,
+        "reward": 0.5,
+        "train/mismatch_kl": 1e-7,
+        "train/lr": 0.1,
+        "train/tokens": 9.0,
+    }
+    old |= {"seconds": 4.0, "seconds_rollout": 2.0, "seconds_weights": 0.5, "seconds_train": 1.5}
+    old |= {"seconds_model": 1.25, "tasks": {"t": {}}}
+    warm_start = {"step": 2.0, "loss": 3.0, "lr": 0.2, "val_loss": 4.0, "grad_norm": 1.0}
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{json.dumps(old)}\n{json.dumps(warm_start)}\n{{"step": 3, "rew')
+    first, second = metric_rows.read(path)
+    assert first == {
+        **{"step": 1, "reward": 0.5, "mismatch_kl/all/mean": 1e-7, "optim/lr": 0.1},
+        **{"train/tokens": 9.0, "time/step": 4.0, "time/wait_for_batch": 2.0},
+        **{"time/broadcast_weights": 0.5, "time/train": 1.5, "seconds_model": 1.25},
+        "tasks": {"t": {}},
+    }
+    assert second == {
+        **{"step": 2.0, "loss/mean": 3.0, "optim/lr": 0.2, "val/loss": 4.0},
+        "optim/grad_norm": 1.0,
+    }
+    assert [metric_rows.current(row) for row in (first, second)] == [first, second]
+    assert metric_rows.read(tmp_path / "absent.jsonl") == []
+
+
+def test_an_update_reports_under_prime_rls_names_where_it_has_them() -> None:
+    assert metric_rows.of_update({"entropy": 1.0, "value_loss": 2.0, "off_policy/max": 3.0}) == {
+        "entropy/all/mean": 1.0,
+        "train/value_loss": 2.0,
+        "off_policy/max": 3.0,
+    }
+
+
+@pytest.mark.parametrize("line", ["[1]", '{"reward": 0.5}', '{"step": 1, "reward": NaN}'])
+def test_a_line_without_a_step_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2"):
+        metric_rows.read(tmp_path / "metrics.jsonl")
