@@ -31,8 +31,9 @@ def main() -> None:
 
     estimator = {"import_path": "leave_one_out:leave_one_out", "kwargs": {"scale": 0.5}}
     config = train.load("configs/quickstart.toml", {"embedded": {"estimator": estimator}})
+    assert config.embedded.estimator is not None
     rewards = [1.0, 0.0, 0.5, None]
-    for reward, advantage in zip(rewards, config.estimator()(rewards), strict=True):
+    for reward, advantage in zip(rewards, config.embedded.estimator.load()(rewards), strict=True):
         print(f"reward {reward}: advantage {advantage:+.3f}")
 
 

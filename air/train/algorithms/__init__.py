@@ -1,21 +1,43 @@
-"""Advantage estimators: pure functions that turn the rewards of a group of episodes into advantages.
+"""Algorithms: how much each sampled token of a group of episodes is trained.
 
-The module `imported` loads an estimator from outside air, which `[embedded.estimator]` in a run file names.
+`base` has the interface. The package `rewards_only` has the algorithms that need nothing but rewards, one
+file each. The module `imported` loads a user's estimator, which `[embedded.estimator]` in a run file names.
+
+To add an algorithm, write a file with its formula and its config, and add the config to `AlgoConfig`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Annotated
 
-from air.train.algorithms.grpo import grpo
+from pydantic import BeforeValidator, Field
 
-Estimator = Callable[[Sequence[float | None]], list[float]]
-"""A function that turns the rewards of one group into advantages: one for each episode, in the same order.
+from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, Part, ScoredGroup
+from air.train.algorithms.episode_baselines import Estimator, FromRewards
+from air.train.algorithms.rewards_only.grpo import GRPOConfig, grpo
+from air.train.algorithms.rewards_only.rloo import RLOOConfig
 
-A reward is None if the episode has none because of an infrastructure error; its advantage is not used.
-"""
 
-ESTIMATORS: dict[str, Estimator] = {"grpo": grpo}
-"""Maps each value that `orchestrator.algo.type` may have in a run file to its estimator."""
+def _grpo_by_default(value: object) -> object:
+    return {"type": "grpo", **value} if isinstance(value, dict) else value
 
-__all__ = ["ESTIMATORS", "Estimator", "grpo"]
+
+AlgoConfig = Annotated[
+    GRPOConfig | RLOOConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_grpo_by_default),
+]
+"""The settings of one algorithm, in the run file's table `[orchestrator.algo]`; `type` names it."""
+
+__all__ = [
+    "AlgoConfig",
+    "Algorithm",
+    "AlgorithmConfig",
+    "Credit",
+    "Estimator",
+    "FromRewards",
+    "GRPOConfig",
+    "Part",
+    "ScoredGroup",
+    "grpo",
+]

@@ -1,4 +1,4 @@
-"""Computes the advantages of segments and of turns from baselines in which each episode has equal weight.
+"""Computes the credits of segments and of turns from baselines in which each episode has equal weight.
 
 A group has G episodes of one prompt. Episode i has n_i parts (segments or turns), which earned r_i1 … r_in.
 `advantage` is the estimator of the group (for `grpo`: x_i − mean(x)):
@@ -15,13 +15,35 @@ mean (Williams 1992). Rewards before a turn do not count (Sutton and Barto 2018,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from air.train.algorithms import Estimator
+from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGroup
+
+Estimator = Callable[[Sequence[float | None]], list[float]]
+"""A function that turns the rewards of one group into advantages: one for each episode, in the same order.
+
+A reward is None if the episode has none because of an infrastructure error; its advantage is not used.
+"""
 
 Rewards = Sequence[Sequence[float] | None]
 """The rewards of one group: for each episode the rewards of its parts, in order, or None for an episode that
 is masked (not trained) because of an infrastructure error."""
+
+
+class FromRewards(Algorithm):
+    """The algorithm that an estimator defines: each part gets one advantage, from the group's rewards."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self.estimator = estimator
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of the group's segments, or with `reward_to_go` those of its turns."""
+        rewards = [
+            None if episode is None else [part.total for part in episode]
+            for episode in group.episodes
+        ]
+        formula = reward_to_go if group.reward_to_go else segments
+        return [[Credit(a) for a in advantages] for advantages in formula(rewards, self.estimator)]
 
 
 def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
@@ -30,13 +52,13 @@ def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
     episode has no segment."""
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
-    means = [None if parts is None else math.fsum(parts) / len(parts) for parts in rewards]
+    means = [None if parts is None else mean(parts) for parts in rewards]
     advantages: list[list[float]] = []
-    for parts, mean, advantage in zip(rewards, means, estimator(means), strict=True):
-        if parts is None or mean is None:
+    for parts, average, advantage in zip(rewards, means, estimator(means), strict=True):
+        if parts is None or average is None:
             advantages.append([])
         else:
-            advantages.append([advantage + (reward - mean) for reward in parts])
+            advantages.append([advantage + (reward - average) for reward in parts])
     return advantages
 
 
@@ -52,3 +74,20 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
             if parts is not None and turn < len(parts):
                 advantages.append(advantage)
     return result
+
+
+def over_scored(
+    rewards: Sequence[float | None], formula: Callable[[Sequence[float]], Sequence[float]]
+) -> list[float]:
+    """Applies the formula of an estimator to the episodes that have a reward; the others (None) get 0.
+    Raises ValueError if a reward is not finite."""
+    scored = [r for r in rewards if r is not None]
+    if not all(math.isfinite(r) for r in scored):
+        raise ValueError(f"rewards must be finite, got {list(rewards)}")
+    advantages = iter(formula(scored))
+    return [0.0 if r is None else next(advantages) for r in rewards]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Returns the mean, summed without rounding errors, so that equal values have no spread."""
+    return math.fsum(values) / len(values)

@@ -12,7 +12,7 @@ from typing import Any
 
 from air.config import plugin
 from air.errors import ConfigError, UsageError
-from air.train.algorithms import Estimator
+from air.train.algorithms.episode_baselines import Estimator
 
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:

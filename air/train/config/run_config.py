@@ -18,7 +18,14 @@ from renderers import RendererConfig
 
 from air.config import BaseConfig
 from air.env.config import check_history
-from air.train.algorithms import ESTIMATORS, Estimator, imported
+from air.train.algorithms import (
+    AlgoConfig,
+    Algorithm,
+    Estimator,
+    FromRewards,
+    GRPOConfig,
+    imported,
+)
 from air.train.config.env_source import EnvSource
 from air.train.config.model_options import (
     AdamWConfig,
@@ -86,13 +93,6 @@ class TrainerConfig(BaseConfig):
     """The loss that is minimised."""
 
 
-class AlgoConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo]`: how rewards become advantages."""
-
-    type: Literal[tuple(ESTIMATORS)] = "grpo"  # type: ignore[valid-type]
-    """The advantage estimator. `grpo`: the reward minus the mean reward of the group."""
-
-
 class SamplingConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.train.sampling]`: how the model samples replies."""
 
@@ -122,8 +122,8 @@ class OrchestratorConfig(BaseConfig):
     """Number of episodes in one step. It must be a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
-    algo: AlgoConfig = AlgoConfig()
-    """The estimator that turns the rewards of a group into advantages."""
+    algo: AlgoConfig = GRPOConfig()
+    """The algorithm, which turns the rewards of a group into advantages; `type` names it."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""
     renderer: RendererConfig | None = None
@@ -149,6 +149,10 @@ class EstimatorConfig(BaseConfig):
     def _callable(self) -> Self:
         imported.check_kwargs(self.import_path, self.kwargs)
         return self
+
+    def load(self) -> Estimator:
+        """Imports the function, and returns an estimator that calls it with `kwargs`."""
+        return imported.load(self.import_path, self.kwargs)
 
 
 class ComputeConfig(BaseConfig):
@@ -257,13 +261,12 @@ class RunConfig(BaseConfig):
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
 
-    def estimator(self) -> Estimator:
-        """Returns the function that turns a group's rewards into advantages: the user's
-        `[embedded.estimator]`, or else the one that `orchestrator.algo` names."""
+    def algorithm(self) -> Algorithm:
+        """Returns a new algorithm: the user's `[embedded.estimator]`, or else `orchestrator.algo`."""
         own = self.embedded.estimator
         if own is not None:
-            return imported.load(own.import_path, own.kwargs)
-        return ESTIMATORS[self.orchestrator.algo.type]
+            return FromRewards(own.load())
+        return self.orchestrator.algo.build()
 
     @property
     def uses_process_boxes(self) -> bool:

@@ -98,6 +98,7 @@ class EmbeddedRun:
         self.config, self.progress = config, progress
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
+        self._algorithm = config.algorithm()
         self._failures = Failures()
         self._positions: Positions | None = {}
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
@@ -190,6 +191,7 @@ class EmbeddedRun:
         self._served = self._done
         self._positions = state.get("positions")
         trainer.load_state_dict(state)
+        self._algorithm.load_state_dict(state.get("algorithm", {}))
 
     def _set_aside(self) -> None:
         """Makes a branch of what an earlier process made after the step from which this run continues."""
@@ -356,7 +358,7 @@ class EmbeddedRun:
         rng = random.Random(f"{embedded.seed} {step}")
         return make_samples(
             groups,
-            self.config.estimator(),
+            self._algorithm,
             self.config.orchestrator.train.sampling.temperature,
             by_turn=embedded.reward_to_go,
             shuffle=rng if embedded.shuffle_rewards else None,
@@ -396,7 +398,10 @@ class EmbeddedRun:
         if self._done == 0 or (final and self._done in run_folder.steps(root)):
             return
         keep = self.config.ckpt.keep_last if self.config.ckpt else None
-        state = resources.trainer.state_dict() | {"positions": self._positions}
+        state = resources.trainer.state_dict() | {
+            "positions": self._positions,
+            "algorithm": self._algorithm.state_dict(),
+        }
         self.outcome.checkpoint = checkpoint.save(
             root, self._done, resources.policy, state, keep_last=keep
         )

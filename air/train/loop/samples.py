@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from air.train.algorithms import Estimator
-from air.train.algorithms.episode_baselines import reward_to_go, segments
+from air.train.algorithms import base
+from air.train.algorithms.base import Algorithm, Credit, Need, ScoredGroup
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.trainer import Sample
 
@@ -25,6 +25,11 @@ class Part:
     nodes: frozenset[int]
     """The indices of the part's messages in `trace.nodes`."""
     reward: float
+
+    @property
+    def sampled_nodes(self) -> list[Any]:
+        """The part's messages that have sampled tokens, in order."""
+        return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
@@ -51,69 +56,143 @@ def turns(trace: Any) -> list[Part]:
     return [Part(trace, frozenset([index]), reward) for index, reward in earned.items()]
 
 
+@dataclass(frozen=True)
+class Needed:
+    """What an algorithm needs beyond rewards, for the groups of one step; see `air.train.algorithms.base`."""
+
+    tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
+    """For `reference`, `values` and `teacher`: by the `id()` of a message (verifiers' node), one number for
+    each sampled token of the message."""
+    penalties: Mapping[int, Sequence[float]] | None = None
+    """By the `id()` of a message, a number to subtract from each sampled token's reward."""
+    greedy: Sequence[float | None] | None = None
+    """For each group, the reward of its episode at temperature 0, or None if that failed."""
+
+
 def samples(
     groups: Sequence[Group],
-    estimator: Estimator,
+    algorithm: Algorithm,
     temperature: float,
     *,
     by_turn: bool = False,
     shuffle: random.Random | None = None,
+    needed: Needed | None = None,
 ) -> list[Sample]:
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
     A branch is one linear conversation in a trace. Failed episodes, and branches whose advantages are all 0,
     give no sample. Also sets `advantage` of each rollout. `temperature` is the sampling temperature. With
     `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
-    `shuffle` shuffles the rewards within each group, for a control experiment.
+    `shuffle` shuffles the rewards within each group, for a control experiment. `needed` has what
+    `algorithm.needs` names.
     """
+    needed = needed or Needed()
+    played = [
+        [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts] for group in groups
+    ]
+    if shuffle is not None:
+        played = [_shuffled(parts, shuffle) for parts in played]
+    greedy = needed.greedy or [None] * len(groups)
+    scored = [
+        ScoredGroup(
+            [None if parts is None else [_scored(p, needed) for p in parts] for parts in episodes],
+            reward_to_go=by_turn,
+            source=group.rollouts[0].source if group.rollouts else "",
+            greedy=reward,
+        )
+        for group, episodes, reward in zip(groups, played, greedy, strict=True)
+    ]
+    credits = algorithm.finish(scored, [algorithm(group) for group in scored])
     result: list[Sample] = []
-    for group in groups:
-        played = [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts]
-        rewards = [None if parts is None else [p.reward for p in parts] for parts in played]
-        if shuffle is not None:
-            rewards = _shuffled(rewards, shuffle)
-        advantages = (reward_to_go if by_turn else segments)(rewards, estimator)
-        for rollout, parts, values in zip(group.rollouts, played, advantages, strict=True):
-            rollout.advantage = fmean(values) if values else None
-            result += _of_episode(parts or [], values, temperature)
+    for group, episodes, of_group in zip(groups, played, credits, strict=True):
+        for rollout, parts, of_parts in zip(group.rollouts, episodes, of_group, strict=True):
+            result += _of_episode(rollout, parts or [], of_parts, temperature)
     return result
 
 
-def _shuffled(
-    rewards: Sequence[list[float] | None], rng: random.Random
-) -> list[list[float] | None]:
-    pool = [reward for parts in rewards if parts is not None for reward in parts]
-    shuffled = iter(rng.sample(pool, len(pool)))
-    return [None if parts is None else [next(shuffled) for _ in parts] for parts in rewards]
+def _scored(part: Part, needed: Needed) -> base.Part:
+    """Returns the part as an algorithm sees it."""
+    nodes = part.sampled_nodes
+
+    def gathered(by_node: Mapping[int, Sequence[float]] | None) -> list[float] | None:
+        if by_node is None:
+            return None
+        return [value for node in nodes for value in by_node[id(node)]]
+
+    return base.Part(
+        reward=part.reward,
+        tokens=sum(sum(node.mask) for node in nodes),
+        agent=part.trace.agent.name,
+        logprobs=[logprob for node in nodes for logprob in node.logprobs],
+        reference=gathered(needed.tokens.get("reference")),
+        values=gathered(needed.tokens.get("values")),
+        teacher=gathered(needed.tokens.get("teacher")),
+        penalties=gathered(needed.penalties),
+    )
+
+
+def _shuffled(episodes: Sequence[list[Part] | None], rng: random.Random) -> list[list[Part] | None]:
+    pool = [part.reward for parts in episodes if parts is not None for part in parts]
+    rewards = iter(rng.sample(pool, len(pool)))
+    return [
+        None if parts is None else [replace(part, reward=next(rewards)) for part in parts]
+        for parts in episodes
+    ]
 
 
 def _of_episode(
-    parts: Sequence[Part], advantages: Sequence[float], temperature: float
+    rollout: Rollout, parts: Sequence[Part], credits: Sequence[Credit], temperature: float
 ) -> Iterator[Sample]:
-    traces = {id(part.trace): part.trace for part in parts}
-    for trace in traces.values():
-        by_node = {
-            id(trace.nodes[index]): advantage
-            for part, advantage in zip(parts, advantages, strict=True)
-            if part.trace is trace and abs(advantage) >= NEGLIGIBLE
-            for index in part.nodes
-        }
+    """Yields the samples of an episode, and sets `advantage` of the rollout."""
+    by_node: _ByNode = {}
+    means = []
+    for part, credit in zip(parts, credits, strict=True):
+        nodes = part.sampled_nodes
+        counts = [sum(node.mask) for node in nodes]
+        advantages = credit.per_token(sum(counts))
+        means.append(fmean(advantages) if advantages else 0.0)
+        arrays = {"advantages": [0.0 if abs(a) < NEGLIGIBLE else a for a in advantages]}
+        if credit.returns is not None:
+            arrays["returns"] = list(credit.returns)
+        if credit.clip_high is not None:
+            arrays["clip_high"] = [credit.clip_high] * sum(counts)
+        start = 0
+        for node, count in zip(nodes, counts, strict=True):
+            by_node[id(node)] = {k: v[start : start + count] for k, v in arrays.items()}
+            start += count
+    rollout.advantage = fmean(means) if means else None
+    for trace in {id(part.trace): part.trace for part in parts}.values():
         yield from _of_trace(trace, by_node, temperature)
 
 
-def _of_trace(trace: Any, by_node: dict[int, float], temperature: float) -> Iterator[Sample]:
+_ByNode = dict[int, dict[str, list[float]]]
+"""By the `id()` of a message, named arrays with one number for each sampled token of the message."""
+
+
+def _of_trace(trace: Any, by_node: _ByNode, temperature: float) -> Iterator[Sample]:
     """Yields one sample per branch of a trace that has a trained token with an advantage.
-    A reply in several branches is trained only in the first. `by_node` maps a message's `id()` to its
-    advantage."""
+    A reply in several branches is trained only in the first."""
     trained: set[int] = set()
+    names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch in trace.branches:
         mask: list[bool] = []
-        advantages: list[float] = []
+        arrays: dict[str, list[float]] = {name: [] for name in names}
         for node in branch.nodes:
             first = id(node) not in trained
             mask += [sampled and first for sampled in node.mask]
-            advantages += [by_node.get(id(node), 0.0)] * len(node.mask)
+            of_node = by_node.get(id(node), {})
+            for name, values in arrays.items():
+                values += _spread(of_node.get(name), node.mask)
             trained.add(id(node))
+        advantages = arrays.pop("advantages")
         if any(value for value, sampled in zip(advantages, mask, strict=True) if sampled):
             ids, logprobs, nodes = branch.token_ids, branch.logprobs, tuple(branch.nodes)
-            yield Sample(ids, mask, logprobs, advantages, temperature, nodes)
+            yield Sample(ids, mask, logprobs, advantages, temperature, nodes, arrays)
+
+
+def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:
+    """Returns one number per token: the next of `values` where `mask` is true, 0 elsewhere."""
+    if values is None:
+        return [0.0] * len(mask)
+    remaining = iter(values)
+    return [next(remaining) if sampled else 0.0 for sampled in mask]

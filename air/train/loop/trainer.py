@@ -43,11 +43,15 @@ class Sample:
     """The temperature at which the replies were sampled."""
     nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     """The messages (verifiers' nodes) whose tokens these are, in order; empty if they have none."""
+    arrays: dict[str, list[float]] = field(default_factory=dict)
+    """What the algorithm gave besides advantages, one number per token by name: `returns` and `clip_high`
+    (see `air.train.algorithms.base.Credit`)."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
         if isinstance(self.advantage, list):
             counts.append(len(self.advantage))
+        counts += [len(values) for values in self.arrays.values()]
         if len(set(counts)) > 1 or counts[0] == 0:
             raise ValueError(f"a sample's lists must be equally long and not empty, got {counts}")
         if self.mask[0] or self.temperature <= 0:

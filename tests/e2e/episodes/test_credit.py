@@ -109,11 +109,11 @@ async def test_a_failure_after_the_first_validate_masks_all_of_the_episode(tmp_p
     lines = [line for path in (tmp_path / "r").glob("*.jsonl") for line in read(path)]
     assert [line["type"] for line in lines].count("validate") == 2  # these had been paid
     assert lines[-1]["reward"] is None
-    from air.train.algorithms import grpo
+    from air.train.algorithms import GRPOConfig
     from air.train.loop.rollout import Group
 
     failed = Rollout("s", "titanic", episode.traces, error="exit 7")
-    assert samples([Group([failed])], grpo, 1.0) == []
+    assert samples([Group([failed])], GRPOConfig().build(), 1.0) == []
     assert failed.reward == 0
 
 

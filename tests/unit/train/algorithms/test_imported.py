@@ -9,6 +9,7 @@ import pytest
 
 from air import train
 from air.errors import ConfigError
+from air.train.algorithms import Credit, Part, ScoredGroup
 from air.train.loop.samples import samples
 from tests.unit.train.loop.test_samples import four_and_one, group, made_of
 from tests.unit.train.test_from_python import SETTINGS
@@ -45,21 +46,24 @@ def configured(import_path: str, **kwargs: Any) -> Any:
 
 def test_its_numbers_reach_the_samples(name: str) -> None:
     """The episodes earn 0.4 and 0.6: A = 0.4 − 0.6 and 0.6 − 0.4, three times that by `scale`."""
-    estimator = configured(f"{name}:leave_one_out", scale=3.0).estimator()
+    config = configured(f"{name}:leave_one_out", scale=3.0)
+    estimator = config.embedded.estimator.load()
     assert estimator([1.0, None, 0.5, 0.0]) == [2.25, 0.0, 0.0, -2.25]
-    whole = samples([group(*four_and_one())], estimator, 1.0)
+    whole = samples([group(*four_and_one())], config.algorithm(), 1.0)
     assert [made_of(s) for s in whole] == [[pytest.approx(-0.6)], [pytest.approx(0.6)]]
 
 
 def test_without_it_the_algorithm_decides() -> None:
-    assert train.load(SETTINGS).estimator()([1.0, 0.0]) == [0.5, -0.5]
+    algorithm = train.load(SETTINGS).algorithm()
+    found = algorithm(ScoredGroup([[Part(1.0, tokens=3)], [Part(0.0, tokens=2)]]))
+    assert found == [[Credit(0.5)], [Credit(-0.5)]]
 
 
 @pytest.mark.parametrize("function", ["too_few", "endless"])
 def test_what_it_returns_must_be_one_finite_number_for_each_reward(
     name: str, function: str
 ) -> None:
-    estimator = configured(f"{name}:{function}").estimator()
+    estimator = configured(f"{name}:{function}").embedded.estimator.load()
     with pytest.raises(ConfigError, match=rf"import_path: '{name}:{function}' returned .* finite"):
         estimator([1.0, 0.0])
 

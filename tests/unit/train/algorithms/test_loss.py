@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
 
 import pytest
 import torch
 
-from air.train.algorithms import ESTIMATORS, grpo
 from air.train.algorithms.loss import cross_entropy, default_loss, token_statistics
 from air.train.config.model_options import DefaultLossConfig
-from air.train.config.run_config import AlgoConfig
 from air.train.model.policy import Policy
 
 
@@ -116,22 +113,3 @@ def test_token_statistics_against_the_plain_softmax(small: Policy) -> None:
     assert logprobs[1, 1].item() == pytest.approx(probabilities[10].log().item(), abs=1e-5)
     expected = -(probabilities * probabilities.log()).sum().item()
     assert entropy[1, 1].item() == pytest.approx(expected, abs=1e-4)
-
-
-def test_grpo_by_hand() -> None:
-    assert grpo([1.0, 0.0, 0.5]) == [0.5, -0.5, 0.0]
-    assert grpo([0.25, 0.25]) == [0.0, 0.0]
-    assert grpo([3.0]) == [0.0]
-    assert grpo([]) == []
-    assert ESTIMATORS["grpo"] is grpo
-
-
-def test_a_run_file_may_name_every_estimator_of_the_table() -> None:
-    assert get_args(AlgoConfig.model_fields["type"].annotation) == tuple(ESTIMATORS)
-
-
-def test_grpo_leaves_masked_episodes_out() -> None:
-    assert grpo([1.0, None, 0.0]) == [0.5, 0.0, -0.5]
-    assert grpo([None, None]) == [0.0, 0.0]
-    with pytest.raises(ValueError, match="finite"):
-        grpo([1.0, math.nan])

@@ -95,7 +95,7 @@ def test_the_name_of_a_run_has_its_date_and_its_tasks(good: Path) -> None:
             ["run.toml", "deployment", "is a key of prime-rl", "--engine prime-rl"],
         ),
         ("[trainer.optim]\nlr = 'fast'\n", ["run.toml", "trainer.optim", "lr", "fast"]),
-        ("[orchestrator.algo]\ntype = 'ppo'\n", ["run.toml", "orchestrator.algo.type", "ppo"]),
+        ("[orchestrator.algo]\ntype = 'ppo'\n", ["run.toml", "orchestrator.algo", "type", "'ppo'"]),
         ("[resume]\n", ["resume needs run.name"]),
     ],
 )

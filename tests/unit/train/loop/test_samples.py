@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from air.env.credit import split
-from air.train.algorithms import grpo
+from air.train.algorithms import Algorithm, Credit, GRPOConfig, ScoredGroup
+from air.train.algorithms.base import Need
 from air.train.loop import metrics
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.samples import parts_of, samples
+from air.train.loop.samples import Needed, parts_of, samples
 from air.train.loop.trainer import Sample
 from tests.rollouts import chain, made, payment, recorded
+
+GRPO = GRPOConfig().build()
 
 
 def group(*traces: Any, by_segment: bool = False) -> Group:
@@ -38,12 +41,12 @@ def four_and_one() -> tuple[Any, Any]:
 
 
 def test_the_readmes_example() -> None:
-    whole = samples([group(*four_and_one())], grpo, 1.0)
+    whole = samples([group(*four_and_one())], GRPO, 1.0)
     assert [made_of(s) for s in whole] == [[pytest.approx(-0.1)], [pytest.approx(0.1)]]
-    parts = samples([group(*four_and_one(), by_segment=True)], grpo, 1.0)
+    parts = samples([group(*four_and_one(), by_segment=True)], GRPO, 1.0)
     wanted = [-0.05, -0.25, -0.35, -0.35, 0.25]
     assert [made_of(s) for s in parts] == [[pytest.approx(value)] for value in wanted]
-    first, second = samples([group(*four_and_one())], grpo, 1.0, by_turn=True)
+    first, second = samples([group(*four_and_one())], GRPO, 1.0, by_turn=True)
     # One trace an episode; the turns to which nothing more came have no advantage.
     assert made_of(first) == pytest.approx([-0.1, 0.05])
     assert made_of(second) == pytest.approx([0.1])
@@ -64,7 +67,7 @@ def test_reward_to_go_puts_each_turns_return_on_its_own_tokens() -> None:
         -0.25,
         1.0,
     ]
-    first, second = samples([group(long, short)], grpo, 1.0, by_turn=True)
+    first, second = samples([group(long, short)], GRPO, 1.0, by_turn=True)
     # To go: 1.25 1.25 .75 1 against .5 0 0 0.
     wanted = {2: 0.375, 4: 0.625, 6: 0.375, 8: 0.5}
     at = 0
@@ -92,7 +95,7 @@ def test_every_sampled_token_of_a_recorded_group_is_trained_once(
     by_segment: bool, by_turn: bool
 ) -> None:
     traces = recorded_traces()
-    made_samples = samples([group(*traces, by_segment=by_segment)], grpo, 1.0, by_turn=by_turn)
+    made_samples = samples([group(*traces, by_segment=by_segment)], GRPO, 1.0, by_turn=by_turn)
     trained = sum(sum(s.mask) for s in made_samples)
     assert trained == sum(sum(node.mask) for t in traces for node in t.nodes)
     known = {tuple(t.branches[0].token_ids) for t in traces}
@@ -105,13 +108,13 @@ def test_every_sampled_token_of_a_recorded_group_is_trained_once(
 def test_the_baseline_is_the_mean_over_episodes_in_both_credits() -> None:
     traces = recorded_traces()
     mean = sum(t.reward for t in traces) / len(traces)
-    for sample, trace in zip(samples([group(*traces)], grpo, 1.0), traces, strict=True):
+    for sample, trace in zip(samples([group(*traces)], GRPO, 1.0), traces, strict=True):
         assert made_of(sample) == [pytest.approx(trace.reward - mean)]
     parts = [split(t) for t in traces]
     means = [sum(p.reward for p in of) / len(of) for of in parts]
     baseline = sum(means) / len(means)
     wanted = [part.reward - baseline for of in parts for part in of]
-    found = samples([group(*traces, by_segment=True)], grpo, 1.0)
+    found = samples([group(*traces, by_segment=True)], GRPO, 1.0)
     assert [made_of(s) for s in found] == [[pytest.approx(value)] for value in wanted]
 
 
@@ -120,16 +123,16 @@ def test_a_failed_episode_gives_no_sample_and_counts_in_no_mean() -> None:
     good = four_and_one()
     for options in ({}, {"by_segment": True}):
         with_it, without = group(*good, bad, **options), group(*good, **options)
-        assert samples([with_it], grpo, 1.0) == samples([without], grpo, 1.0)
-    assert samples([group(*good, bad)], grpo, 1.0, by_turn=True) == samples(
-        [group(*good)], grpo, 1.0, by_turn=True
+        assert samples([with_it], GRPO, 1.0) == samples([without], GRPO, 1.0)
+    assert samples([group(*good, bad)], GRPO, 1.0, by_turn=True) == samples(
+        [group(*good)], GRPO, 1.0, by_turn=True
     )
 
 
 def test_a_reply_that_branches_share_is_trained_in_the_first_alone() -> None:
     #   0 ── 1* ── 2 ── 3*   and   1* ── 4 ── 5*
     forked = made([None, 0, 1, 2, 1, 4], [1, 3, 5], [payment(6, delta=1.0)])
-    first, second = samples([group(forked, chain(1, [payment(3, delta=0.0)]))], grpo, 1.0)[:2]
+    first, second = samples([group(forked, chain(1, [payment(3, delta=0.0)]))], GRPO, 1.0)[:2]
     shared = len(forked.nodes[0].mask) + len(forked.nodes[1].mask)
     assert any(first.mask[:shared])
     assert not any(second.mask[:shared])
@@ -139,7 +142,7 @@ def test_a_reply_that_branches_share_is_trained_in_the_first_alone() -> None:
 
 def test_the_control_keeps_each_groups_rewards() -> None:
     shuffled = [
-        samples([group(*four_and_one())], grpo, 1.0, shuffle=random.Random(seed))
+        samples([group(*four_and_one())], GRPO, 1.0, shuffle=random.Random(seed))
         for seed in range(8)
     ]
     seen = {tuple(round(made_of(s)[0], 6) for s in one) for one in shuffled}
@@ -161,3 +164,53 @@ def test_segments_that_differ_are_something_to_learn_from() -> None:
     same = [chain(2, [payment(3, delta=0.5), payment(5, delta=0.1)]) for _ in range(2)]
     assert not group(*same).has_spread
     assert group(*same, by_segment=True).has_spread
+
+
+class Distance(Algorithm):
+    """Gives each token its distance from the reference, and halves all advantages at the end of the step."""
+
+    needs = frozenset[Need]({"reference"})
+
+    def __call__(self, group: ScoredGroup) -> list[list[Credit]]:
+        return [
+            [
+                Credit([r - own for r, own in zip(p.reference or (), p.logprobs, strict=True)])
+                for p in episode or []
+            ]
+            for episode in group.episodes
+        ]
+
+    def finish(self, groups: Any, credits: Any) -> list[list[list[Credit]]]:
+        return [
+            [
+                [
+                    Credit([a / 2 for a in c.advantage], returns=c.advantage, clip_high=0.3)
+                    for c in e
+                ]
+                for e in group
+            ]
+            for group in credits
+        ]
+
+
+@pytest.mark.parametrize("by_turn", [False, True])
+def test_arrays_reach_the_algorithm_and_its_numbers_their_tokens(by_turn: bool) -> None:
+    trace = chain(2, [payment(3, delta=0.5)])
+    reference = {
+        id(node): [0.25 + 0.25 * n for n, _ in enumerate(node.logprobs)]
+        for node in trace.nodes
+        if node.sampled
+    }
+    (sample,) = samples(
+        [group(trace)], Distance(), 1.0, by_turn=by_turn, needed=Needed({"reference": reference})
+    )
+    wanted = [
+        r - own
+        for node in trace.nodes
+        for r, own in zip(reference.get(id(node), ()), node.logprobs, strict=True)
+    ]
+    trained = [n for n, m in enumerate(sample.mask) if m]
+    assert [sample.advantages()[n] for n in trained] == [value / 2 for value in wanted]
+    assert [sample.arrays["returns"][n] for n in trained] == wanted
+    assert {sample.arrays["clip_high"][n] for n in trained} == {0.3}
+    assert not any(a for n, a in enumerate(sample.advantages()) if n not in trained)

@@ -11,7 +11,7 @@ import torch
 
 from air.env.credit import split
 from air.errors import UsageError
-from air.train.algorithms import grpo
+from air.train.algorithms import GRPOConfig
 from air.train.algorithms.loss import token_logprobs
 from air.train.config.model_options import AdamWConfig
 from air.train.loop.rollout import Group, Rollout
@@ -36,7 +36,7 @@ def trained(
         for t in traces
     ]
     log = TokenLog(run, policy.tokenizer, 2**20, temperature=0.7, by_turn=by_turn)
-    made = samples([Group(rollouts)], grpo, 0.7, by_turn=by_turn)
+    made = samples([Group(rollouts)], GRPOConfig().build(), 0.7, by_turn=by_turn)
     Trainer(policy, AdamWConfig(lr=0.0)).step(made, log.listen)
     log.write(3, [Group(rollouts)], made)
     tokens = trained_tokens.read(run, 3)

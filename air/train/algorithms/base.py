@@ -1,0 +1,143 @@
+"""The interface of algorithms: what an algorithm gets, what it needs, and what it returns.
+
+An algorithm decides how much each sampled token of a group is trained. It gets a `ScoredGroup`: the episodes
+of one prompt, each as a list of parts. It returns one `Credit` for each part. Which tokens are trained at all
+(the mask) is not its business; a token whose advantage is 0 is not trained.
+
+Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
+This module does not import torch, so run files can be checked without torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from air.config import BaseConfig
+
+Need = Literal["values", "reference", "teacher", "greedy"]
+"""What an algorithm may need beyond rewards. `values`, `reference` and `teacher` are arrays of each part;
+`greedy` is a number of each group."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
+
+    reward: float
+    """What the part earned, without `penalties`."""
+    tokens: int
+    """The number of sampled tokens, n. Every array below has n elements."""
+    agent: str = ""
+    """The name of the agent that sampled the tokens."""
+    seconds: float | None = None
+    """How long the part took, in seconds, or None if that is not known."""
+    logprobs: Sequence[float] = ()
+    """[n]: the log-probability of each token when it was sampled, at the sampling temperature, in nats."""
+    reference: Sequence[float] | None = None
+    """[n]: the log-probability of each token by the reference model, at the same temperature. None: the
+    algorithm does not need it."""
+    values: Sequence[float] | None = None
+    """[n]: the value model's prediction before each token: the expected sum of the rewards that come from
+    this token on (the state is all tokens before it). None: the algorithm does not need it."""
+    teacher: Sequence[float] | None = None
+    """[n]: the log-probability of each token by the teacher. None: the algorithm does not need it."""
+    penalties: Sequence[float] | None = None
+    """[n]: a number subtracted from each token's reward, such as a KL penalty. None: no penalties."""
+
+    @property
+    def total(self) -> float:
+        """The reward without the penalties of all tokens."""
+        return self.reward - sum(self.penalties or ())
+
+    def token_rewards(self) -> list[float]:
+        """Returns a reward for each token: the part's reward at its last token, less the penalties."""
+        rewards = [0.0] * self.tokens
+        if rewards:
+            rewards[-1] = self.reward
+        return [r - p for r, p in zip(rewards, self.penalties or [0.0] * self.tokens, strict=True)]
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """The episodes of one prompt, as an algorithm sees them."""
+
+    episodes: Sequence[Sequence[Part] | None]
+    """For each episode its parts in order, at least one; None for an episode that is masked (not trained)
+    because of an infrastructure error."""
+    reward_to_go: bool = False
+    """Whether the parts of an episode are turns of one conversation, and a turn is credited with the rewards
+    of later turns, too. false: each part is credited with its own reward only."""
+    source: str = ""
+    """The name of the source of prompts."""
+    greedy: float | None = None
+    """The reward of an episode of the same prompt that was sampled at temperature 0. None: the algorithm does
+    not need it, or that episode failed."""
+
+    def streams(self, episode: Sequence[Part]) -> list[Sequence[Part]]:
+        """Returns the runs of parts of an episode along which later rewards count for earlier tokens: all
+        parts together with `reward_to_go`, otherwise each part alone."""
+        return [episode] if self.reward_to_go else [[part] for part in episode]
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What an algorithm gives the n sampled tokens of one part."""
+
+    advantage: float | Sequence[float]
+    """One advantage for all tokens of the part, or [n]. An advantage of 0: the token is not trained."""
+    returns: Sequence[float] | None = None
+    """[n]: what the value model should have predicted. Only algorithms that need `values` set it."""
+    clip_high: float | None = None
+    """An upper bound of this part for the PPO clip loss, in place of the setting `clip_high`."""
+
+    def per_token(self, tokens: int) -> list[float]:
+        """Returns the advantage of each of the part's `tokens` tokens. Raises ValueError if `advantage` has
+        another number of elements."""
+        if isinstance(self.advantage, float | int):
+            return [float(self.advantage)] * tokens
+        if len(self.advantage) != tokens:
+            raise ValueError(f"{len(self.advantage)} advantages for {tokens} sampled tokens")
+        return list(self.advantage)
+
+
+GroupCredits = Sequence[Sequence[Credit]]
+"""The credits of a group: for each episode one for each part, in order; empty if the episode is masked."""
+
+
+class Algorithm(ABC):
+    """Turns the rewards of groups into credits. One object lives as long as a run."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    """What the parts or the group must have beyond rewards. It is computed before the algorithm is called."""
+
+    @abstractmethod
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of one group."""
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Returns the credits of a step, after every group has been credited. Algorithms that compare tokens
+        of the whole step (whitening) override it; by default nothing changes."""
+        return credits
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what the algorithm remembers between steps, for a checkpoint: numbers, texts, lists and
+        dicts of them. Empty by default."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
+        """Restores a result of `state_dict`."""
+
+
+class AlgorithmConfig(BaseConfig, ABC):
+    """Base class for the settings of an algorithm. `type` of a subclass is its name in a run file."""
+
+    type: str
+
+    @abstractmethod
+    def build(self) -> Algorithm:
+        """Returns a new algorithm with these settings."""

@@ -1,0 +1,1 @@
+"""The algorithms that need nothing but rewards, one file each."""

@@ -1,0 +1,37 @@
+"""The algorithm RLOO: an episode's advantage is its reward minus the mean of the others (leave-one-out).
+
+    A_i = r_i − mean(r without r_i) = n/(n − 1) · (r_i − mean(r))
+
+From Kool et al. 2019 ("Buy 4 REINFORCE samples, get a baseline for free"), used for language models by
+Ahmadian et al. 2024 (arXiv 2402.14740). A group of one episode has no others: its advantage is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from air.train.algorithms.base import Algorithm, AlgorithmConfig
+from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
+
+
+class RLOOConfig(AlgorithmConfig):
+    """RLOO: the reward minus the mean reward of the group's other episodes."""
+
+    type: Literal["rloo"] = "rloo"
+    """The name of the algorithm."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return FromRewards(rloo)
+
+
+def rloo(rewards: Sequence[float | None]) -> list[float]:
+    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None).
+    Raises ValueError if a reward is not finite."""
+
+    def formula(scored: Sequence[float]) -> list[float]:
+        n = len(scored)
+        return [n / (n - 1) * (r - mean(scored)) if n > 1 else 0.0 for r in scored]
+
+    return over_scored(rewards, formula)
