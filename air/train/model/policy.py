@@ -18,9 +18,8 @@ from typing import Any
 import torch
 
 from air.errors import MissingError, UsageError
+from air.train.model import attention
 from air.train.model.tokenizer import END_OF_TEXT, IM_END, build_tokenizer
-
-FULL_ATTENTION = "full_attention"
 
 
 @dataclass
@@ -161,13 +160,7 @@ def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu
             model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
     except (OSError, ValueError, SafetensorError) as error:
         raise _explained(name, error) from error
-    kinds = set(getattr(model.config, "layer_types", None) or [FULL_ATTENTION])
-    if kinds != {FULL_ATTENTION}:
-        raise UsageError(
-            f"has layers of kind {', '.join(sorted(kinds - {FULL_ATTENTION}))}",
-            where=name,
-            remedy="the embedded engine samples from full attention only; use prime-rl with vLLM",
-        )
+    attention.check_supported(model.config, name)
     model.to(torch.device(device)).eval()
     return Policy(model, tokenizer, name)
 

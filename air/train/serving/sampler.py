@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
 
+from air.train.model.attention import attention_mask
 from air.train.model.policy import Policy
 
 FinishReason = Literal["stop", "length"]
@@ -206,8 +207,9 @@ class Sampler:
         last = torch.tensor([[row.token_ids[-1]] for row in self.rows], device=device)
         positions = torch.tensor([row.length - 1 for row in self.rows], device=device)
         self.cache.aim(positions)
-        columns = torch.arange(self.cache.columns, device=device)
-        mask = (columns <= positions[:, None])[:, None, None, :]
+        columns = torch.arange(self.cache.columns, device=device)[None]
+        visible = (columns <= positions[:, None])[:, None, None, :]
+        mask = attention_mask(self.model, visible, positions[:, None], columns)
         out = self.model(
             input_ids=last,
             attention_mask=mask,

@@ -121,10 +121,10 @@ def test_build_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_sliding_windows_are_refused(tmp_path: Path, small: Policy) -> None:
-    small.model.config.layer_types = ["full_attention", "sliding_attention"]
+def test_unsupported_layers_are_refused(tmp_path: Path, small: Policy) -> None:
+    small.model.config.layer_types = ["full_attention", "chunked_attention"]
     small.save(tmp_path)
-    with pytest.raises(UsageError, match=r"sliding_attention — .*prime-rl"):
+    with pytest.raises(UsageError, match=r"chunked_attention — .*prime-rl"):
         policy.load(tmp_path)
 
 

@@ -1,0 +1,108 @@
+"""Says which tokens a token may attend to, in the form that a model's attention implementation reads.
+
+The sampler and the trainer decide which tokens are visible: all earlier tokens of a request, or all ancestors
+in a token tree. `attention_mask` turns this into the `attention_mask` argument of a transformers model. SDPA
+attention reads a boolean mask. Eager attention adds the mask to its scores, and adds a boolean mask as 0 and
+1, without an error and with wrong results, so it gets a mask of numbers. Layers with a sliding window see
+only the last tokens; here the window is applied by position, so it is exact for trees and caches as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.errors import UsageError
+
+FULL_ATTENTION = "full_attention"
+SLIDING_ATTENTION = "sliding_attention"
+_ALIBI = frozenset({"bloom", "falcon", "mpt"})
+"""Model types with positions from a mask of the prompt, not from `position_ids`, unless `alibi` is false."""
+
+
+def attention_mask(
+    model: Any,
+    visible: Tensor,
+    positions: Tensor | None = None,
+    key_positions: Tensor | None = None,
+) -> Tensor | dict[str, Tensor]:
+    """Returns the argument `attention_mask` for a call of `model`.
+
+    `visible` is [B, 1, Q, K] and boolean: true if query q may attend to key k. Each query must see at least
+    one key (padding sees itself), because a softmax over no key is undefined. `positions` [B, Q] and
+    `key_positions` [B, K] (None: the same as `positions`) count the tokens before a token, as `position_ids`
+    do; B may be 1. They are needed only for models with a sliding window (see `windows`).
+    """
+    config = model.config.get_text_config()
+    spans = windows(config)
+    masks = {}
+    for kind, window in spans.items():
+        mask = visible
+        if window is not None:
+            mask = mask & _within(window, positions, key_positions)
+        masks[kind] = _as_read(mask, config._attn_implementation, model.dtype)
+    return masks[FULL_ATTENTION] if set(masks) == {FULL_ATTENTION} else _shaped(config, masks)
+
+
+def windows(config: Any) -> dict[str, int | None]:
+    """Returns the kinds of layers of a text model's config, each with its sliding window in tokens (None: no
+    window). Raises KeyError for a kind that `check_supported` refuses."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        lengths = {FULL_ATTENTION: None, SLIDING_ATTENTION: window}
+        return {kind: lengths[kind] for kind in sorted(set(kinds))}
+    if window is not None:  # every layer, as in Mistral and Phi 3
+        return {SLIDING_ATTENTION: int(window)}
+    return {FULL_ATTENTION: None}
+
+
+def check_supported(config: Any, name: str) -> None:
+    """Raises UsageError, which names the model `name`, if masks cannot say what its layers attend to."""
+    config = config.get_text_config()
+    kinds = {*(getattr(config, "layer_types", None) or ()), *_local_layers(config)}
+    problem = ""
+    if others := kinds - {FULL_ATTENTION, SLIDING_ATTENTION}:
+        problem = f"has layers of kind {', '.join(sorted(others))}"
+    elif config.model_type in _ALIBI and getattr(config, "alibi", True):
+        problem = (
+            f"computes positions from the prompt's mask (ALiBi, model type {config.model_type})"
+        )
+    if problem:
+        raise UsageError(
+            problem,
+            where=name,
+            remedy="the embedded engine trains models whose attention takes any mask; "
+            "choose another model, or use prime-rl with vLLM",
+        )
+
+
+def _local_layers(config: Any) -> set[str]:
+    """Returns the kind "local" for GPT-Neo, whose local layers take the distance from the column."""
+    return {"local"} & set(getattr(config, "attention_layers", None) or ())
+
+
+def _within(window: int, positions: Tensor | None, key_positions: Tensor | None) -> Tensor:
+    if positions is None:
+        raise ValueError("a model with a sliding window needs `positions`")
+    keys = positions if key_positions is None else key_positions
+    return (keys[:, None, None, :] > positions[:, None, :, None] - window).expand(
+        -1, 1, positions.shape[1], keys.shape[1]
+    )
+
+
+def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
+    if implementation == "sdpa":
+        return mask
+    lowest = torch.finfo(dtype).min  # not -inf: -inf minus -inf is undefined
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, lowest)
+
+
+def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
+    """Returns one mask if all layers read the same, else a dict by kind of layer."""
+    if not getattr(config, "layer_types", None):
+        return masks[SLIDING_ATTENTION]
+    return dict(masks)

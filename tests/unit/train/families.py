@@ -1,0 +1,74 @@
+"""Small models of many families with random weights, large enough for a wrong mask to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from air.train.model.policy import Policy
+
+VOCAB = 64
+_SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_GPT_SIZES = {
+    "vocab_size": VOCAB,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 128,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 6}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": _SIZES,
+    "qwen2": _SIZES,
+    "qwen2 window": {**_SIZES, **_MIXED, "use_sliding_window": True},
+    "qwen3": {**_SIZES, "head_dim": 8},
+    "gemma2": {**_SIZES, **_MIXED, "head_dim": 8, "query_pre_attn_scalar": 8},
+    "gemma3_text": {**_SIZES, **_MIXED, "head_dim": 8, "query_pre_attn_scalar": 8},
+    "phi3": {**_SIZES, "sliding_window": 6},
+    "mistral": {**_SIZES, "sliding_window": 6},
+    "olmo2": _SIZES,
+    "granite": {**_SIZES, "attention_multiplier": 0.3},
+    "gpt2": _GPT_SIZES,
+    "gptj": {**_GPT_SIZES, "rotary_dim": 4},
+    "codegen": {**_GPT_SIZES, "rotary_dim": 4},
+}
+"""Settings of each family's config, by model type and perhaps a note. Windows are shorter than prompts."""
+
+
+def model(family: str, attention: str = "sdpa") -> Any:
+    """A model of this family. Its weights are large, so that predictions depend on what is attended to."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(family.split()[0], **FAMILIES[family])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        built: Any = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        with torch.no_grad():
+            for weights in built.parameters():
+                if weights.ndim > 1:
+                    weights.normal_(0, 0.3)
+    return built.eval()
+
+
+class NoPadding:
+    """The part of a tokenizer that a sampler reads."""
+
+    pad_token_id = None
+
+
+def policy(family: str, attention: str = "sdpa") -> Policy:
+    return Policy(model(family, attention), NoPadding(), family)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from air.errors import UsageError
+from air.train.algorithms.loss import token_logprobs
+from air.train.model.attention import attention_mask, check_supported
+from air.train.serving.sampler import SamplingParams
+from tests.unit.train import families
+from tests.unit.train.conftest import generate
+
+BOTH = ("sdpa", "eager")
+ONLY_EAGER = {"gemma2", "gptj", "codegen"}
+MODELS = [
+    (family, attention)
+    for family in families.FAMILIES
+    for attention in BOTH
+    if attention == "eager" or family not in ONLY_EAGER
+]
+
+
+@pytest.mark.parametrize(("family", "attention"), MODELS)
+def test_the_sampler_agrees_with_the_trainer(family: str, attention: str) -> None:
+    # Prompts of unlike lengths in fewer rows than requests: rows end, and others take their place.
+    policy = families.policy(family, attention)
+    draw = random.Random(3)
+    prompts = [[draw.randrange(3, families.VOCAB) for _ in range(n)] for n in (3, 17, 9, 24, 5)]
+    params = [SamplingParams(max_tokens=4 + 5 * n, seed=n) for n in range(len(prompts))]
+    replies = generate(policy, prompts, params, max_batch=3, max_model_len=100)
+    for prompt, reply in zip(prompts, replies, strict=True):
+        with torch.no_grad():
+            ids = torch.tensor([prompt + reply.token_ids])
+            expected = token_logprobs(policy.model, ids)[0, len(prompt) :]
+        # Float32 rounding of log-probabilities of up to -20 nats.
+        assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5, rel=2e-6)
+
+
+@pytest.mark.parametrize(("family", "attention"), MODELS)
+def test_a_tree_in_one_row_agrees_with_its_branches(family: str, attention: str) -> None:
+    model = families.model(family, attention)
+    draw = random.Random(4)
+    trunk, *twigs = ([draw.randrange(3, families.VOCAB) for _ in range(n)] for n in (12, 9, 11))
+    row = [*trunk, *twigs[0], *twigs[1]]
+    depth = [*range(21), *range(12, 23)]
+    visible = torch.ones(len(row), len(row), dtype=torch.bool).tril()
+    visible[21:, 12:21] = False
+    positions = torch.tensor([depth])
+    with torch.no_grad():
+        logits = model(
+            input_ids=torch.tensor([row]),
+            position_ids=positions,
+            attention_mask=attention_mask(model, visible[None, None], positions),
+            use_cache=False,
+        ).logits[0]
+        for start, twig in ((12, twigs[0]), (21, twigs[1])):
+            alone = model(input_ids=torch.tensor([[*trunk, *twig]]), use_cache=False).logits[0]
+            whole = torch.cat([logits[:12], logits[start : start + len(twig)]])
+            assert torch.allclose(whole, alone, atol=2e-5, rtol=1e-5)
+
+
+def test_masks_by_hand() -> None:
+    visible = torch.tensor([[[[True, False, False], [True, True, False], [True, True, True]]]])
+    positions = torch.tensor([[0, 1, 2]])
+    assert attention_mask(families.model("llama"), visible).equal(visible)
+    low = torch.finfo(torch.float32).min
+    added = attention_mask(families.model("llama", "eager"), visible)
+    assert added[0, 0].tolist() == [[0, low, low], [0, 0, low], [0, 0, 0]]
+    model = families.model("gemma3_text")
+    model.config.sliding_window = 2
+    masks = attention_mask(model, visible, positions)
+    assert masks["full_attention"].equal(visible)
+    # The third token sees the last two: itself and the second.
+    assert masks["sliding_attention"][0, 0].tolist()[2] == [False, True, True]
+    with pytest.raises(ValueError, match="needs `positions`"):
+        attention_mask(model, visible)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"model_type": "qwen3_next", "layer_types": ["linear_attention"]},
+            "kind linear_attention",
+        ),
+        ({"model_type": "llama4_text", "layer_types": ["chunked_attention"]}, "chunked_attention"),
+        ({"model_type": "gpt_neo", "attention_layers": ["global", "local"]}, "kind local"),
+        ({"model_type": "bloom"}, "ALiBi, model type bloom"),
+    ],
+)
+def test_unsupported_layers_are_refused_by_name(settings: dict[str, object], problem: str) -> None:
+    from transformers import PreTrainedConfig
+
+    config = PreTrainedConfig(**{k: v for k, v in settings.items() if k != "model_type"})
+    config.model_type = settings["model_type"]
+    with pytest.raises(UsageError, match=rf"^a-model: .*{problem}.*prime-rl"):
+        check_supported(config, "a-model")
