@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="sampler of the embedded engine; auto: vLLM if it is installed and there is a GPU "
         "(default: as the run file says)",
     )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="embedded engine: metrics that repeat bit by bit; slower (default: as the run file says)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,13 +74,18 @@ def run(args: argparse.Namespace) -> int:
 
     if args.inference is not None:
         args.rest = [*args.rest, "--embedded.inference", args.inference]
+    if args.deterministic:
+        args.rest = [*args.rest, "--embedded.deterministic"]
     overrides.apply_flags(sources, args.rest, RunConfig)
     if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
-        if args.inference is not None:
-            raise ConfigError(
-                "only the embedded engine has this flag; prime-rl samples with vLLM",
-                where="--inference",
-            )
+        for flag, given in (
+            ("--inference", args.inference),
+            ("--deterministic", args.deterministic),
+        ):
+            if given:
+                raise ConfigError(
+                    "only the embedded engine has this flag; prime-rl samples with vLLM", where=flag
+                )
         return _prime_rl(args, sources)
     return _embedded(args, sources)
 

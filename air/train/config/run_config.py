@@ -197,7 +197,12 @@ class EmbeddedConfig(ComputeConfig):
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0
-    """Seed of the random order of prompts, and of `shuffle_rewards`."""
+    """Seed of the random order of prompts, of the sampled replies, and of `shuffle_rewards`."""
+    deterministic: bool = False
+    """Whether a run can be repeated bit by bit on the same machine, and a resumed run equals one that was
+    never stopped. It is slower: replies are sampled one at a time, because rounding depends on what is
+    sampled together, and torch uses only deterministic algorithms. The flag `--deterministic` sets the
+    same."""
 
 
 class RunConfig(BaseConfig):
@@ -240,6 +245,11 @@ class RunConfig(BaseConfig):
                 )
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
+        if self.embedded.deterministic and self.embedded.inference == "vllm":
+            raise ValueError(
+                'embedded.deterministic needs embedded.inference = "transformers": vLLM rounds differently '
+                "with each batch"
+            )
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
 

@@ -49,6 +49,12 @@ class StepRow:
         return row
 
 
+def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metrics of a step without those that measure time or memory, which no run can repeat."""
+    measured = ("seconds", "time/", "tokens_per_second", "peak_memory_mb")
+    return {k: value for k, value in row.items() if not any(part in k for part in measured)}
+
+
 class Failures:
     """Counts the failed episodes of a run by their reasons. A reason is the first line of an error."""
 

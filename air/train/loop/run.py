@@ -46,7 +46,7 @@ from air.train.loop.rollout import (
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Sample, Trainer
-from air.train.model import checkpoint, policy
+from air.train.model import checkpoint, determinism, policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
@@ -131,6 +131,7 @@ class EmbeddedRun:
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
         """Loads the policy, and starts the inference server and environments; closing `stack` stops them."""
+        stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
         self.config = self.config.with_inference(choice.name)
@@ -172,7 +173,9 @@ class EmbeddedRun:
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
         names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
-        return choose_server.choose(self.config.embedded.inference, list(dict.fromkeys(names)))
+        embedded = self.config.embedded
+        wanted = "transformers" if embedded.deterministic else embedded.inference
+        return choose_server.choose(wanted, list(dict.fromkeys(names)))
 
     def _trainer(self, model: Policy) -> Trainer:
         return Trainer(
@@ -269,6 +272,7 @@ class EmbeddedRun:
     ) -> None:
         """Changes the weights, writes the step's lines, and writes a checkpoint if one is due."""
         began = time.monotonic()
+        determinism.seed_generators(self.config.embedded.seed, batch.step)
         samples = self._samples(batch.step, groups)
         report = await asyncio.to_thread(self._learn, batch, samples, resources)
         row = StepRow(

@@ -133,6 +133,7 @@ def server(
             max_model_len=max_model_len,
             max_batch=config.max_batch,
             name=name,
+            alone=config.deterministic,
         )
     launch = Launch(
         choice.vllm,

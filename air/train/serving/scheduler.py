@@ -60,11 +60,13 @@ class _Job:
 class Batcher:
     """The scheduler: a worker thread that samples the replies to requests from any thread.
     Only the worker may use `sampler` from now on. When a request arrives, an idle worker waits `window`
-    seconds for further requests."""
+    seconds for further requests. `alone`: samples one request at a time with an empty cache, so that a reply
+    does not depend, by rounding, on other requests."""
 
-    def __init__(self, sampler: Sampler, *, window: float = 0.003) -> None:
+    def __init__(self, sampler: Sampler, *, window: float = 0.003, alone: bool = False) -> None:
         self.sampler = sampler
         self.window = window
+        self.alone = alone
         self.version = 0
         self._metrics = Metrics()
         self._waiting: deque[_Job] = deque()
@@ -157,13 +159,16 @@ class Batcher:
                 del self._running[row]
         joining: list[_Job] = []
         with self._changed:
-            while self._waiting and not self._paused and len(joining) < self.sampler.room:
+            room = 1 - len(self._running) if self.alone else self.sampler.room
+            while self._waiting and not self._paused and len(joining) < room:
                 job = self._waiting.popleft()
                 if not job.future.cancelled():
                     joining.append(job)
             self._busy = bool(self._running or joining)
         if not joining:
             return self.sampler.step()
+        if self.alone:
+            self.sampler.clear()
         for job in joining:
             job.started = time.monotonic()
             self._running[job.row] = job

@@ -49,7 +49,8 @@ class InferenceServer:
 
     Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens (None: the model's
     limit). At most `max_batch` requests are sampled at the same time; an idle server waits `window` seconds
-    for further ones. `name` is the model's name in requests (None: the policy's name).
+    for further ones. `name` is the model's name in requests (None: the policy's name). `alone`: requests are
+    sampled one at a time, so that a reply does not depend, by rounding, on other requests.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class InferenceServer:
         max_batch: int = 32,
         name: str | None = None,
         window: float = 0.003,
+        alone: bool = False,
     ) -> None:
         self.policy = policy
         self.host, self.port = host, port
@@ -72,7 +74,7 @@ class InferenceServer:
             eos_ids=policy.eos_ids,
         )
         sampler = Sampler(policy, max_batch=max_batch, max_model_len=self.limits.max_model_len)
-        self._batcher = Batcher(sampler, window=window)
+        self._batcher = Batcher(sampler, window=window, alone=alone)
         self._renderer = policy.renderer()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None

@@ -1,0 +1,66 @@
+"""What makes a run repeatable: seeded generators, deterministic algorithms, and replies sampled alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from air.errors import ConfigError
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.model.determinism import deterministic, seed_generators
+from air.train.model.policy import Policy
+from air.train.serving.sampler import Sampler, SamplingParams
+from air.train.serving.scheduler import Batcher
+
+
+def drawn() -> list[float]:
+    return [random.random(), float(np.random.rand()), float(torch.rand(()))]
+
+
+def test_an_update_draws_by_its_seed_and_step() -> None:
+    seed_generators(1, 2)
+    first = drawn()
+    for other in ((1, 3), (2, 2)):
+        seed_generators(*other)
+        assert not set(drawn()) & set(first)
+    seed_generators(1, 2)
+    assert drawn() == first
+
+
+def test_torch_is_left_as_it_was() -> None:
+    with deterministic(False):
+        assert not torch.are_deterministic_algorithms_enabled()
+    with deterministic(True):
+        assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> None:
+    sampler = Sampler(small, max_batch=8, max_model_len=256)
+    batcher = Batcher(sampler, alone=True)
+    batcher.start()
+    prompts = [[5] * 7, [6, 7] * 30, [8, 9, 10]]
+    params = [SamplingParams(max_tokens=20, seed=n) for n in range(3)]
+    try:
+        apart = [batcher.submit(*one).result(60) for one in zip(prompts, params, strict=True)]
+        waiting = [batcher.submit(*one) for one in zip(prompts, params, strict=True)]
+        together = [future.result(60) for future in reversed(waiting)][::-1]
+    finally:
+        batcher.stop()
+    assert [one.completion for one in together] == [one.completion for one in apart]
+
+
+def test_vllm_cannot_be_deterministic() -> None:
+    sources = overrides.Sources()
+    settings = {
+        "max_steps": 1,
+        "orchestrator": {"train": {"source": [{}]}},
+        "embedded": {"deterministic": True, "inference": "vllm"},
+    }
+    overrides.put(sources, settings, "x")
+    with pytest.raises(ConfigError, match=r"deterministic needs .*transformers"):
+        overrides.build(RunConfig, sources)
