@@ -14,6 +14,7 @@ from typing import Any
 from air import json_lines
 from air.errors import ConfigError
 
+FILE = "metrics.jsonl"
 Row = dict[str, Any]
 """One line of `metrics.jsonl`: the metrics of one training step."""
 UPDATE = {

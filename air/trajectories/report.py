@@ -108,7 +108,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
     inner, files = path / "trajectories", trajectory_files(path)
     outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
-    steps = tuple(metric_rows.read(path / "metrics.jsonl")) if inner.is_dir() else ()
+    steps = tuple(metric_rows.read(path / metric_rows.FILE)) if inner.is_dir() else ()
     return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps)
 
 

@@ -1,5 +1,6 @@
-"""The command `air doctor`: checks whether boxes work on this machine, and prints a remedy for each
-problem.
+"""The command `air doctor [RUN]`: checks whether boxes work on this machine, or how a training run goes.
+
+It prints a remedy for each problem.
 """
 
 from __future__ import annotations
@@ -8,22 +9,36 @@ import argparse
 import json
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 from air import paths
 
-HELP = "check engine, images, disk, orphans and GPUs; print a remedy for each problem"
+HELP = "check engine, images, disk, orphans and GPUs, or how a run's training goes; print remedies"
 EXAMPLES = (
     "air doctor",
     "air doctor --json",
+    "air doctor outputs/my-run",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help="the folder of a training run: look for the known ways in which training goes wrong (default: "
+        "check this machine)",
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs all checks and prints their results (findings); returns 1 if a check failed, else 0."""
+    return _machine(args) if args.run is None else _training(args)
+
+
+def _machine(args: argparse.Namespace) -> int:
     from air.sandbox.ops import doctor
 
     findings = []
@@ -38,4 +53,42 @@ def run(args: argparse.Namespace) -> int:
         print(
             json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, indent=1)
         )
+    return 1 if failed else 0
+
+
+def _training(args: argparse.Namespace) -> int:
+    from air.errors import ConfigError, MissingError
+    from air.train.diagnosis import examine
+    from air.train.diagnosis.limits import LIMITS
+    from air.trajectories import metric_rows
+    from air.view.render.clean import clean
+
+    if not args.run.is_dir():
+        raise MissingError("no such run", where=str(args.run), remedy="name a folder of outputs/")
+    rows = metric_rows.read(args.run / metric_rows.FILE)
+    if not any("episodes" in row for row in rows):
+        raise ConfigError(
+            f"no training step in its {metric_rows.FILE}",
+            where=str(args.run),
+            remedy="name the folder of a run of `rl` that has ended its first step",
+        )
+    findings = examine.examine(rows)
+    failed = any(finding.state == "fail" for finding in findings)
+    if args.json:
+        body = {"ok": not failed, "steps": len(rows), "findings": [asdict(f) for f in findings]}
+        print(json.dumps(body, indent=1, allow_nan=False))
+        return 1 if failed else 0
+    for finding in findings:
+        print(
+            clean(
+                f"{finding.state:<5} {finding.check:<21} since step {finding.step}: {finding.numbers}\n"
+                f"      → {finding.remedy}"
+            )
+        )
+    few = len(rows) < LIMITS.fewest_steps
+    names = ", ".join(examine.names(short=few))
+    ending = f"; trends need {LIMITS.fewest_steps} steps" if few else ""
+    print(f"{len(rows)} steps; looked for {names}{ending}")
+    if not findings:
+        print("ok    nothing of that was found")
     return 1 if failed else 0

@@ -1,0 +1,125 @@
+"""Checks whether the policy still learns what it should, and has not collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from air.train.diagnosis.finding import Finding
+from air.train.diagnosis.limits import LIMITS
+from air.train.diagnosis.series import Row, of_updates, percent, ratio, series
+
+REFERENCE_KL = ("ref_kl/mean", "reference_kl/all/mean", "train/reference_kl", "train/ref_kl")
+"""The names under which a run may record the distance from its reference model."""
+_FEWEST_BEFORE_SPIKE = 5
+
+
+def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that most groups have equal rewards, so that they teach nothing."""
+    shares = series(rows, ratio("zero_spread_groups", "groups"), window)
+    step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
+    if shares is None or step is None:
+        return None
+    return Finding(
+        "no spread",
+        "fail",
+        step,
+        f"{percent(shares.last)} of the groups of the last {window} steps have equal rewards "
+        f"(limit {percent(LIMITS.no_spread)})",
+        "play tasks that the model solves sometimes (tasks of [[orchestrator.train.source]]), or raise "
+        "orchestrator.group_size or orchestrator.train.sampling.temperature",
+    )
+
+
+def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the policy hardly varies its replies any more."""
+    entropy = series(rows, of_updates("entropy/all/mean"), window)
+    limit = LIMITS.entropy * entropy.first if entropy else 0.0
+    step = entropy.began(lambda mean: mean < limit) if entropy else None
+    if entropy is None or step is None:
+        return None
+    return Finding(
+        "entropy collapse",
+        "fail",
+        step,
+        f"entropy {entropy.first:.3g} → {entropy.last:.3g} nats per token (limit {limit:.3g})",
+        "go back to a checkpoint before it (--resume.step), lower trainer.optim.lr, or raise "
+        "orchestrator.train.sampling.temperature",
+    )
+
+
+def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the policy leaves its reference model."""
+    for name in REFERENCE_KL:
+        kl = series(rows, name, window)
+        if kl is None:
+            continue
+        limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * max(0.0, kl.first))
+        if (step := kl.began(lambda mean: mean > limit)) is not None:  # noqa: B023  called at once
+            return Finding(
+                "growing kl",
+                "fail",
+                step,
+                f"{name} {kl.first:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
+                "raise the coefficient of the KL term, or lower trainer.optim.lr",
+            )
+    return None
+
+
+def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports steps whose gradient norm is many times that of the steps before."""
+    norms = series(rows, of_updates("optim/grad_norm"), window)
+    values = list(norms.values) if norms else []
+    spikes = [
+        (number, value / middle)
+        for number, value in enumerate(values)
+        if number >= _FEWEST_BEFORE_SPIKE
+        and (middle := median(values[:number])) > 0
+        and value > LIMITS.gradient_spike * middle
+    ]
+    if norms is None or len(spikes) < LIMITS.gradient_spikes:
+        return None
+    return Finding(
+        "gradient spikes",
+        "fail",
+        norms.steps[spikes[0][0]],
+        f"{len(spikes)} of {len(values)} steps, up to {max(ratio for _, ratio in spikes):.3g} times the "
+        f"median of the steps before (limit {LIMITS.gradient_spike:g})",
+        "lower trainer.optim.lr, or trainer.optim.max_norm, which clips the gradient; look at the episodes "
+        "of that step",
+    )
+
+
+def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that fewer and fewer replies are actions at all."""
+    formed = series(rows, "well_formed", window)
+    limit = LIMITS.malformed * formed.first if formed else 0.0
+    step = formed.began(lambda mean: mean < limit) if formed else None
+    if formed is None or step is None:
+        return None
+    return Finding(
+        "lost format",
+        "fail",
+        step,
+        f"well-formed replies {percent(formed.first)} → {percent(formed.last)} (limit {percent(limit)})",
+        "lower trainer.optim.lr, or raise format_penalty under [orchestrator.train.source.env]",
+    )
+
+
+def validation_leaves_test(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the reward rises while the score on the validation split leaves that on the test split."""
+    gap, reward = (series(rows, name, window) for name in ("validation_test_gap", "reward"))
+    if gap is None or reward is None or reward.last - reward.first < LIMITS.reward_gain:
+        return None
+    step = gap.began(lambda mean: mean - gap.first > LIMITS.test_gap)
+    if step is None:
+        return None
+    return Finding(
+        "validation leaves test",
+        "fail",
+        step,
+        f"reward {reward.first:+.3f} → {reward.last:+.3f}, gap of φ to the test split {gap.first:+.3f} → "
+        f"{gap.last:+.3f} (limit +{LIMITS.test_gap:g})",
+        "read the artefacts (air view RUN), raise validate_penalty under [orchestrator.train.source.env], or "
+        "give the task a larger validation split",
+    )

@@ -1,0 +1,84 @@
+"""Pure functions over the values of one metric: means of the first and last steps, and when a state began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from air.trajectories import metric_rows
+
+Row = Mapping[str, Any]
+"""One line of `metrics.jsonl`, with the present names."""
+Metric = Callable[[Row], float | None]
+"""Computes a number from a row, or None if the row does not have it."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one metric by training step, and the number of steps that means are over."""
+
+    steps: Sequence[int]
+    values: Sequence[float]
+    window: int
+
+    @property
+    def first(self) -> float:
+        """The mean over the first steps."""
+        return fmean(self.values[: self.window])
+
+    @property
+    def last(self) -> float:
+        """The mean over the last steps."""
+        return fmean(self.values[-self.window :])
+
+    def began(self, bad: Callable[[float], bool]) -> int | None:
+        """Returns the step from which the running mean has been bad until now, or None if it is not.
+
+        The running mean follows late: of the steps in its first bad window, the first bad one is returned.
+        """
+        means = [
+            fmean(self.values[end - self.window : end])
+            for end in range(self.window, len(self.values) + 1)
+        ]
+        start = next((i + 1 for i in reversed(range(len(means))) if not bad(means[i])), 0)
+        if start == len(means):
+            return None
+        window = range(start, start + self.window)
+        return self.steps[next((i for i in window if bad(self.values[i])), start)]
+
+
+def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | None:
+    """Returns the series of a metric's values, or of a function of the row; None if fewer than `window`."""
+    steps, values = [], []
+    for row in rows:
+        one = metric_rows.number(row, value) if isinstance(value, str) else value(row)
+        if one is not None:
+            steps.append(int(row["step"]))
+            values.append(one)
+    return Series(steps, values, window) if len(values) >= window else None
+
+
+def ratio(part: str, whole: str) -> Metric:
+    """Returns a function that divides one metric of a row by another."""
+
+    def value(row: Row) -> float | None:
+        above, below = metric_rows.number(row, part), metric_rows.number(row, whole)
+        return above / below if above is not None and below else None
+
+    return value
+
+
+def of_updates(name: str) -> Metric:
+    """Returns a function that reads a metric of steps that changed the weights; other steps record 0."""
+
+    def value(row: Row) -> float | None:
+        return None if row.get("train/updated") == 0 else metric_rows.number(row, name)
+
+    return value
+
+
+def percent(value: float) -> str:
+    """Returns a share between 0 and 1 in percent."""
+    return f"{100 * value:.0f} %"

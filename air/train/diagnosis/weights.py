@@ -1,0 +1,60 @@
+"""Checks whether the weights that sample are those that are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from air.train.diagnosis.finding import Finding
+from air.train.diagnosis.limits import LIMITS
+from air.train.diagnosis.series import Row, of_updates, series
+from air.trajectories import metric_rows
+
+CAUSES = (
+    "the server has other weights than the trainer, another precision (dtype), or an attention that does not "
+    "see the same tokens (a sliding window, eager attention)"
+)
+"""The likely causes of a mismatch between sampler and trainer."""
+_FEWEST_STALE = 2
+
+
+def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
+    """Reports that steps are played by the same weights again and again although the weights change."""
+    behind: list[tuple[int, float]] = []
+    last, served = None, None
+    for row in rows:
+        version = metric_rows.number(row, "weights_version")
+        if version is None:
+            continue
+        changed = last is not None and last.get("train/updated") == 1
+        same = version == served and changed
+        behind = [*behind, (int(row["step"]), version)] if same else []
+        last, served = row, version
+    if len(behind) < _FEWEST_STALE:
+        return None
+    return Finding(
+        "stale weights",
+        "fail",
+        behind[0][0],
+        f"{len(behind)} steps in a row were played by the weights of step {behind[-1][1]:g}, while the "
+        "trainer changed its own",
+        "stop the run and resume it (--resume); if it happens again, use --inference transformers",
+    )
+
+
+def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the trainer gives the sampled tokens other probabilities than the sampler did."""
+    kl = series(rows, of_updates("mismatch_kl/all/mean"), window)
+    if kl is None:
+        return None
+    growth = max(LIMITS.mismatch_floor, LIMITS.mismatch_growth * max(0.0, kl.first))
+    limit = min(LIMITS.mismatch, growth)
+    step = kl.began(lambda mean: mean > limit)
+    if step is None:
+        return None
+    return Finding(
+        "mismatch",
+        "fail",
+        step,
+        f"mismatch_kl {kl.first:.2g} → {kl.last:.2g} nats per token (limit {limit:.2g})",
+        f"likely causes: {CAUSES}; compare with --inference transformers",
+    )

@@ -1,0 +1,160 @@
+"""Checks the episodes: failures, sources that give nothing, cut replies, and where the time goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from air.train.diagnosis.finding import Finding
+from air.train.diagnosis.limits import LIMITS
+from air.train.diagnosis.series import Metric, Row, percent, ratio, series
+from air.trajectories import metric_rows
+
+ACTIVITIES = ("model", "exec", "grading", "queue")
+_NAMES = {"model": "sampling", "exec": "commands", "grading": "grading", "queue": "boxes"}
+_REMEDIES = {
+    "model": "lower orchestrator.train.sampling.max_completion_tokens or seq_len, take a smaller model, or "
+    "sample with vLLM (--inference vllm)",
+    "exec": "lower the time limits of the tasks (task.toml), or give boxes more processors",
+    "grading": "raise grader_boxes under [orchestrator.train.source.env], or set max_validates there",
+    "queue": "raise max_boxes or slots_per_gpu under [orchestrator.train.source.env], or lower "
+    "orchestrator.batch_size",
+}
+
+
+def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that many episodes end by infrastructure failures."""
+    shares = series(rows, ratio("failed_episodes", "episodes"), window)
+    step = shares.began(lambda mean: mean >= LIMITS.failures) if shares else None
+    if shares is None or step is None:
+        return None
+    return Finding(
+        "failed episodes",
+        "fail",
+        step,
+        f"{percent(shares.last)} of the episodes of the last {window} steps failed (limit "
+        f"{percent(LIMITS.failures)})",
+        "log.txt in the run's folder has the errors; air doctor checks this machine",
+    )
+
+
+def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
+    """Reports a task on which the failures fall, because dropped episodes bias what is learnt."""
+    played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
+    for row in rows:
+        for task, cell in _cells(row, "tasks"):
+            played[task] += int(cell.get("episodes") or 0)
+            if lost := int(cell.get("failed_episodes") or 0):
+                failed[task] += lost
+                first.setdefault(task, int(row["step"]))
+    rates = {task: failed[task] / count for task, count in played.items() if count}
+    if len(rates) < 2 or not failed:
+        return None
+    worst = max(rates, key=lambda task: rates[task])
+    others = played.total() - played[worst]
+    rate = (failed.total() - failed[worst]) / others if others else 0.0
+    if rates[worst] < LIMITS.task_failures or rate >= rates[worst] / 2:
+        return None
+    return Finding(
+        "failures on one task",
+        "fail",
+        first[worst],
+        f"{worst}: {failed[worst]} of {played[worst]} episodes failed; all other tasks: {percent(rate)} "
+        f"(limit {percent(LIMITS.task_failures)})",
+        f"air tasks check {worst}; log.txt has the errors; until then leave it out of tasks of "
+        "[[orchestrator.train.source]]",
+    )
+
+
+def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports a source of tasks that gives hardly any group from which something can be learnt."""
+    recent = rows[-2 * window :]
+    groups, useful = Counter[str](), Counter[str]()
+    since: dict[str, int] = {}
+    for row in rows:
+        for source, cell in _cells(row, "sources"):
+            spread = int(cell.get("groups") or 0) - int(cell.get("zero_spread_groups") or 0)
+            if spread:
+                since.pop(source, None)
+            else:
+                since.setdefault(source, int(row["step"]))
+            if row in recent:
+                groups[source] += int(cell.get("groups") or 0)
+                useful[source] += max(0, spread)
+    if len(groups) < 2 or not useful.total():
+        return None
+    parts = {
+        source: (useful[source] / useful.total()) / (count / groups.total())
+        for source, count in groups.items()
+        if count
+    }
+    worst = min(parts, key=lambda source: parts[source])
+    if parts[worst] >= LIMITS.starving:
+        return None
+    return Finding(
+        "starving source",
+        "fail",
+        since.get(worst, int(recent[0]["step"])),
+        f"{worst}: {useful[worst]} of {groups[worst]} groups of the last {len(recent)} steps have spread; "
+        f"all sources: {useful.total()} of {groups.total()}",
+        "give it tasks that the model solves sometimes, or lower ratio in its [[orchestrator.train.source]]",
+    )
+
+
+def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that more and more episodes end by the context's end or by a reply that was cut."""
+
+    def value(row: Row) -> float | None:
+        count = metric_rows.number(row, "episodes")
+        ends = [metric_rows.number(row, name) for name in ("context_ends", "cut_replies")]
+        known = [end for end in ends if end is not None]
+        return min(1.0, sum(known) / count) if known and count else None
+
+    cut = series(rows, value, window)
+    if cut is None or cut.last < LIMITS.cut_growth * min(cut.first, LIMITS.cut):
+        return None
+    step = cut.began(lambda mean: mean >= LIMITS.cut)
+    if step is None:
+        return None
+    return Finding(
+        "cut episodes",
+        "fail",
+        step,
+        f"episodes with a cut reply or at the context's end {percent(cut.first)} → {percent(cut.last)} "
+        f"(limit {percent(LIMITS.cut)})",
+        "raise seq_len and orchestrator.train.sampling.max_completion_tokens, or lower the harness's "
+        "max_observation_tokens",
+    )
+
+
+def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the episodes spend most of their time on one activity."""
+    for name in ACTIVITIES:
+        part = series(rows, _part(name), window)
+        limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck
+        if part is not None and (step := part.began(lambda mean: mean >= limit)) is not None:  # noqa: B023  called at once
+            return Finding(
+                "bottleneck",
+                "warn",
+                step,
+                f"{_NAMES[name]}: seconds_{name} is {percent(part.last)} of the episodes' time (limit "
+                f"{percent(limit)})",
+                _REMEDIES[name],
+            )
+    return None
+
+
+def _part(name: str) -> Metric:
+    def value(row: Row) -> float | None:
+        times = {one: metric_rows.number(row, f"seconds_{one}") or 0.0 for one in ACTIVITIES}
+        whole = sum(times.values())
+        return times[name] / whole if whole else None
+
+    return value
+
+
+def _cells(row: Row, key: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns the parts of a row that are kept by task or by source, with their names."""
+    cells = row.get(key)
+    return list(cells.items()) if isinstance(cells, Mapping) else []

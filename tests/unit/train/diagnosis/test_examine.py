@@ -1,0 +1,186 @@
+"""Each known way to go wrong is planted into a healthy run's metrics and named with its first step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.cli.main import main
+from air.train.diagnosis.examine import ALWAYS, TRENDS, examine, names
+from air.train.diagnosis.limits import LIMITS
+from air.train.diagnosis.series import Series
+
+Row = dict[str, Any]
+Plant = Callable[[Row, int], Row]
+STEPS, BEGINS = 24, 13
+
+
+def healthy(steps: int = STEPS) -> list[Row]:
+    """A run that learns, with values that go up and down as those of a real one do."""
+    return [row(step) for step in range(1, steps + 1)]
+
+
+def row(step: int) -> Row:
+    wave = math.sin(2.0 * step)
+    return {
+        **{"step": step, "episodes": 32, "failed_episodes": step % 2, "groups": 4},
+        **{"zero_spread_groups": step % 3, "reward": 0.2 + 0.01 * step + 0.05 * wave},
+        **{"validation_test_gap": 0.03 * wave, "well_formed": 0.9 + 0.05 * wave},
+        **{
+            "entropy/all/mean": 0.5 - 0.005 * step + 0.05 * wave,
+            "optim/grad_norm": 0.3 + 0.1 * wave,
+        },
+        **{"mismatch_kl/all/mean": 1e-8 * (1 + wave), "train/updated": 1.0},
+        **{"weights_version": step - 1, "ref_kl/mean": 0.002 * step},
+        **{"context_ends": 1 + step % 2, "cut_replies": 1},
+        **{"seconds_model": 40.0, "seconds_exec": 20.0 + wave, "seconds_grading": 9.0},
+        "seconds_queue": 20.0 - wave,
+        "tasks": {"digits": task(16, step % 2), "titanic": task(16, 0)},
+        "sources": {"games": source(2, 1), "research": source(2, step % 2)},
+    }
+
+
+def task(episodes: int, failed: int) -> Row:
+    return {"episodes": episodes, "failed_episodes": failed}
+
+
+def source(groups: int, zero_spread: int) -> Row:
+    return {"groups": groups, "zero_spread_groups": zero_spread}
+
+
+def planted(plant: Plant) -> list[Row]:
+    """A healthy run that goes wrong from step `BEGINS` on; `plant` gets the number of steps since then."""
+    return [
+        one if one["step"] < BEGINS else one | plant(one, one["step"] - BEGINS) for one in healthy()
+    ]
+
+
+PLANTS: dict[str, Plant] = {
+    "stale weights": lambda one, n: {"weights_version": BEGINS - 2},
+    "mismatch": lambda one, n: {"mismatch_kl/all/mean": 0.004 * (n + 1)},
+    "failed episodes": lambda one, n: {
+        "failed_episodes": 20,
+        "tasks": {"digits": task(16, 10), "titanic": task(16, 10)},
+    },
+    "failures on one task": lambda one, n: {
+        "failed_episodes": 14,
+        "tasks": {"digits": task(16, 0), "titanic": task(16, 14)},
+    },
+    "no spread": lambda one, n: {"zero_spread_groups": 3},
+    "entropy collapse": lambda one, n: {"entropy/all/mean": 0.02},
+    "growing kl": lambda one, n: {"ref_kl/mean": 1.0 + n},
+    "gradient spikes": lambda one, n: {"optim/grad_norm": 0.3 if n % 5 else 30.0},
+    "lost format": lambda one, n: {"well_formed": 0.3},
+    "validation leaves test": lambda one, n: {"validation_test_gap": 0.4},
+    "starving source": lambda one, n: {
+        "sources": {"games": source(2, 0), "research": source(2, 2)}
+    },
+    "cut episodes": lambda one, n: {"context_ends": 10, "cut_replies": 10},
+    "bottleneck": lambda one, n: {"seconds_queue": 100.0},
+}
+
+
+def test_a_healthy_run_is_called_so() -> None:
+    assert examine(healthy()) == []
+    for steps in (1, 3, 7, 50):
+        assert examine(healthy(steps)) == []
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_fault_is_named_with_its_step(name: str) -> None:
+    findings = examine(planted(PLANTS[name]))
+    assert [finding.check for finding in findings] == [name]
+    (finding,) = findings
+    assert finding.step == BEGINS
+    assert finding.state == ("warn" if name == "bottleneck" else "fail")
+    assert any(letter.isdigit() for letter in finding.numbers)
+    assert finding.remedy
+
+
+def test_every_check_has_a_planted_case() -> None:
+    assert set(PLANTS) == set(names())
+    assert len(PLANTS) == len(ALWAYS + TRENDS)
+
+
+@pytest.mark.parametrize(
+    ("activity", "named"),
+    [("model", "sampling"), ("exec", "commands"), ("grading", "grading"), ("queue", "boxes")],
+)
+def test_the_bottleneck_is_named(activity: str, named: str) -> None:
+    (finding,) = examine(planted(lambda one, n: {f"seconds_{activity}": 900.0}))
+    assert finding.numbers.startswith(f"{named}: seconds_{activity} is 9")
+
+
+def test_a_fault_that_went_away_is_not_reported() -> None:
+    rows = healthy(40)
+    for one in rows[9:15]:
+        one |= {"zero_spread_groups": 4, "well_formed": 0.1}
+    assert examine(rows) == []
+
+
+def test_steps_without_an_update_are_no_collapse() -> None:
+    rows = planted(lambda one, n: {"entropy/all/mean": 0.0, "train/updated": 0.0} if n % 2 else {})
+    assert examine(rows) == []
+
+
+def test_a_short_run_is_judged_by_what_few_steps_can_show() -> None:
+    rows = [one | {"failed_episodes": 30, "zero_spread_groups": 4} for one in healthy(4)]
+    assert [finding.check for finding in examine(rows)] == ["failed episodes"]
+
+
+def test_the_beginning_is_the_first_bad_value_of_the_first_bad_mean() -> None:
+    values = [1.0, 9.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0]
+    series = Series(range(1, 10), values, 3)
+    assert (series.first, series.last) == (pytest.approx(11 / 3), 9.0)
+    # Means of three: 11/3, 11/3, 1, 11/3, 19/3, 9, 9. Above 5 from the fifth on, which holds steps 5 to 7.
+    assert series.began(lambda mean: mean > 5) == 6
+    assert series.began(lambda mean: mean > 9) is None
+    assert series.began(lambda mean: mean > 0) == 1
+
+
+def write(folder: Path, rows: list[Row]) -> Path:
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_the_command_prints_findings_and_tells_by_its_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = write(tmp_path / "good", healthy())
+    assert main(["doctor", str(good)]) == 0
+    assert "ok    nothing of that was found" in capsys.readouterr().out
+    bad = write(tmp_path / "bad", planted(PLANTS["lost format"]))
+    assert main(["doctor", str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert f"fail  lost format           since step {BEGINS}: well-formed replies 9" in out
+    assert "→ lower trainer.optim.lr" in out
+    assert main(["doctor", str(bad), "--json"]) == 1
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], body["steps"], body["findings"][0]["step"]) == (False, STEPS, BEGINS)
+    slow = write(tmp_path / "slow", planted(PLANTS["bottleneck"]))
+    assert main(["doctor", str(slow)]) == 0  # a slow run learns
+    assert "warn  bottleneck" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warm = write(tmp_path / "warm", [{"step": 1, "loss": 2.0}])
+    for folder in (tmp_path / "absent", tmp_path, warm):
+        assert main(["doctor", str(folder)]) == 2
+        err = capsys.readouterr().err
+        assert str(folder) in err
+        assert len(err.splitlines()) == 1
+
+
+def test_the_documentation_has_every_limit_and_every_check() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()
+    for field in fields(LIMITS):
+        assert f"| `{field.name}` | {getattr(LIMITS, field.name):g} |" in page
+    for name in names():
+        assert f"| {name} |" in page
