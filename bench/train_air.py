@@ -12,10 +12,11 @@ import train_workload as workload
 from train_workload import Case
 
 from air.train.config.model_options import AdamWConfig
-from air.train.loop.trainer import Sample, Trainer
+from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
 from air.train.serving.sampler import Sampler, SamplingParams
 from air.train.serving.scheduler import Batcher
+from air.train.tree.sample import Sample
 
 
 @dataclass

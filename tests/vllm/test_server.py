@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 import torch
 
-from air.train.algorithms.loss import token_logprobs
 from air.train.config.model_options import AdamWConfig
 from air.train.config.run_config import SourceConfig
 from air.train.loop.rollout import Group, Source, context, play_group, serving
-from air.train.loop.trainer import Sample, Trainer
+from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
+from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.vllm import locate
 from air.train.serving.vllm.locate import Launch
 from air.train.serving.vllm.server import VllmServer
+from air.train.tree.sample import Sample
 from tests.e2e.conftest import research
 from tests.e2e.train.test_train import check_tokens
 from tests.vllm.test_runs import api_server

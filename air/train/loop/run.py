@@ -45,11 +45,12 @@ from air.train.loop.rollout import (
 )
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
-from air.train.loop.trainer import Sample, Trainer
+from air.train.loop.trainer import Trainer
 from air.train.model import checkpoint, determinism, policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
+from air.train.tree.sample import Sample
 
 logger = logging.getLogger(__name__)
 

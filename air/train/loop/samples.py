@@ -11,7 +11,7 @@ from typing import Any
 from air.train.algorithms import base
 from air.train.algorithms.base import Algorithm, Credit, Need, ScoredGroup
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.trainer import Sample
+from air.train.tree.sample import Sample
 
 NEGLIGIBLE = 1e-9
 """An advantage with a smaller absolute value counts as 0, because it is a rounding error."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from air.env import credit
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.trainer import Sample
+from air.train.tree.sample import Sample
 from air.trajectories import trained_tokens
 from air.trajectories.trained_tokens import Conversation, Floats, Message, Payment, StepTokens
 

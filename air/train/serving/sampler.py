@@ -7,7 +7,7 @@ seed gets the same tokens whatever else is in the batch, apart from rounding of 
 
 The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
 divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
-of `air.train.algorithms.loss.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
+of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
 Only one thread may use a `Sampler`. Requests with the same prompt share no cache.
 """

@@ -59,7 +59,7 @@ def check_exact(policy: policies.Policy, trace: Any) -> None:
     branch, logprobs = check_tokens(policy, trace)
     import torch
 
-    from air.train.algorithms.loss import token_logprobs
+    from air.train.model.logprobs import token_logprobs
 
     ids = torch.tensor([branch.token_ids])
     with torch.no_grad():

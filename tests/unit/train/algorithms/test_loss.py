@@ -5,23 +5,17 @@ import math
 import pytest
 import torch
 
-from air.train.algorithms.loss import cross_entropy, default_loss, token_statistics
+from air.train.algorithms.loss import cross_entropy, default_loss
 from air.train.config.model_options import DefaultLossConfig
-from air.train.model.policy import Policy
 
 
 def logs(*probabilities: float) -> torch.Tensor:
-    return torch.tensor([probabilities]).log()
+    return torch.tensor(probabilities).log()
 
 
 def test_on_policy_loss_is_minus_the_advantages() -> None:
-    mask = torch.tensor([[False, True, True]])
     loss, sums = default_loss(
-        logs(0.9, 0.5, 0.2),
-        logs(0.1, 0.5, 0.2),
-        torch.tensor([[9.0, 2.0, -0.5]]),
-        mask,
-        DefaultLossConfig(),
+        logs(0.5, 0.2), logs(0.5, 0.2), torch.tensor([2.0, -0.5]), DefaultLossConfig()
     )
     assert loss.item() == pytest.approx(-1.5)
     assert {name: float(v) for name, v in sums.items()} == {
@@ -35,9 +29,7 @@ def test_on_policy_loss_is_minus_the_advantages() -> None:
 def test_ratio_and_kl_by_hand() -> None:
     # Ratio 0.6 / 0.5 = 1.2 with advantage 2: -2.4; KL term 0.1 * ln(1.2)^2.
     config = DefaultLossConfig(kl_tau=0.1)
-    loss, sums = default_loss(
-        logs(0.6), logs(0.5), torch.tensor([[2.0]]), torch.tensor([[True]]), config
-    )
+    loss, sums = default_loss(logs(0.6), logs(0.5), torch.tensor([2.0]), config)
     log_ratio = math.log(1.2)
     assert loss.item() == pytest.approx(-2.4 + 0.1 * log_ratio**2, abs=1e-6)
     assert sums["mismatch_kl"].item() == pytest.approx(1.2 - log_ratio - 1, abs=1e-6)
@@ -57,8 +49,7 @@ def test_trust_region(now: float, then: float, advantage: float, dropped: str | 
     loss, sums = default_loss(
         logs(now),
         logs(then),
-        torch.tensor([[advantage]]),
-        torch.tensor([[True]]),
+        torch.tensor([advantage]),
         DefaultLossConfig(kl_tau=0.0),
     )
     expected = 0.0 if dropped else -advantage * now / then
@@ -70,46 +61,18 @@ def test_trust_region(now: float, then: float, advantage: float, dropped: str | 
 
 
 def test_the_gradient_is_the_policy_gradient() -> None:
-    # d/dθ of -A·ρ at ρ = 1 is -A · d log π; outside the mask it is 0.
-    logprobs = logs(0.5, 0.25, 0.5).requires_grad_()
+    # d/dθ of -A·ρ at ρ = 1 is -A · d log π.
+    logprobs = logs(0.5, 0.25).requires_grad_()
     loss, _ = default_loss(
         logprobs,
         logprobs.detach(),
-        torch.tensor([[3.0, -2.0, 5.0]]),
-        torch.tensor([[True, True, False]]),
+        torch.tensor([3.0, -2.0]),
         DefaultLossConfig(),
     )
     (gradient,) = torch.autograd.grad(loss, logprobs)
-    assert gradient.tolist() == [[-3.0, 2.0, 0.0]]
-
-
-def test_what_lies_outside_the_mask_may_be_anything() -> None:
-    logprobs = torch.tensor([[-1.0, -torch.inf]]).requires_grad_()
-    loss, _ = default_loss(
-        logprobs,
-        torch.tensor([[-1.0, 0.0]]),
-        torch.tensor([[1.0, 1.0]]),
-        torch.tensor([[True, False]]),
-        DefaultLossConfig(),
-    )
-    (gradient,) = torch.autograd.grad(loss, logprobs)
-    assert loss.item() == -1.0
-    assert gradient.tolist() == [[-1.0, 0.0]]
+    assert gradient.tolist() == [-3.0, 2.0]
 
 
 def test_cross_entropy_by_hand() -> None:
-    loss = cross_entropy(logs(0.5, 0.25, 0.1), torch.tensor([[False, True, True]]))
+    loss = cross_entropy(logs(0.5, 0.25, 0.1)[None], torch.tensor([[False, True, True]]))
     assert loss.item() == pytest.approx(math.log(4) + math.log(10), abs=1e-6)
-
-
-def test_token_statistics_against_the_plain_softmax(small: Policy) -> None:
-    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
-    with torch.no_grad():
-        logprobs, entropy = token_statistics(small.model, ids, torch.tensor([1.0, 0.5]))
-        logits = small.model(input_ids=ids[1:, :2]).logits[0, 0] / 0.5
-    probabilities = logits.softmax(-1)
-    assert logprobs.shape == entropy.shape == (2, 4)
-    assert logprobs[:, 0].tolist() == [0.0, 0.0]
-    assert logprobs[1, 1].item() == pytest.approx(probabilities[10].log().item(), abs=1e-5)
-    expected = -(probabilities * probabilities.log()).sum().item()
-    assert entropy[1, 1].item() == pytest.approx(expected, abs=1e-4)

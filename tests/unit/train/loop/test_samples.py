@@ -13,7 +13,7 @@ from air.train.algorithms.base import Need
 from air.train.loop import metrics
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.samples import Needed, parts_of, samples
-from air.train.loop.trainer import Sample
+from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment, recorded
 
 GRPO = GRPOConfig().build()

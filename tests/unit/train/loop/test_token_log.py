@@ -12,12 +12,12 @@ import torch
 from air.env.credit import split
 from air.errors import UsageError
 from air.train.algorithms import GRPOConfig
-from air.train.algorithms.loss import token_logprobs
 from air.train.config.model_options import AdamWConfig
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.samples import samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
+from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.trajectories import trained_tokens
 from air.trajectories.trained_tokens import Conversation, StepTokens

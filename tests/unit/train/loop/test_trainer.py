@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from air.errors import InfrastructureError
-from air.train.algorithms.loss import token_logprobs
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -14,11 +13,13 @@ from air.train.config.model_options import (
     LinearSchedulerConfig,
     check_schedule,
 )
-from air.train.loop.trainer import Sample, Trainer
+from air.train.loop.trainer import Trainer
+from air.train.model.logprobs import token_logprobs
 from air.train.model.optimizer import learning_rate
 from air.train.model.padding import micro_batches, pad
 from air.train.model.policy import Policy
 from air.train.serving.sampler import SamplingParams
+from air.train.tree.sample import Sample
 from tests.unit.train.conftest import generate
 
 PROMPT = list(range(30, 50))

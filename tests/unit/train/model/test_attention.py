@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from air.errors import UsageError
-from air.train.algorithms.loss import token_logprobs
 from air.train.model.attention import attention_mask, check_supported
+from air.train.model.logprobs import token_logprobs
 from air.train.serving.sampler import SamplingParams
 from tests.unit.train import families
 from tests.unit.train.conftest import generate

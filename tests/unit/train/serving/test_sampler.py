@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from air.train.algorithms.loss import token_logprobs
+from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams, sample
 from tests.unit.train.conftest import generate

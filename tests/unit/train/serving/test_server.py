@@ -24,7 +24,7 @@ from verifiers.v1.trace import AgentInfo, TraceTask
 from verifiers.v1.types import AssistantMessage, SystemMessage, UserMessage
 
 from air.errors import InferenceError, UsageError
-from air.train.algorithms.loss import token_logprobs
+from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy, default_renderer
 from air.train.serving.sampler import Sampler, SamplingParams
 from air.train.serving.scheduler import Batcher

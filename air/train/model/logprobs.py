@@ -1,0 +1,137 @@
+"""Computes log-probabilities and entropies of tokens with a causal language model, in bounded memory.
+
+The logits of all tokens, [tokens, vocabulary], are never held at once: the model's backbone gives the hidden
+states, and the model's own head turns them into logits in chunks, which the backward pass computes again. So
+whatever a model does to its logits (scaling, a bias, a soft cap) is done here, too.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+CHUNK_LOGITS = 2**24
+"""The largest number of logits (positions x vocabulary) that are computed at once: 64 MiB in float32."""
+
+
+def hidden_states(
+    model: Any,
+    input_ids: Tensor,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | dict[str, Tensor] | None = None,
+) -> Tensor:
+    """Runs the backbone of a causal language model; returns its last hidden states [B, T, hidden].
+    Without `attention_mask` every token attends to itself and all earlier tokens of its row."""
+    arguments: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
+    if position_ids is not None:
+        arguments["position_ids"] = position_ids
+    if attention_mask is not None:
+        arguments["attention_mask"] = attention_mask
+    hidden: Tensor = _without_adapters(model).base_model(**arguments).last_hidden_state
+    return hidden
+
+
+def chosen_logprobs(
+    model: Any, hidden: Tensor, temperature: Tensor, rows: Tensor, token_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, in nats.
+
+    `hidden` [R, hidden] are hidden states, from each of which a token is predicted; `temperature` [R] divides
+    their logits. `rows` [N], ascending, names the hidden state that predicts each of `token_ids` [N]. The
+    softmax is computed in float32. The entropy has no gradient.
+    """
+    head = _head(_without_adapters(model))
+    size = max(1, CHUNK_LOGITS // int(model.config.get_text_config().vocab_size))
+    logprobs, entropies = [], []
+    for start in range(0, len(hidden), size):
+        end = min(start + size, len(hidden))
+        first, last = torch.searchsorted(
+            rows, torch.tensor([start, end], device=rows.device)
+        ).tolist()
+        arguments = (
+            head, hidden[start:end], temperature[start:end],
+            rows[first:last] - start, token_ids[first:last],
+        )  # fmt: skip
+        if size >= len(hidden):
+            chosen, entropy = _chunk(*arguments)
+        else:
+            chosen, entropy = checkpoint(
+                _chunk, *arguments, use_reentrant=False, preserve_rng_state=False
+            )
+        logprobs.append(chosen)
+        entropies.append(entropy)
+    if not logprobs:
+        return hidden.new_zeros(0, dtype=torch.float32), hidden.new_zeros(0, dtype=torch.float32)
+    return torch.cat(logprobs), torch.cat(entropies)
+
+
+def token_statistics(
+    model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Runs a causal language model; returns each token's log-probability and its prediction's entropy.
+    Both are [B, T], in nats; the entropy has no gradient. `input_ids` is [B, T] with padding on the right, so
+    no attention mask is needed. `temperature`, one number or a tensor [B], divides the logits. The value at
+    position t belongs to token t, given the tokens before it; position 0 has no prediction and holds 0."""
+    hidden = hidden_states(model, input_ids)[:, :-1]
+    count, length, _ = hidden.shape
+    each = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device)
+    chosen, entropy = chosen_logprobs(
+        model,
+        hidden.flatten(0, 1),
+        each.expand(count).repeat_interleave(length),
+        torch.arange(count * length, device=hidden.device),
+        input_ids[:, 1:].flatten(),
+    )
+    first = chosen.new_zeros((count, 1))
+    return (
+        torch.cat([first, chosen.view(count, length)], 1),
+        torch.cat([first, entropy.view(count, length)], 1),
+    )
+
+
+def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
+    """Returns the log-probability of each token, as `token_statistics` does, without the entropy."""
+    return token_statistics(model, input_ids, temperature)[0]
+
+
+def _chunk(
+    head: Any, hidden: Tensor, temperature: Tensor, rows: Tensor, token_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    logits = head(inputs_embeds=hidden[None], use_cache=False).logits[0].float()
+    logprobs = (logits / temperature[:, None]).log_softmax(-1)
+    with torch.no_grad():
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return logprobs[rows, token_ids], entropy
+
+
+class _BackboneOutput(BaseModelOutputWithPast):
+    """The output of a backbone of any family. Fields that only some families have are None."""
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _Passthrough(nn.Module):
+    """Stands in for a model's backbone: returns the given hidden states."""
+
+    def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
+        return _BackboneOutput(last_hidden_state=inputs_embeds)
+
+
+def _head(model: Any) -> Any:
+    """Returns a model with the same weights that computes only what `model` computes after its backbone: it
+    turns hidden states (`inputs_embeds`) into logits."""
+    head = copy.copy(model)
+    head._modules = dict(model._modules)
+    head._modules[model.base_model_prefix] = _Passthrough()
+    return head
+
+
+def _without_adapters(model: Any) -> Any:
+    """Returns the transformers model in which `peft` has placed its adapters, or `model` itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -1,0 +1,81 @@
+"""Builds a token tree from samples: tokens that follow the same tokens are one position of the tree.
+
+The samples of a group begin with the same prompt, and often with the same earlier turns. In the tree, which
+is a prefix tree (trie), a shared token has one position with one parent, the token before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from air.train.tree.sample import Sample
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TokenTree:
+    """The prefix tree of some samples. Arrays have one element per position of the tree, T in all.
+    Every position comes after its parent, and directly before all its descendants."""
+
+    samples: Sequence[Sample]
+    token_ids: Ints
+    parents: Ints
+    """The position of the token before; -1 for a first token."""
+    depths: Ints
+    """The number of tokens before, which is the token's place in its samples."""
+    ends: Ints
+    """The position after the last descendant. So i is j, or an ancestor of j, if i <= j < ends[i]."""
+    paths: Sequence[Ints]
+    """For each sample, the positions of its tokens."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+def in_order(samples: Sequence[Sample]) -> list[Sample]:
+    """Returns the samples sorted by their tokens. Samples that share a prefix are then neighbours."""
+    return sorted(samples, key=lambda sample: sample.token_ids)
+
+
+def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Returns the number of equal tokens with which both sequences begin."""
+    length = min(len(first), len(second))
+    different = np.flatnonzero(np.asarray(first[:length]) != np.asarray(second[:length]))
+    return int(different[0]) if len(different) else length
+
+
+def build(samples: Sequence[Sample]) -> TokenTree:
+    """Returns the prefix tree of `samples`, which must be `in_order`."""
+    paths: list[Ints] = []
+    pieces: list[Sequence[int]] = []
+    parents: list[Ints] = []
+    size = 0
+    before: Sequence[int] = ()
+    path = np.empty(0, np.int64)
+    for sample in samples:
+        ids = sample.token_ids
+        shared = shared_prefix(before, ids)
+        new = np.arange(size, size + len(ids) - shared)
+        path = np.concatenate([path[:shared], new])
+        parents.append(np.concatenate([[-1], path[:-1]])[shared:])
+        pieces.append(ids[shared:])
+        paths.append(path)
+        size += len(new)
+        before = ids
+    depths, ends = np.empty(size, np.int64), np.empty(size, np.int64)
+    for path in paths:
+        depths[path] = np.arange(len(path))
+        ends[path] = path[-1] + 1  # a later sample's last position is higher, or the same
+    return TokenTree(
+        samples=samples,
+        token_ids=np.concatenate([np.asarray(piece, np.int64) for piece in pieces]),
+        parents=np.concatenate(parents),
+        depths=depths,
+        ends=ends,
+        paths=paths,
+    )

@@ -1,0 +1,164 @@
+"""Packs samples into micro-batches: rows of tokens that go through the model together.
+
+A row holds a token tree, so a token that samples share goes through the model once. A tree is split, and what
+its parts share is repeated, if it is longer than a micro-batch may be, or if repeating is less work: in a row
+of T tokens attention costs T² operations, the rest of the model T.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from air.train.model.padding import micro_batches
+from air.train.tree.build import TokenTree, build, in_order, shared_prefix
+from air.train.tree.sample import Sample
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The sampled tokens of a micro-batch: one element per (token, sample), N in all. All tensors are [N].
+    A token that several samples share has one entry for each sample that trains it."""
+
+    positions: Tensor
+    """The index of the token in the flattened rows of the micro-batch."""
+    parents: Tensor
+    """The index of the token before, from whose hidden state the token is predicted."""
+    token_ids: Tensor
+    samples: Tensor
+    """The index of the sample in `MicroBatch.samples`."""
+    advantages: Tensor
+    sampler_logprobs: Tensor
+    temperatures: Tensor
+    arrays: Mapping[str, Tensor]
+    """What the algorithm gave besides advantages (`Sample.arrays`), by name."""
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Rows of tokens for one forward and backward pass."""
+
+    input_ids: Tensor
+    """[B, T], padded on the right."""
+    position_ids: Tensor | None
+    """[B, T], the place of each token in its samples; None if this is its place in the row."""
+    ends: Tensor | None
+    """[B, T], the end of each token's descendants in its row (see `TokenTree.ends`). None if every token of a
+    row follows all tokens before it, so that no mask is needed."""
+    entries: Entries
+    samples: Sequence[Sample]
+    tokens: int
+    """The number of tokens without padding."""
+
+
+def ancestor_mask(ends: Tensor) -> Tensor:
+    """Returns a mask [B, 1, T, T], true where a token (third dimension) attends to another one (fourth
+    dimension): to itself and its ancestors. `ends` [B, T] are those of `MicroBatch`."""
+    places = torch.arange(ends.shape[1], device=ends.device)
+    earlier = places[:, None] >= places
+    return (earlier & (places[:, None] < ends[:, None, :]))[:, None]
+
+
+def pack(
+    samples: Sequence[Sample],
+    max_tokens: int,
+    device: torch.device,
+    *,
+    linear_cost: float = 0.0,
+) -> Iterator[MicroBatch]:
+    """Yields micro-batches of at most `max_tokens` tokens with padding (more if one sample is longer).
+
+    `linear_cost` is the length of a row at which attention costs as much as the rest of the model.
+    """
+    ordered = in_order(samples)
+    trees = [build(part) for part in _split(ordered, max_tokens, linear_cost)]
+    for numbers in micro_batches([len(tree) for tree in trees], max_tokens):
+        yield _micro_batch([trees[number] for number in numbers], device)
+
+
+def _split(
+    samples: Sequence[Sample], max_tokens: int, linear_cost: float
+) -> list[Sequence[Sample]]:
+    """Returns the ranges of `samples`, which are in order, that become one tree each."""
+    lengths = np.array([len(sample.token_ids) for sample in samples])
+    shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
+
+    def best(start: int, end: int) -> tuple[float, list[tuple[int, int]]]:
+        size = float(lengths[start:end].sum() - shared[start + 1 : end].sum())
+        whole = size * size + linear_cost * size
+        if end - start == 1:
+            return whole, [(start, end)]
+        # Split where the least is shared, in the middle of such places.
+        inner = shared[start + 1 : end]
+        places = np.flatnonzero(inner == inner.min()) + start + 1
+        middle = int(places[len(places) // 2])
+        (left, first), (right, second) = best(start, middle), best(middle, end)
+        if size <= max_tokens and whole <= left + right:
+            return whole, [(start, end)]
+        return left + right, first + second
+
+    return [samples[start:end] for start, end in best(0, len(samples))[1]]
+
+
+def _micro_batch(trees: Sequence[TokenTree], device: torch.device) -> MicroBatch:
+    width = max(len(tree) for tree in trees)
+    shape = (len(trees), width)
+    ids, depths = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    ends = np.tile(np.arange(1, width + 1), (len(trees), 1))
+    for row, tree in enumerate(trees):
+        ids[row, : len(tree)] = tree.token_ids
+        depths[row, : len(tree)] = tree.depths
+        ends[row, : len(tree)] = tree.ends
+    chains = all(len(tree) == int(tree.depths[-1]) + 1 for tree in trees)
+    return MicroBatch(
+        input_ids=torch.from_numpy(ids).to(device),
+        position_ids=None if chains else torch.from_numpy(depths).to(device),
+        ends=None if chains else torch.from_numpy(ends).to(device),
+        entries=_entries(trees, width, device),
+        samples=[sample for tree in trees for sample in tree.samples],
+        tokens=sum(len(tree) for tree in trees),
+    )
+
+
+def _entries(trees: Sequence[TokenTree], width: int, device: torch.device) -> Entries:
+    columns: dict[str, list[Array]] = defaultdict(list)
+    arrays: dict[str, list[Array]] = {
+        name: [] for tree in trees for sample in tree.samples for name in sample.arrays
+    }
+    number = 0
+    for row, tree in enumerate(trees):
+        for sample, path in zip(tree.samples, tree.paths, strict=True):
+            mask = np.asarray(sample.mask, bool)
+            places = path[mask]
+            columns["positions"].append(row * width + places)
+            columns["parents"].append(row * width + tree.parents[places])
+            columns["token_ids"].append(tree.token_ids[places])
+            columns["samples"].append(np.full(len(places), number))
+            columns["advantages"].append(_floats(sample.advantages())[mask])
+            columns["sampler_logprobs"].append(_floats(sample.logprobs)[mask])
+            columns["temperatures"].append(np.full(len(places), sample.temperature, np.float32))
+            for name, values in arrays.items():
+                values.append(_floats(sample.arrays[name])[mask])
+            number += 1
+
+    def tensors(parts: Mapping[str, list[Array]]) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(np.concatenate(of)).to(device) for name, of in parts.items()}
+
+    return Entries(**tensors(columns), arrays=tensors(arrays))
+
+
+def _floats(values: Sequence[float]) -> Array:
+    return np.asarray(values, np.float32)

@@ -1,0 +1,44 @@
+"""A training sample: the tokens of one conversation, with the advantages of the tokens that are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A token sequence to train on: exactly the tokens of an episode. Lists have one element per token."""
+
+    token_ids: list[int]
+    """The tokens of prompts and replies, as the model saw them."""
+    mask: list[bool]
+    """True for tokens that the policy sampled and that are trained; false elsewhere, also at position 0."""
+    logprobs: list[float]
+    """The log-probability of each sampled token at the time of sampling; other elements are ignored."""
+    advantage: float | list[float]
+    """One advantage for all sampled tokens, or a list with one per token, used only where `mask` is true."""
+    temperature: float
+    """The temperature at which the replies were sampled."""
+    nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    """The messages (verifiers' nodes) whose tokens these are, in order; empty if they have none."""
+    arrays: dict[str, list[float]] = field(default_factory=dict)
+    """What the algorithm gave besides advantages, one number per token by name: `returns` and `clip_high`
+    (see `air.train.algorithms.base.Credit`)."""
+
+    def __post_init__(self) -> None:
+        counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
+        if isinstance(self.advantage, list):
+            counts.append(len(self.advantage))
+        counts += [len(values) for values in self.arrays.values()]
+        if len(set(counts)) > 1 or counts[0] == 0:
+            raise ValueError(f"a sample's lists must be equally long and not empty, got {counts}")
+        if self.mask[0] or self.temperature <= 0:
+            raise ValueError("position 0 cannot be trained, and the temperature must be above 0")
+
+    def advantages(self) -> list[float]:
+        """Returns one advantage per token, which is 0 where `mask` is false."""
+        each = self.advantage
+        if not isinstance(each, list):
+            each = [each] * len(self.mask)
+        return [a if sampled else 0.0 for a, sampled in zip(each, self.mask, strict=True)]

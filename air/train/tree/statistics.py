@@ -1,0 +1,50 @@
+"""Computes what a loss needs of a micro-batch: log-probabilities and entropies of its entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.train.model.attention import attention_mask
+from air.train.model.logprobs import chosen_logprobs, hidden_states
+from air.train.tree.pack import MicroBatch, ancestor_mask
+
+
+def entry_statistics(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Returns for each of the N entries of a micro-batch the token's log-probability, and the entropy of its
+    prediction, both in nats, at the entry's temperature. The entropy has no gradient."""
+    mask = None
+    if batch.ends is not None:
+        mask = attention_mask(model, ancestor_mask(batch.ends), batch.position_ids)
+    hidden = hidden_states(model, batch.input_ids, batch.position_ids, mask).flatten(0, 1)
+    entries = batch.entries
+    # Entries with the same parent and temperature have one prediction in common.
+    keys = torch.stack([entries.parents.double(), entries.temperatures.double()], 1)
+    predictions, rows = torch.unique(keys, dim=0, return_inverse=True)
+    order = rows.argsort()
+    logprobs, entropy = chosen_logprobs(
+        model,
+        hidden[predictions[:, 0].long()],
+        predictions[:, 1].float(),
+        rows[order],
+        entries.token_ids[order],
+    )
+    return torch.empty_like(logprobs).index_copy(0, order, logprobs), entropy[rows]
+
+
+def linear_cost(model: Any) -> float:
+    """Returns the length of a row, in tokens, at which attention costs as much as the rest of the backbone.
+    A token costs two operations for each weight, and four for each value of the queries and token seen."""
+    config = model.config.get_text_config()
+    heads = config.num_attention_heads
+    width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    embeddings = {
+        id(p)
+        for m in (model.get_input_embeddings(), model.get_output_embeddings())
+        if m is not None
+        for p in m.parameters()
+    }
+    weights = sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
+    return float(weights / (2 * width * config.num_hidden_layers))
