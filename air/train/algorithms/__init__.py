@@ -14,7 +14,15 @@ from pydantic import BeforeValidator, Field
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, Part, ScoredGroup
 from air.train.algorithms.episode_baselines import Estimator, FromRewards
+from air.train.algorithms.rewards_only.adpo import ADPOConfig
 from air.train.algorithms.rewards_only.grpo import GRPOConfig, grpo
+from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
+from air.train.algorithms.rewards_only.max_rl import MaxRLConfig
+from air.train.algorithms.rewards_only.rae import RAEConfig
+from air.train.algorithms.rewards_only.reinforce_plus_plus import ReinforcePlusPlusConfig
+from air.train.algorithms.rewards_only.reinforce_plus_plus_baseline import (
+    ReinforcePlusPlusBaselineConfig,
+)
 from air.train.algorithms.rewards_only.rloo import RLOOConfig
 
 
@@ -23,7 +31,14 @@ def _grpo_by_default(value: object) -> object:
 
 
 AlgoConfig = Annotated[
-    GRPOConfig | RLOOConfig,
+    GRPOConfig
+    | GRPOStdConfig
+    | MaxRLConfig
+    | RAEConfig
+    | RLOOConfig
+    | ReinforcePlusPlusConfig
+    | ReinforcePlusPlusBaselineConfig
+    | ADPOConfig,
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]

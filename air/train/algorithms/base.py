@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from air.config import BaseConfig
@@ -72,6 +72,8 @@ class ScoredGroup:
     of later turns, too. false: each part is credited with its own reward only."""
     source: str = ""
     """The name of the source of prompts."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The environment's metrics by name, each the mean over the episodes that have it and are not masked."""
     greedy: float | None = None
     """The reward of an episode of the same prompt that was sampled at temperature 0. None: the algorithm does
     not need it, or that episode failed."""
@@ -137,6 +139,8 @@ class AlgorithmConfig(BaseConfig, ABC):
     """Base class for the settings of an algorithm. `type` of a subclass is its name in a run file."""
 
     type: str
+    losses: ClassVar[frozenset[str] | None] = None
+    """The types of `[trainer.loss]` that the algorithm can be trained with. None: all."""
 
     @abstractmethod
     def build(self) -> Algorithm:

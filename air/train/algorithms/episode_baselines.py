@@ -3,11 +3,12 @@
 A group has G episodes of one prompt. Episode i has n_i parts (segments or turns), which earned r_i1 … r_in.
 `advantage` is the estimator of the group (for `grpo`: x_i − mean(x)):
 
-    segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + r_ik − m_i
+    segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + slope(m) · (r_ik − m_i)
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
-With `grpo` a segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the group,
-which weighs an episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an
+slope is 1, or the number by which the estimator multiplies rewards: 1/std for `grpo_std`, 1/mean for
+`max_rl`. With `grpo` a segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
+group, which weighs an episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an
 episode that has ended counts as 0. It does not depend on the action, so it does not change the gradient's
 mean (Williams 1992). Rewards before a turn do not count (Sutton and Barto 2018, 13.3).
 """
@@ -31,10 +32,14 @@ is masked (not trained) because of an infrastructure error."""
 
 
 class FromRewards(Algorithm):
-    """The algorithm that an estimator defines: each part gets one advantage, from the group's rewards."""
+    """The algorithm that an estimator defines: each part gets one advantage, from the group's rewards.
+    `slope` (None: always 1) returns how much the advantage grows for each unit of reward, from the mean
+    rewards of the group's episodes that are not masked."""
 
-    def __init__(self, estimator: Estimator) -> None:
-        self.estimator = estimator
+    def __init__(
+        self, estimator: Estimator, slope: Callable[[Sequence[float]], float] | None = None
+    ) -> None:
+        self.estimator, self.slope = estimator, slope
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the credits of the group's segments, or with `reward_to_go` those of its turns."""
@@ -42,23 +47,32 @@ class FromRewards(Algorithm):
             None if episode is None else [part.total for part in episode]
             for episode in group.episodes
         ]
-        formula = reward_to_go if group.reward_to_go else segments
-        return [[Credit(a) for a in advantages] for advantages in formula(rewards, self.estimator)]
+        if group.reward_to_go:
+            advantages = reward_to_go(rewards, self.estimator)
+        else:
+            advantages = segments(rewards, self.estimator, self.slope)
+        return [[Credit(a) for a in of_episode] for of_episode in advantages]
 
 
-def segments(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
+def segments(
+    rewards: Rewards,
+    estimator: Estimator,
+    slope: Callable[[Sequence[float]], float] | None = None,
+) -> list[list[float]]:
     """Returns the advantages of all segments in a group: a list for each episode, empty if it is masked.
-    `estimator` gets the mean reward of each episode. Raises ValueError if a reward is not finite, or an
-    episode has no segment."""
+    `estimator` and `slope` get the mean reward of each episode. Raises ValueError if a reward is not finite,
+    or an episode has no segment."""
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
     means = [None if parts is None else mean(parts) for parts in rewards]
+    scored = [m for m in means if m is not None]
+    factor = slope(scored) if slope is not None and scored else 1.0
     advantages: list[list[float]] = []
     for parts, average, advantage in zip(rewards, means, estimator(means), strict=True):
         if parts is None or average is None:
             advantages.append([])
         else:
-            advantages.append([advantage + (reward - average) for reward in parts])
+            advantages.append([advantage + factor * (reward - average) for reward in parts])
     return advantages
 
 
@@ -84,7 +98,7 @@ def over_scored(
     scored = [r for r in rewards if r is not None]
     if not all(math.isfinite(r) for r in scored):
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
-    advantages = iter(formula(scored))
+    advantages = iter(formula(scored) if scored else ())
     return [0.0 if r is None else next(advantages) for r in rewards]
 
 

@@ -243,6 +243,12 @@ class RunConfig(BaseConfig):
                 raise ValueError(
                     'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
                 )
+        algo, loss = self.orchestrator.algo, self.trainer.loss.type
+        if self.embedded.estimator is None and algo.losses and loss not in algo.losses:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
+                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
+            )
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
         if self.embedded.deterministic and self.embedded.inference == "vllm":

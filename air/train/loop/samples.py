@@ -98,6 +98,7 @@ def samples(
             [None if parts is None else [_scored(p, needed) for p in parts] for parts in episodes],
             reward_to_go=by_turn,
             source=group.rollouts[0].source if group.rollouts else "",
+            metrics=_metrics(group),
             greedy=reward,
         )
         for group, episodes, reward in zip(groups, played, greedy, strict=True)
@@ -108,6 +109,13 @@ def samples(
         for rollout, parts, of_parts in zip(group.rollouts, episodes, of_group, strict=True):
             result += _of_episode(rollout, parts or [], of_parts, temperature)
     return result
+
+
+def _metrics(group: Group) -> dict[str, float]:
+    """Returns the mean of each metric over the group's episodes that ended well."""
+    each = [r.trace.metrics for r in group.rollouts if r.ok]
+    names = {n for metrics in each for n, value in metrics.items() if value is not None}
+    return {name: fmean(float(m[name]) for m in each if m.get(name) is not None) for name in names}
 
 
 def _scored(part: Part, needed: Needed) -> base.Part:

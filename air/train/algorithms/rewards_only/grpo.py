@@ -29,4 +29,9 @@ class GRPOConfig(AlgorithmConfig):
 def grpo(rewards: Sequence[float | None]) -> list[float]:
     """Returns one advantage for each episode of a group: its reward minus the mean reward of the group.
     Episodes without a reward (None) do not count and get 0. Raises ValueError if a reward is not finite."""
-    return over_scored(rewards, lambda scored: [r - mean(scored) for r in scored])
+
+    def formula(scored: Sequence[float]) -> list[float]:
+        center = mean(scored)
+        return [r - center for r in scored]
+
+    return over_scored(rewards, formula)

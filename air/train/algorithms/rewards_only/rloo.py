@@ -31,7 +31,7 @@ def rloo(rewards: Sequence[float | None]) -> list[float]:
     Raises ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
-        n = len(scored)
-        return [n / (n - 1) * (r - mean(scored)) if n > 1 else 0.0 for r in scored]
+        n, center = len(scored), mean(scored)
+        return [n / (n - 1) * (r - center) if n > 1 else 0.0 for r in scored]
 
     return over_scored(rewards, formula)

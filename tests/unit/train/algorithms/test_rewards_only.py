@@ -4,11 +4,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 
-from air.train.algorithms import Credit, GRPOConfig, Part, ScoredGroup, grpo
+from air import train
+from air.errors import ConfigError
+from air.train.algorithms import (
+    AlgoConfig,
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    GRPOConfig,
+    Part,
+    ScoredGroup,
+    grpo,
+)
+from air.train.algorithms.rewards_only.adpo import ADPOConfig, scale, upper_clip
+from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig, grpo_std
+from air.train.algorithms.rewards_only.max_rl import MaxRLConfig, max_rl
+from air.train.algorithms.rewards_only.rae import RAEConfig
+from air.train.algorithms.rewards_only.reinforce_plus_plus import ReinforcePlusPlusConfig, returns
+from air.train.algorithms.rewards_only.reinforce_plus_plus_baseline import (
+    ReinforcePlusPlusBaselineConfig,
+)
 from air.train.algorithms.rewards_only.rloo import rloo
+from tests.unit.train.test_from_python import SETTINGS
+
+
+def of(*rewards: float, tokens: int = 1, **options: Any) -> ScoredGroup:
+    """A group of episodes with one part each."""
+    return ScoredGroup([[Part(r, tokens)] for r in rewards], **options)
+
+
+def advantages(algorithm: Algorithm, *groups: ScoredGroup) -> list[Any]:
+    """The advantages of a step, part by part: numbers, or lists with one for each token."""
+    credits = algorithm.finish(groups, [algorithm(group) for group in groups])
+    return [c.advantage for of_group in credits for episode in of_group for c in episode]
 
 
 def test_grpo_by_hand() -> None:
@@ -18,6 +50,22 @@ def test_grpo_by_hand() -> None:
     assert grpo([]) == []
 
 
+def test_grpo_std_by_hand() -> None:
+    """1, 0, 0, 1: mean 1/2, squares 4 · 1/4 = 1, over n − 1 = 3; 0.5 / sqrt(1/3) = sqrt(3)/2 = 0.866."""
+    wanted = [0.866, -0.866, -0.866, 0.866]
+    assert grpo_std([1.0, 0.0, 0.0, 1.0]) == pytest.approx(wanted, abs=1e-4)
+    assert grpo_std([0.25, 0.25]) == [0.0, 0.0]
+    assert grpo_std([3.0]) == pytest.approx([3.0], abs=1e-5)  # mean 0, standard deviation 1
+    assert grpo_std([]) == []
+
+
+def test_max_rl_by_hand() -> None:
+    """1, 0, 0, 0 has the mean 1/4: (1 − 1/4) / (1/4) = 3, and −1 for the others."""
+    assert max_rl([1.0, 0.0, 0.0, 0.0]) == [3.0, -1.0, -1.0, -1.0]
+    assert max_rl([0.0, 0.0]) == [0.0, 0.0]
+    assert max_rl([-1.0, 0.5]) == [0.0, 0.0]  # a mean below 0 says nothing
+
+
 def test_rloo_by_hand() -> None:
     """Of 1, 0, 0, 1 the others of a 1 have the mean 1/3, those of a 0 the mean 2/3."""
     assert rloo([1.0, 0.0, 0.0, 1.0]) == pytest.approx([2 / 3, -2 / 3, -2 / 3, 2 / 3])
@@ -25,7 +73,131 @@ def test_rloo_by_hand() -> None:
     assert rloo([3.0]) == [0.0]
 
 
-@pytest.mark.parametrize("estimator", [grpo, rloo])
+def test_rae_by_hand() -> None:
+    """decay 0.75. a: 1 − 0, b ← 0.25; b: −1 − 0, b ← −0.25; a: 1 − 0.25, b ← 0.4375; then 0 − 0.4375."""
+    algorithm = RAEConfig(decay=0.75).build()
+    first = ScoredGroup([[Part(1.0, 1, agent="a"), Part(-1.0, 1, agent="b")], None], source="game")
+    second = ScoredGroup([[Part(1.0, 1, agent="a")], [Part(0.0, 1, agent="a")]], source="game")
+    other = ScoredGroup([[Part(1.0, 1, agent="a")]], source="other game")
+    assert advantages(algorithm, first) == [1.0, -1.0]
+    resumed = RAEConfig(decay=0.75).build()
+    resumed.load_state_dict(algorithm.state_dict())
+    for one in (algorithm, resumed):
+        assert advantages(one, second, other) == [0.75, -0.4375, 1.0]
+
+
+def test_rae_has_a_baseline_for_each_turn() -> None:
+    """decay 0.5; turns earn 1 and 2, to go 3 and 2. Baselines 1.5 and 1; then 3 − 1.5 and 2 − 1."""
+    algorithm = RAEConfig(decay=0.5).build()
+    group = ScoredGroup([[Part(1.0, 1), Part(2.0, 1)]] * 2, reward_to_go=True)
+    assert advantages(algorithm, group) == [3.0, 2.0, 1.5, 1.0]
+
+
+def test_returns_by_hand() -> None:
+    """γ = 0.5: 2; 0 + 0.5 · 2 = 1; 1 + 0.5 · 1 = 1.5."""
+    assert returns([1.0, 0.0, 2.0], 0.5) == [1.5, 1.0, 2.0]
+
+
+def test_reinforce_plus_plus_by_hand() -> None:
+    """γ = 0.5: returns 0.5, 1 and 0. Mean 0.5, variance (0 + 1/4 + 1/4) / 2 = 1/4, so twice the distances."""
+    algorithm = ReinforcePlusPlusConfig(gamma=0.5).build()
+    found = advantages(algorithm, ScoredGroup([[Part(1.0, 2)], None]), of(0.0))
+    assert found == [pytest.approx([0.0, 1.0], abs=1e-6), pytest.approx([-1.0], abs=1e-6)]
+
+
+def test_reinforce_plus_plus_passes_later_turns_on_only_with_reward_to_go() -> None:
+    """Turns of one token earn 1 and 2. To go 3 and 2: mean 2.5, variance 1/2. Alone 1 and 2: the reverse."""
+    algorithm = ReinforcePlusPlusConfig().build()
+    turns, half = [Part(1.0, 1), Part(2.0, 1)], math.sqrt(0.5)
+    flat = [a for (a,) in advantages(algorithm, ScoredGroup([turns], reward_to_go=True))]
+    assert flat == pytest.approx([half, -half], abs=1e-6)
+    flat = [a for (a,) in advantages(algorithm, ScoredGroup([turns]))]
+    assert flat == pytest.approx([-half, half], abs=1e-6)
+
+
+def test_reinforce_plus_plus_baseline_by_hand() -> None:
+    """Groups (1 with 2 tokens, 0 with 1) and (4, 2 with 1 each): centred .5 .5 −.5 and 1 −1. The mean of the
+    five is 0.1; the squares .16 .16 .36 .81 1.21 sum to 2.7, over 4: 0.675."""
+    algorithm = ReinforcePlusPlusBaselineConfig().build()
+    first = ScoredGroup([[Part(1.0, 2)], [Part(0.0, 1)]])
+    root = math.sqrt(0.675)
+    wanted = [0.4 / root, -0.6 / root, 0.9 / root, -1.1 / root]
+    assert advantages(algorithm, first, of(4.0, 2.0)) == pytest.approx(wanted, abs=1e-6)
+    assert advantages(algorithm, of(2.0, 2.0), of(1.0, 1.0)) == [0.0] * 4  # no spread in any group
+
+
+@pytest.mark.parametrize(
+    ("p", "factor", "bound"), [(0.1, 0.6, 0.3), (0.3, 0.6, 0.3), (0.55, 0.8, 0.25), (0.8, 1, 0.2)]
+)
+def test_adpos_scale_and_bound(p: float, factor: float, bound: float) -> None:
+    """The numbers of Agent0 with ε = 0.2."""
+    assert scale(p) == pytest.approx(factor)
+    assert upper_clip(p, 0.2) == pytest.approx(bound)
+
+
+def test_adpo_by_hand() -> None:
+    """Half of the rewards are positive: p = 0.5, s = 0.6 + 0.4 · 0.4 = 0.76, ε_high = 0.2 + 0.1 · 0.6 = 0.26;
+    ± 1 has the standard deviation sqrt(4/3): 0.76 / 1.1547 = 0.6582. A metric of 0.8 has s = 1."""
+    credits = ADPOConfig().build()(of(1.0, -1.0, -1.0, 1.0))
+    assert [c.advantage for (c,) in credits] == pytest.approx(
+        [0.6582, -0.6582, -0.6582, 0.6582], abs=1e-4
+    )
+    assert [c.clip_high for (c,) in credits] == pytest.approx([0.26] * 4)
+    by_metric = ADPOConfig(share="agreement").build()
+    credits = by_metric(of(1.0, -1.0, metrics={"agreement": 0.8}))
+    assert credits[0][0].clip_high == pytest.approx(0.2)
+    assert credits[0][0].advantage == pytest.approx(math.sqrt(0.5), abs=1e-5)
+    for metrics in ({}, {"agreement": 1.5}):
+        with pytest.raises(
+            ConfigError, match=r"algo.share: the metric 'agreement' .* name a metric"
+        ):
+            by_metric(of(1.0, -1.0, metrics=metrics))
+
+
+def test_adpo_needs_a_loss_that_clips() -> None:
+    with pytest.raises(ConfigError, match=r"'adpo' needs trainer.loss.type = 'ppo_clip'"):
+        train.load(SETTINGS, {"orchestrator": {"algo": {"type": "adpo"}}})
+
+
+@pytest.mark.parametrize(
+    ("config", "slope"),
+    [(GRPOConfig(), 1.0), (GRPOStdConfig(), math.sqrt(2)), (MaxRLConfig(), 1 / 1.5)],
+    ids=lambda value: getattr(value, "type", ""),
+)
+def test_segments_are_on_the_scale_of_their_estimator(
+    config: AlgorithmConfig, slope: float
+) -> None:
+    """Segments earn 0.5 and 1.5, the other episode 2: means 1 and 2, so μ = 1.5 and σ = sqrt(1/2)."""
+    group = ScoredGroup([[Part(0.5, 1), Part(1.5, 1)], [Part(2.0, 1)]])
+    wanted = [-1.0 * slope, 0.0, 0.5 * slope]
+    assert advantages(config.build(), group) == pytest.approx(wanted, abs=1e-5)
+
+
+def all_types() -> list[type[AlgorithmConfig]]:
+    """The configs of the registry."""
+    return list(get_args(get_args(AlgoConfig)[0]))
+
+
+@pytest.mark.parametrize("config", all_types(), ids=lambda c: c.model_fields["type"].default)
+@pytest.mark.parametrize("reward_to_go", [False, True])
+def test_every_algorithm_credits_every_part(
+    config: type[AlgorithmConfig], reward_to_go: bool
+) -> None:
+    algorithm = config().build()
+    if algorithm.needs:
+        pytest.skip("its own tests have what it needs")
+    group = ScoredGroup(
+        [[Part(1.0, 3), Part(0.5, 2)], None, [Part(0.0, 1)]], reward_to_go=reward_to_go
+    )
+    (credits,) = algorithm.finish([group], [algorithm(group)])
+    assert [len(episode) for episode in credits] == [2, 0, 1]
+    for episode, parts in zip(credits, group.episodes, strict=True):
+        for credit, part in zip(episode, parts or [], strict=True):
+            assert all(map(math.isfinite, credit.per_token(part.tokens)))
+    assert any(c.per_token(n)[0] for e in credits for c, n in zip(e, (3, 2), strict=False))
+
+
+@pytest.mark.parametrize("estimator", [grpo, grpo_std, max_rl, rloo])
 def test_masked_episodes_do_not_count(estimator: Callable[..., list[float]]) -> None:
     with_it, without = estimator([1.0, None, 0.0]), estimator([1.0, 0.0])
     assert with_it == [without[0], 0.0, without[1]]

@@ -1,0 +1,43 @@
+"""The algorithm MaxRL: rewards are centred and divided by their mean in the group.
+
+    A_i = (r_i − mean(r)) / mean(r)          0 if mean(r) ≤ 0
+
+As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.02710. With rewards of 0 and 1
+and groups of n, the gradient is that of the likelihood of success, expanded to order n: prompts that rarely
+succeed weigh about 1/p. It is meant for rewards that are not negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from air.train.algorithms.base import Algorithm, AlgorithmConfig
+from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
+
+
+class MaxRLConfig(AlgorithmConfig):
+    """MaxRL: the reward minus the group's mean reward, divided by this mean. For rewards of 0 and 1."""
+
+    type: Literal["max_rl"] = "max_rl"
+    """The name of the algorithm."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return FromRewards(max_rl, slope=_slope)
+
+
+def max_rl(rewards: Sequence[float | None]) -> list[float]:
+    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None).
+    Raises ValueError if a reward is not finite."""
+
+    def formula(scored: Sequence[float]) -> list[float]:
+        center, slope = mean(scored), _slope(scored)
+        return [slope * (r - center) for r in scored]
+
+    return over_scored(rewards, formula)
+
+
+def _slope(scored: Sequence[float]) -> float:
+    center = mean(scored)
+    return 0.0 if center <= 0 else 1 / center

@@ -1,0 +1,85 @@
+"""The algorithm RAE (role-conditioned advantage estimation): each agent has a moving baseline.
+
+    A = r − b(agent)          then   b(agent) ← decay · b(agent) + (1 − decay) · r
+
+As in prime-rl 0.8, `prime_rl/orchestrator/algo/rae.py`, after SPIRAL (arXiv 2506.24119). Baselines begin at
+0 and are kept by source and agent. It needs no group: `group_size` may be 1. In games of an agent against
+itself the mean of a group says nothing, because one side's gain is the other's loss.
+
+A part is scored before its reward moves the baseline. With `reward_to_go`, r is the sum of the rewards from a
+turn on, and each turn number has a baseline of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    GroupCredits,
+    Part,
+    ScoredGroup,
+)
+
+
+class RAEConfig(AlgorithmConfig):
+    """RAE: the reward minus a moving average of the same agent's rewards. For games and single episodes."""
+
+    type: Literal["rae"] = "rae"
+    """The name of the algorithm."""
+    decay: float = Field(0.95, ge=0, lt=1)
+    """The baseline's weight when a reward moves it: baseline ← decay · baseline + (1 − decay) · reward."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm, with all baselines 0."""
+        return RAE(self.decay)
+
+
+class RAE(Algorithm):
+    """The algorithm with its baselines."""
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self.baselines: dict[str, float] = {}
+        """The baselines by source, agent and, with `reward_to_go`, the turn's number."""
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of a group, and moves the baselines."""
+        return [
+            [
+                Credit(self._advantage(f"{group.source}/{part.agent}/{turn}", reward))
+                for turn, part, reward in _rewards(group, episode)
+            ]
+            for episode in ([] if e is None else e for e in group.episodes)
+        ]
+
+    def _advantage(self, key: str, reward: float) -> float:
+        if not math.isfinite(reward):
+            raise ValueError(f"rewards must be finite, got {reward}")
+        baseline = self.baselines.get(key, 0.0)
+        self.baselines[key] = self.decay * baseline + (1 - self.decay) * reward
+        return reward - baseline
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the baselines."""
+        return {"baselines": dict(self.baselines)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the baselines; a checkpoint of another algorithm has none, and they begin at 0."""
+        self.baselines = dict(state.get("baselines", {}))
+
+
+def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, Part, float]]:
+    """Returns for each part the number of its baseline, the part, and the reward it is credited with."""
+    if not group.reward_to_go:
+        return [(0, part, part.total) for part in episode]
+    return [
+        (turn, part, math.fsum(later.total for later in episode[turn:]))
+        for turn, part in enumerate(episode)
+    ]

@@ -1,0 +1,77 @@
+"""The algorithm REINFORCE++: discounted returns, whitened over all sampled tokens of the step.
+
+    G_t = r_t + γ G_{t+1}          A_t = (G_t − mean(G)) / sqrt(var(G) + 1e-8)
+
+t counts the sampled tokens of an episode (with `credit = "segment"`, of a segment). A part's reward comes
+with its last token: with `reward_to_go` every turn's reward with the last token of the turn. There is no
+baseline by group: the mean and the (unbiased) variance are over all tokens of the step.
+
+From Hu 2025 (arXiv 2501.03262), as in AgentFly and verl (`compute_reinforce_plus_plus_outcome_advantage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    GroupCredits,
+    Part,
+    ScoredGroup,
+)
+from air.train.algorithms.whiten import whitened
+
+
+class ReinforcePlusPlusConfig(AlgorithmConfig):
+    """REINFORCE++: discounted returns of each token, whitened over all sampled tokens of the step."""
+
+    type: Literal["reinforce_plus_plus"] = "reinforce_plus_plus"
+    """The name of the algorithm."""
+    gamma: float = Field(1.0, ge=0, le=1)
+    """Discount γ for each sampled token between a token and a later reward."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return ReinforcePlusPlus(self.gamma)
+
+
+class ReinforcePlusPlus(Algorithm):
+    """The algorithm: returns for each group, then whitened over the step."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the discounted returns of the group's tokens, as advantages that are not whitened yet."""
+        return [
+            [
+                Credit(own)
+                for stream in group.streams(episode or [])
+                for own in self._of_stream(stream)
+            ]
+            for episode in group.episodes
+        ]
+
+    def _of_stream(self, stream: Sequence[Part]) -> list[list[float]]:
+        rewards = iter(returns([r for part in stream for r in part.token_rewards()], self.gamma))
+        return [[next(rewards) for _ in range(part.tokens)] for part in stream]
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Whitens the returns of a step."""
+        return whitened(groups, credits)
+
+
+def returns(rewards: Sequence[float], gamma: float) -> list[float]:
+    """Returns G_t = r_t + γ G_{t+1} for each element of `rewards`."""
+    result = [0.0] * len(rewards)
+    later = 0.0
+    for t in reversed(range(len(rewards))):
+        later = result[t] = rewards[t] + gamma * later
+    return result

@@ -1,0 +1,52 @@
+"""The algorithm REINFORCE++ with baseline: rewards centred by group, then whitened over the step's tokens.
+
+    B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
+
+The first mean is over the group, as in `grpo`; a group of one episode has the mean 0. The second mean and the
+(unbiased) variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly
+differ do not gain weight, because all groups are divided by the same number.
+
+From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from air.train.algorithms.base import Algorithm, AlgorithmConfig, GroupCredits, ScoredGroup
+from air.train.algorithms.episode_baselines import FromRewards, over_scored
+from air.train.algorithms.rewards_only.grpo_std import moments
+from air.train.algorithms.whiten import whitened
+
+
+class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
+    """REINFORCE++ with baseline: the reward minus the group's mean, whitened over all tokens of the step."""
+
+    type: Literal["reinforce_plus_plus_baseline"] = "reinforce_plus_plus_baseline"
+    """The name of the algorithm."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return ReinforcePlusPlusBaseline(centered)
+
+
+class ReinforcePlusPlusBaseline(FromRewards):
+    """The algorithm: centred rewards for each group, then whitened over the step."""
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Whitens the centred rewards of a step."""
+        return whitened(groups, credits)
+
+
+def centered(rewards: Sequence[float | None]) -> list[float]:
+    """Returns each reward minus the mean of the group; 0 for episodes without a reward (None).
+    Raises ValueError if a reward is not finite."""
+
+    def formula(scored: Sequence[float]) -> list[float]:
+        center, _ = moments(scored)
+        return [r - center for r in scored]
+
+    return over_scored(rewards, formula)

@@ -1,0 +1,47 @@
+"""Whitens advantages over all sampled tokens of a step: shifts and scales them to mean 0 and variance 1.
+
+    A_t ← (A_t − mean(A)) / sqrt(var(A) + 1e-8)          var: n − 1 in the denominator
+
+As `masked_whiten` in AgentFly and verl. A step with fewer than two tokens stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from air.train.algorithms.base import Credit, GroupCredits, ScoredGroup
+
+SMALLEST_VARIANCE = 1e-8
+"""Added to the variance, so that equal advantages do not divide by 0."""
+
+
+def whitened(
+    groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+) -> Sequence[GroupCredits]:
+    """Returns the credits of a step with whitened advantages. Every sampled token has the same weight."""
+    each: list[tuple[float, int]] = []  # an advantage, and the number of tokens that have it
+    for group, of_group in zip(groups, credits, strict=True):
+        for episode, of_episode in zip(group.episodes, of_group, strict=True):
+            for part, credit in zip(episode or (), of_episode, strict=True):
+                if isinstance(credit.advantage, float | int):
+                    each.append((credit.advantage, part.tokens))
+                else:
+                    each += [(a, 1) for a in credit.advantage]
+    count = sum(tokens for _, tokens in each)
+    if count < 2:
+        return credits
+    mean = math.fsum(a * tokens for a, tokens in each) / count
+    variance = math.fsum((a - mean) ** 2 * tokens for a, tokens in each) / (count - 1)
+    scale = 1 / math.sqrt(variance + SMALLEST_VARIANCE)
+    return [
+        [[_mapped(credit, lambda a: (a - mean) * scale) for credit in e] for e in of_group]
+        for of_group in credits
+    ]
+
+
+def _mapped(credit: Credit, function: Callable[[float], float]) -> Credit:
+    if isinstance(credit.advantage, float | int):
+        return replace(credit, advantage=function(credit.advantage))
+    return replace(credit, advantage=[function(a) for a in credit.advantage])
