@@ -2,7 +2,8 @@
 
 A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`. The groups of a step are
 numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
-`{"episode": …, "reward": …, "advantage": …, "error": …}`: `episode` names its trajectory (null if it failed
+`{"episode": …, "reward": …, "advantage": …, "weights_version": …,
+"error": …}`: `episode` names its trajectory (null if it failed
 before its first line), and `reward` is null if it failed.
 """
 
@@ -45,5 +46,6 @@ def _member(rollout: Rollout) -> dict[str, Any]:
         "episode": rollout.info.get("episode"),
         "reward": rollout.reward if rollout.ok else None,
         "advantage": rollout.advantage,
+        "weights_version": rollout.weights_version,
         "error": rollout.error or None,
     }

@@ -7,13 +7,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from air.train.loop.rollout import Group, Rollout
 from air.trajectories import metric_rows
 
+if TYPE_CHECKING:
+    from air.train.tree.sample import Sample
+
 logger = logging.getLogger(__name__)
 _TIMES = ("model", "exec", "grading", "queue")
+_LENGTHS = (
+    "num_total_tokens",
+    "num_input_tokens",
+    "num_output_tokens",
+    "num_turns",
+    "num_branches",
+)
+"""The lengths of a trace (verifiers' record of a conversation) whose distributions are recorded."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +35,11 @@ class StepRow:
 
     step: int
     groups: Sequence[Group]
-    samples: int
+    samples: Sequence[Sample]
     train: Mapping[str, float]
     """The metrics that `Trainer.step` returned."""
+    exactness: Mapping[str, Any]
+    """The metrics that `Exactness` collected."""
     seconds_weights: float
     """Seconds until the inference server had loaded the present weights."""
     seconds_rollout: float
@@ -37,15 +52,18 @@ class StepRow:
     def as_dict(self) -> dict[str, Any]:
         """Returns the line of `metrics.jsonl` for this training step."""
         rollouts = [r for g in self.groups for r in g.rollouts]
-        row = {"step": self.step, "samples": self.samples, **of_step(self.groups)}
+        row = {"step": self.step, "samples": len(self.samples), **of_step(self.groups)}
         row |= metric_rows.of_update(self.train)
+        row |= {**self.exactness, **of_samples(self.samples)}
         row["time/step"] = self.seconds_weights + self.seconds_rollout + self.seconds_train
         row["time/broadcast_weights"] = self.seconds_weights
         row["time/wait_for_batch"] = self.seconds_rollout
         row["time/train"] = self.seconds_train
         row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_rollout, 1e-9)
         row["peak_memory_mb"] = self.peak_memory_mb
+        row |= distributions(self.groups)
         row["tasks"] = {task: _scores(played) for task, played in by_task(rollouts).items()}
+        row["sources"] = {name: _source(groups) for name, groups in by_source(self.groups).items()}
         return row
 
 
@@ -172,6 +190,78 @@ def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
+def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Returns the mean, the extremes, and the 10th and 90th percentile of the values, named as in prime-rl.
+    The result is empty if there are no values."""
+    if not len(values):
+        return {}
+    low, high = np.percentile(values, (10, 90))
+    return {
+        f"{name}/mean": float(np.mean(values)),
+        f"{name}/max": float(max(values)),
+        f"{name}/min": float(min(values)),
+        f"{name}/p10": float(low),
+        f"{name}/p90": float(high),
+    }
+
+
+def distributions(groups: Sequence[Group]) -> dict[str, float]:
+    """Returns the distributions of the episodes' lengths and rewards, with the names and definitions of
+    prime-rl: of all sources together (`train/agg/…`) and of each (`train/<source>/…`)."""
+    row: dict[str, float] = {}
+    every = [r for g in groups for r in g.rollouts]
+    traces = sum(len(r.traces) for r in every)
+    parts = {
+        name: [r for g in part for r in g.rollouts] for name, part in by_source(groups).items()
+    }
+    for name, rollouts in {"agg": every, **parts}.items():
+        row |= _distributions(f"train/{name}", rollouts)
+        if name in parts and traces:
+            row[f"batch/{name}"] = sum(len(r.traces) for r in rollouts) / traces
+    replies = [sum(n.mask) for r in every if r.ok for t in r.traces for n in t.nodes if any(n.mask)]
+    return row | distribution("reply_tokens", replies)
+
+
+def _distributions(prefix: str, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    good = [r for r in rollouts if r.ok]
+    traces = [trace for r in good for trace in r.traces]
+    row: dict[str, float] = {}
+    for name in _LENGTHS:
+        lengths = [sum(float(getattr(trace, name)) for trace in r.traces) for r in good]
+        row |= distribution(f"{prefix}/effective/{name}", lengths)
+    row |= distribution(f"{prefix}/effective/agent/reward", [float(t.reward) for t in traces])
+    if traces:
+        truncated = fmean(float(t.is_truncated) for t in traces)
+        row[f"{prefix}/effective/agent/is_truncated/mean"] = truncated
+    if rollouts:
+        row[f"{prefix}/all/has_error/mean"] = 1.0 - len(good) / len(rollouts)
+    return row
+
+
+def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
+    """Returns mean, standard deviation and extremes, over the sampled tokens that are trained, of the
+    advantages and of what else the algorithm gave each token, such as returns."""
+    arrays: dict[str, list[float]] = {}
+    for sample in samples:
+        for name, values in {"advantages": sample.advantages(), **sample.arrays}.items():
+            kept = (value for value, trained in zip(values, sample.mask, strict=True) if trained)
+            arrays.setdefault(name, []).extend(kept)
+    row: dict[str, float] = {}
+    for name, each in arrays.items():
+        row[f"{name}/mean"], row[f"{name}/std"] = float(np.mean(each)), float(np.std(each))
+        row[f"{name}/min"], row[f"{name}/max"] = min(each), max(each)
+    return row
+
+
+def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """Returns the groups of each source of tasks by the source's name, in the order of `groups`."""
+    sources: dict[str, list[Group]] = {}
+    for group in groups:
+        for name in dict.fromkeys(r.source for r in group.rollouts):
+            sources.setdefault(name, []).append(group)
+    return sources
+
+
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
     """Returns the episodes of each task by the task's id, in the order of `rollouts`."""
     tasks: dict[str, list[Rollout]] = {}
@@ -200,6 +290,18 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             entry[f"{part}_reward"] = mean(cell["reward"] for cell in cells)
         table.append(entry)
     return table
+
+
+def _source(groups: Sequence[Group]) -> dict[str, Any]:
+    rollouts = [r for g in groups for r in g.rollouts]
+    return {
+        "groups": len(groups),
+        "zero_spread_groups": sum(1 for g in groups if not g.has_spread),
+        "episodes": len(rollouts),
+        "failed_episodes": sum(1 for r in rollouts if not r.ok),
+        "reward": mean(r.reward for r in rollouts if r.ok),
+        "sampled_tokens": sum(r.sampled_tokens for r in rollouts),
+    }
 
 
 def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:

@@ -36,6 +36,9 @@ class Rollout:
     error: str = ""
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
+    weights_version: int | None = None
+    """The number of the training step after which the weights were made that sampled the episode's replies;
+    0: the weights at the run's start. None: not known."""
     advantage: float | None = None
     """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
 

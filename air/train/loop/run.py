@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from air import json_lines, paths
 from air.aio import cancelled_by_signals, to_the_end, together
 from air.env import recording
@@ -28,6 +30,7 @@ from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig, SourceConfig
+from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.progress import Progress
@@ -275,18 +278,23 @@ class EmbeddedRun:
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
         samples = self._samples(batch.step, groups)
-        report = await asyncio.to_thread(self._learn, batch, samples, resources)
+        exactness = Exactness(batch.step, groups)
+        report = await asyncio.to_thread(self._learn, batch, samples, resources, exactness)
         row = StepRow(
             step=batch.step,
             groups=groups,
-            samples=len(samples),
+            samples=samples,
             train=report,
+            exactness=exactness.metrics(),
             **seconds,
             seconds_train=time.monotonic() - began,
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        ).as_dict()
+        warn_of_drift(
+            row, self.outcome.rows, str(resources.policy.model.dtype).removeprefix("torch.")
         )
         group_log.append(self.folder, batch.step, groups)
-        self._log(row.as_dict())
+        self._log(row)
         if resources.tokens is not None:
             await asyncio.to_thread(resources.tokens.write, batch.step, groups, samples)
         ckpt = self.config.ckpt
@@ -302,6 +310,7 @@ class EmbeddedRun:
 
     async def _play(self, batch: _Batch, resources: Resources) -> list[Group]:
         step, count = batch.step, sum(source.group_size for source, _ in batch.prompts)
+        version = self._served
         recording.TRAINING_STEP.set(step)
         self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
@@ -320,12 +329,15 @@ class EmbeddedRun:
             for number in range(len(batch.prompts))
         ]
         tick = self.progress.episode
-        return await together(
+        groups = await together(
             [
                 play_group(*prompt, ctx, lambda _: tick(), seed=seed)
                 for prompt, seed in zip(batch.prompts, seeds, strict=True)
             ]
         )
+        for rollout in (rollout for group in groups for rollout in group.rollouts):
+            rollout.weights_version = version
+        return groups
 
     def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
         errors = [r.error for r in rollouts if not r.ok]
@@ -370,11 +382,21 @@ class EmbeddedRun:
         )
 
     def _learn(
-        self, batch: _Batch, samples: Sequence[Sample], resources: Resources
+        self,
+        batch: _Batch,
+        samples: Sequence[Sample],
+        resources: Resources,
+        exactness: Exactness,
     ) -> dict[str, float]:
         tokens = resources.tokens
+
+        def listen(sample: Sample, logprobs: Tensor) -> None:
+            exactness.listen(sample, logprobs)
+            if tokens is not None:
+                tokens.listen(sample, logprobs)
+
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
-            report = resources.trainer.step(samples, tokens.listen if tokens else None)
+            report = resources.trainer.step(samples, listen)
         self._done, self._positions = batch.step, batch.positions
         return report
 

@@ -93,6 +93,24 @@ def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]
     return branch, logprobs
 
 
+def check_metrics(row: dict[str, Any]) -> None:
+    """The step was played by the weights that it then trained, and each metric is documented."""
+    version = row["step"] - 1
+    assert row["weights_version"] == version
+    assert (row["off_policy/max"], row["off_policy/tokens"]) == (0, 0)
+    assert row["versions"][str(version)]["tokens"] == row["train/tokens"]
+    assert 0 <= row["logprob_diff/mean"] <= row["logprob_diff/max"] < 1e-2
+    assert row["train/agg/effective/num_branches/max"] == 1
+    assert row["train/agg/effective/agent/reward/mean"] == pytest.approx(row["reward"])
+    assert row["advantages/min"] < 0 < row["advantages/max"]
+    assert sum(source["groups"] for source in row["sources"].values()) == row["groups"]
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    table = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    names = [re.escape(name) for cell in table for name in re.findall("`([^`]+)`", cell)]
+    pattern = re.compile("|".join(re.sub("<[a-z]+>", "[^/]+", name) for name in names))
+    assert [name for name in row if name != "step" and not pattern.fullmatch(name)] == []
+
+
 def test_a_run_trains_and_leaves_what_it_should(trained: Path, tmp_path: Path) -> None:
     check_run(trained, tmp_path)
 
@@ -115,6 +133,8 @@ def check_run(where: Path, cwd: Path) -> None:
     assert first["mismatch_kl/all/mean"] < 1e-4
     assert second["mismatch_kl/all/mean"] < 1e-4  # the server samples from the new weights
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 16
+    for row in (first, second):
+        check_metrics(row)
     check_groups(folder, [first, second])
     check_tokens_of_step(folder, second)
     check_seeds(folder)

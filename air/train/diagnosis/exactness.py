@@ -1,0 +1,118 @@
+"""Measures how far the trainer's log-probabilities are from those with which the sampler drew the tokens.
+
+On-policy they are equal up to rounding. If they are not, the sampler is not the policy that is trained, and
+the run optimises something else.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from air.train.diagnosis.weights import CAUSES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from air.train.loop.rollout import Group
+    from air.train.tree.sample import Sample
+
+_LOG = logging.getLogger(__name__)
+Floats = npt.NDArray[np.float64]
+EXACT = {"float32": 1e-4, "float64": 1e-4}
+"""The largest mean `mismatch_kl` on-policy, in nats per token, that is rounding, by precision of weights."""
+COARSE = 1e-2
+"""The same for other precisions, such as bfloat16."""
+
+
+class Exactness:
+    """Collects the differences between trainer and sampler in one training step, by version of the weights.
+
+    A version is the number of the step after which the weights were made, so step N trains version N - 1.
+    """
+
+    def __init__(self, step: int, groups: Sequence[Group]) -> None:
+        self._step = step
+        self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
+        self._versions = {
+            id(node): rollout.weights_version
+            for rollout in self._rollouts
+            for trace in rollout.traces
+            for node in trace.nodes
+        }
+        self._differences: dict[int | None, list[Floats]] = {}
+
+    def listen(self, sample: Sample, logprobs: Tensor) -> None:
+        """Collects the trained tokens of a sample; see `Trainer.step`, which calls this."""
+        trained = np.asarray(sample.advantages()) != 0
+        theirs = np.asarray(sample.logprobs, np.float64)[trained]
+        ours = logprobs.double().numpy()[trained]
+        version = self._versions.get(id(sample.nodes[0])) if sample.nodes else None
+        self._differences.setdefault(version, []).append(ours - theirs)
+
+    def metrics(self) -> dict[str, Any]:
+        """Returns the metrics of the step (docs/training.md); those of no token are absent."""
+        row: dict[str, Any] = {}
+        played = [r.weights_version for r in self._rollouts if r.weights_version is not None]
+        if played:
+            staleness = [self._step - 1 - version for version in played]
+            row["weights_version"] = min(played)
+            row["off_policy/mean"] = float(np.mean(staleness))
+            row["off_policy/max"] = float(max(staleness))
+        if not self._differences:
+            return row
+        parts = {version: np.concatenate(d) for version, d in self._differences.items()}
+        every = _report(np.concatenate(list(parts.values())))
+        row["mismatch_kl/all/mean"] = every["mismatch_kl_mean"]
+        row["mismatch_kl/all/max"] = every["mismatch_kl_max"]
+        row["logprob_diff/mean"] = every["logprob_diff_mean"]
+        row["logprob_diff/max"] = every["logprob_diff_max"]
+        known = {version: part for version, part in parts.items() if version is not None}
+        row["off_policy/tokens"] = sum(
+            len(part) for version, part in known.items() if version != self._step - 1
+        )
+        row["versions"] = {str(version): _report(part) for version, part in sorted(known.items())}
+        return row
+
+
+def mismatch_kl(differences: Floats) -> Floats:
+    """Returns ρ - log ρ - 1 for each token, where log ρ is the trainer's log-probability less the sampler's.
+    Its mean over tokens that the sampler drew is an estimate of KL(sampler ‖ trainer)."""
+    return np.expm1(differences) - differences
+
+
+def _report(differences: Floats) -> dict[str, float]:
+    kl, apart = mismatch_kl(differences), np.abs(differences)
+    return {
+        "tokens": len(differences),
+        "mismatch_kl_mean": float(kl.mean()),
+        "mismatch_kl_max": float(kl.max()),
+        "logprob_diff_mean": float(apart.mean()),
+        "logprob_diff_max": float(apart.max()),
+    }
+
+
+def drifts(row: Mapping[str, Any], dtype: str) -> bool:
+    """Whether the sampler of a step was not the policy that was trained, although it had its weights.
+    `dtype` is the precision of the weights, such as `float32`."""
+    version = (row.get("versions") or {}).get(str(row["step"] - 1))
+    return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)
+
+
+def warn_of_drift(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]], dtype: str) -> None:
+    """Logs a warning if `row` is the first of a run's rows that drifts."""
+    if drifts(row, dtype) and not any(drifts(one, dtype) for one in earlier):
+        version = row["versions"][str(row["step"] - 1)]
+        _LOG.warning(
+            "step %d: the trainer gives the sampled tokens other probabilities than the sampler did: "
+            "mismatch_kl %.2g nats per token, largest difference of a log-probability %.2g nats; likely "
+            "causes: %s",
+            row["step"],
+            version["mismatch_kl_mean"],
+            version["logprob_diff_max"],
+            CAUSES,
+        )
