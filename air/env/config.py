@@ -33,6 +33,9 @@ class AirTasksetConfig(vf.TasksetConfig):
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed."""
+    first_seed: int = Field(0, ge=0)
+    """The seed of each task's first prompt; the others have the next seeds. To evaluate on other seeds than
+    those of the training, choose a number above them."""
 
     @field_validator("tasks", mode="before")
     @classmethod

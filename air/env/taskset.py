@@ -128,7 +128,8 @@ class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
         task about equally often. Raises MissingError if a task does not exist."""
         roots, mlgym = self.config.task_roots, self.config.mlgym_root
         specs = [tasks.load(name, roots, mlgym_root=mlgym) for name in self.config.tasks]
-        for seed in range(self.config.examples_per_task):
+        first = self.config.first_seed
+        for seed in range(first, first + self.config.examples_per_task):
             for spec in specs:
                 data = ResearchData(
                     id=f"{spec.id}/{seed}",

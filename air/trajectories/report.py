@@ -8,14 +8,14 @@ best score (`best_attempt`) or its last score (`last_submission`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from air.errors import ConfigError, MissingError
-from air.trajectories import metric_rows
+from air.trajectories import evaluations, metric_rows
 from air.trajectories.outcome import Outcome, Start, outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.reader import trajectory_files
@@ -37,6 +37,8 @@ class Run:
     """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
     """The training steps' metrics from `metrics.jsonl`; empty if the run did not train a model."""
+    evaluations: tuple[Mapping[str, Any], ...] = ()
+    """The lines of `evaluations.jsonl`: the evaluations during the run."""
 
     def counts(self) -> dict[str, int]:
         """Returns the number of episodes for each value of `Outcome.how`."""
@@ -109,7 +111,8 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     inner, files = path / "trajectories", trajectory_files(path)
     outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
     steps = tuple(metric_rows.read(path / metric_rows.FILE)) if inner.is_dir() else ()
-    return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps)
+    evaluated = tuple(evaluations.rows(path)) if inner.is_dir() else ()
+    return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps, evaluated)
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:

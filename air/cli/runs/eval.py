@@ -28,6 +28,7 @@ HELP = (
 )
 EXAMPLES = (
     "air eval outputs/RUN --episodes 16",
+    "air eval outputs/RUN --step best",
     "air eval http://127.0.0.1:8000/v1 --model-name MODEL --tasks titanic",
 )
 _TURNS, _TOKENS, _CONTEXT = 4, 512, 8192
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model",
         help="run's folder, checkpoint, model folder, hub id, or http(s)://… of an endpoint",
+    )
+    parser.add_argument(
+        "--step",
+        type=_step,
+        help="with a run's folder: the checkpoint of this step, or `best` (default: the last one)",
     )
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
@@ -78,11 +84,18 @@ def run(args: argparse.Namespace) -> int:
     """Plays the tasks and prints the scores; returns 1 if every episode failed, else 0."""
     from rich.console import Console
 
+    from air.errors import ConfigError
     from air.train.evaluation.settings import run_of
     from air.train.evaluation.table import table
     from air.train.loop.progress import WIDE
 
-    found = None if _is_url(args.model) else run_of(args.model)
+    found = None if _is_url(args.model) else run_of(args.model, args.step)
+    if args.step is not None and (
+        found is None or str(found[0]) != str(Path(args.model).resolve())
+    ):
+        raise ConfigError(
+            f"{args.model} is not a run's folder", where="--step", remedy="leave it out"
+        )
     evaluations = _of_run(args, *found) if found else [_of_model(args)]
     for one in evaluations:  # an unknown task is reported before a model is loaded
         _check_tasks(one.settings)
@@ -94,6 +107,11 @@ def run(args: argparse.Namespace) -> int:
     for error in sorted({rollout.error for rollout in failed}):
         Console(width=WIDE).print(f"failed: {error}", highlight=False, soft_wrap=True)
     return 0 if all(episodes.values()) else 1
+
+
+def _step(text: str) -> int | str:
+    """Reads the flag `--step`."""
+    return text if text == "best" else flags.count(text)
 
 
 def _is_url(model: str) -> bool:

@@ -94,6 +94,9 @@ def _print(runs: Sequence[Run], report: Report) -> None:
 
     console = Console(highlight=False, width=WIDE)
     _print_runs(console, runs)
+    if any(run.evaluations for run in runs):
+        console.print()
+        _print_evaluations(console, [run for run in runs if run.evaluations])
     for view, rows in report.rows.items():
         console.print()
         _print_rows(console, TITLES[view], rows, report, with_test=view == "last_submission")
@@ -126,6 +129,30 @@ def _print_runs(console: Console, runs: Sequence[Run]) -> None:
             str(len(run.steps)) if run.steps else "–",
             mean + change,
         )
+    console.print(table)
+
+
+def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
+    from air.train.loop.progress import number
+    from air.trajectories.evaluations import best_metric, best_step
+
+    columns = ("reward", "± s.e.", "phi", "test score", "episodes", "failed")
+    table = _table("evaluations during the run", ("run", "after step"), (*columns, "best"))
+    for run in runs:
+        metric = best_metric(run.path)
+        best = best_step(run.evaluations, metric, [row["step"] for row in run.evaluations])
+        for row in run.evaluations:
+            table.add_row(
+                str(run.path),
+                str(row["step"]),
+                number(row["reward"], "+.3f"),
+                number(row.get("reward_stderr")),
+                number(row.get("phi")),
+                number(row.get("test_score")),
+                str(row["episodes"]),
+                str(row["failed_episodes"]),
+                f"by {metric}" if row["step"] == best else "",
+            )
     console.print(table)
 
 
@@ -195,6 +222,7 @@ def _as_json(
                 "terms": run.terms(),
                 "reward_first_quarter": run.rewards()[0],
                 "reward_last_quarter": run.rewards()[1],
+                "evaluations": [dict(row) for row in run.evaluations],
             }
             for run in runs
         ],

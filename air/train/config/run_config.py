@@ -27,6 +27,7 @@ from air.train.algorithms import (
     imported,
 )
 from air.train.config.env_source import EnvSource
+from air.train.config.eval_config import EvalConfig
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -72,7 +73,8 @@ class CheckpointConfig(BaseConfig):
     interval: int | None = Field(None, ge=1)
     """Number of steps between two checkpoints. None: only one checkpoint, at the end of the run."""
     keep_last: int | None = Field(None, ge=1)
-    """Number of checkpoints that remain on disk; older ones are deleted. None: all remain."""
+    """Number of checkpoints that remain on disk, beside the best one (`embedded.best_metric`); older ones are
+    deleted. None: all remain."""
 
 
 class ResumeConfig(BaseConfig):
@@ -126,6 +128,8 @@ class OrchestratorConfig(BaseConfig):
     """The algorithm, which turns the rewards of a group into advantages; `type` names it."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""
+    eval: EvalConfig | None = None
+    """Evaluations before, during and after the run. None: no evaluation."""
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
 
@@ -194,6 +198,9 @@ class EmbeddedConfig(ComputeConfig):
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
     viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
+    best_metric: str = "reward"
+    """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
+    `reward`, `phi`, `test_score` or `reward/<term>`. The best checkpoint is never deleted."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.loop import run_folder
+from air.trajectories import evaluations
 
 CHECKPOINTS = "checkpoints"
 
@@ -51,9 +52,10 @@ class OfRun:
     settings: Settings
 
 
-def run_of(model: str) -> tuple[Path, Path] | None:
+def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path, Path] | None:
     """Returns the run's folder and the checkpoint that `model` names: a run's folder stands for its last
-    checkpoint. None if `model` is neither. Raises MissingError if the run has no checkpoint."""
+    checkpoint, or for that of `step`. None if `model` is neither. Raises MissingError if the run has no such
+    checkpoint."""
     path = Path(model).expanduser()
     if path.resolve().parent.name == CHECKPOINTS:
         run = path.resolve().parents[1]
@@ -66,7 +68,27 @@ def run_of(model: str) -> tuple[Path, Path] | None:
         raise MissingError(
             "this run has no checkpoint yet", where=model, remedy="wait for one, or name a model"
         )
-    return path.resolve(), run_folder.step_folder(root, steps[-1])
+    if step == "best":
+        step = best_step(path)
+    elif step is not None and step not in steps:
+        raise MissingError(
+            f"no checkpoint of step {step} (there: {', '.join(map(str, steps))})", where=model
+        )
+    return path.resolve(), run_folder.step_folder(root, step or steps[-1])
+
+
+def best_step(run: Path) -> int:
+    """Returns the step of the best checkpoint of the run in the folder `run`, by the metric that its config
+    names. Raises MissingError if no checkpoint was evaluated."""
+    checkpoints = run_folder.steps(run / CHECKPOINTS)
+    step = evaluations.best_step(evaluations.rows(run), evaluations.best_metric(run), checkpoints)
+    if step is None:
+        raise MissingError(
+            "no checkpoint of this run was evaluated, so none is the best",
+            where=str(run),
+            remedy="name a step; [orchestrator.eval] in a run file evaluates during a run",
+        )
+    return step
 
 
 def of_run(

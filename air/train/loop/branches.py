@@ -1,8 +1,9 @@
 """Sets aside what a run made after the step from which it is resumed, as a branch of its own.
 
 A branch is the folder `branches/after_step_N/` in the run's folder. It gets what the run made after step N:
-checkpoints, trajectories, recorded tokens, and lines of `metrics.jsonl` and `groups.jsonl`. A branch is also
-the folder of a run, with a `config.json`: commands read and resume a branch as they do any run.
+checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`, `groups.jsonl` and
+`evaluations.jsonl`. A branch is also the folder of a run, with a `config.json`: commands read and resume a
+branch as they do any run.
 Nothing is deleted. If a process is killed while it sets a branch aside, the next resume sets aside the rest.
 """
 
@@ -20,14 +21,16 @@ from air.errors import UsageError
 from air.train.loop import group_log
 from air.train.loop.run_folder import (
     CHECKPOINTS,
+    EVALUATIONS,
     METRICS_FILE,
     TRAJECTORIES,
+    evaluation_folder,
     read_config,
     step_folder,
     steps,
     write_config,
 )
-from air.trajectories import metric_rows, trained_tokens
+from air.trajectories import evaluations, metric_rows, trained_tokens
 from air.trajectories.artefacts import copy_artefact
 
 FOLDER = "branches"
@@ -49,10 +52,14 @@ def set_aside(folder: Path, step: int) -> Path | None:
     Raises UsageError, which names the line, if a line of `metrics.jsonl` or `groups.jsonl` has no step.
     """
     files = {name: _divided(folder / name, step) for name in (METRICS_FILE, group_log.FILE)}
+    # The evaluation before the first step belongs to all of the run, which step 0 sets aside.
+    files[evaluations.FILE] = _divided(folder / evaluations.FILE, step or -1)
+    evaluated = _later_evaluations(folder, files[evaluations.FILE])
     checkpoints = [number for number in steps(folder / CHECKPOINTS) if number > step]
     episodes = _later_episodes(folder / TRAJECTORIES, step, files[group_log.FILE])
     tokens = [number for number in trained_tokens.recorded_steps(folder) if number > step]
-    if not (checkpoints or episodes or tokens or any(lines.later for lines in files.values())):
+    moved = [checkpoints, episodes, tokens, evaluated, *(lines.later for lines in files.values())]
+    if not any(moved):
         return None
     branch = _new_branch(folder, step)
     # Checkpoints first: a resume takes the newest one, so no later one may remain behind.
@@ -63,6 +70,8 @@ def set_aside(folder: Path, step: int) -> Path | None:
         _move(trained_tokens.file_of(folder, number), trained_tokens.file_of(branch, number))
     for path in episodes:
         _move_episode(path, branch / TRAJECTORIES)
+    for path in evaluated:
+        _move(path, branch / EVALUATIONS / path.name)
     for name, lines in files.items():
         if lines.later:
             _write(branch / name, lines.later)
@@ -126,6 +135,13 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
         for path in sorted(folder.glob("*.jsonl"))
         if path.stem not in kept and (path.stem in later or _started(path) > ended)
     ]
+
+
+def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
+    """Returns the folders of evaluations without a line that is kept: later or unfinished ones."""
+    kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
+    root = folder / EVALUATIONS
+    return sorted(path for path in root.glob("step_*") if path not in kept)
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:

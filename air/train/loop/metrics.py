@@ -62,7 +62,7 @@ class StepRow:
         row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_rollout, 1e-9)
         row["peak_memory_mb"] = self.peak_memory_mb
         row |= distributions(self.groups)
-        row["tasks"] = {task: _scores(played) for task, played in by_task(rollouts).items()}
+        row["tasks"] = scores_by_task(rollouts)
         row["sources"] = {name: _source(groups) for name, groups in by_source(self.groups).items()}
         return row
 
@@ -302,6 +302,11 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
         "reward": mean(r.reward for r in rollouts if r.ok),
         "sampled_tokens": sum(r.sampled_tokens for r in rollouts),
     }
+
+
+def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
+    """Returns for each task, by its id, the scores, the mean reward and the numbers of episodes."""
+    return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 
 def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import verifiers.v1 as vf
 from air.aio import together
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, boundary
-from air.train.config.run_config import SourceConfig
+from air.train.config.env_source import EnvSource
 from air.train.model.policy import Policy, default_renderer
 
 
@@ -157,7 +157,7 @@ def settled(
 
 
 @asynccontextmanager
-async def serving(configs: Sequence[SourceConfig], group_size: int) -> AsyncIterator[list[Source]]:
+async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterator[list[Source]]:
     """Async context manager: runs the environments of the sources of tasks during the `with` block.
     Yields one `Source` for each config. Raises ConfigError if an environment is wrong or has no task."""
     async with AsyncExitStack() as stack:

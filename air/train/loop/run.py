@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import verifiers.v1 as vf
 from torch import Tensor
 
 from air import json_lines, paths
@@ -29,8 +30,11 @@ from air.env.environment import ResearchEnv
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
 from air.train.config import overrides
-from air.train.config.run_config import RunConfig, SourceConfig
+from air.train.config.env_source import EnvSource
+from air.train.config.eval_config import EvalSourceConfig
+from air.train.config.run_config import RunConfig
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
+from air.train.evaluation.during_run import Evaluations
 from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.progress import Progress
@@ -56,6 +60,7 @@ from air.train.serving.choose_server import Choice, Server
 from air.train.tree.sample import Sample
 
 logger = logging.getLogger(__name__)
+AnySource = TypeVar("AnySource", bound=EnvSource)
 
 
 @dataclass
@@ -79,6 +84,8 @@ class Resources:
     sources: Sequence[Source]
     tokens: TokenLog | None
     """None: the run records no tokens."""
+    evaluations: Evaluations | None
+    """None: the run has no evaluations."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +163,24 @@ class EmbeddedRun:
         stack.callback(server.stop)
         await asyncio.to_thread(server.start)
         train = self.config.orchestrator.train
-        configs = [self._settled(source, model, choice.gpu) for source in train.source]
+        trajectories = self.folder / run_folder.TRAJECTORIES
+        configs = [self._settled(one, model, choice.gpu, trajectories) for one in train.source]
         group_size = self.config.orchestrator.group_size
         sources = await stack.enter_async_context(serving(configs, group_size))
-        return Resources(model, trainer, server, sources, self._token_log(model))
+        evaluations = self._evaluations(model, choice.gpu)
+        return Resources(model, trainer, server, sources, self._token_log(model), evaluations)
+
+    def _evaluations(self, model: Policy, gpu: Gpu | None) -> Evaluations | None:
+        config = self.config.orchestrator.eval
+        if config is None:
+            return None
+
+        def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
+            return self._settled(source, model, gpu, record_dir)
+
+        embedded = self.config.embedded
+        seed = embedded.seed if self._seeded else None
+        return Evaluations(config, self.folder, settle, seed=seed, best_metric=embedded.best_metric)
 
     def _token_log(self, model: Policy) -> TokenLog | None:
         embedded = self.config.embedded
@@ -219,8 +240,11 @@ class EmbeddedRun:
         """The model's name in requests and records; the same before and after a resume."""
         return _expanded(self.config.model.name)
 
-    def _settled(self, source: SourceConfig, model: Policy, gpu: Gpu | None) -> SourceConfig:
-        """Returns the source's config with the run's values for absent settings. `gpu` is not for boxes."""
+    def _settled(
+        self, source: AnySource, model: Policy, gpu: Gpu | None, record_dir: Path
+    ) -> AnySource:
+        """Returns the source's config with the run's values for absent settings. `gpu` is not for boxes.
+        `record_dir` is the folder of the trajectories."""
         env = source.env
         if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
             env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
@@ -228,7 +252,7 @@ class EmbeddedRun:
             env,
             model,
             max_context_tokens=self._context_tokens(model),
-            record_dir=self.folder / run_folder.TRAJECTORIES,
+            record_dir=record_dir,
         )
         return source.model_copy(update={"env": env})
 
@@ -238,11 +262,28 @@ class EmbeddedRun:
     async def _steps(self, resources: Resources) -> None:
         self.progress.begin(self._done)
         try:
+            await self._evaluate(resources)
             for step in range(self._done + 1, self.config.max_steps + 1):
                 await self._step(self._batch(step, resources.sources), resources)
+                await self._evaluate(resources)
         except InferenceError as error:
             raise InferenceError(f"{error}; {self.how_to_resume}") from error
         finally:
+            self._save(resources, final=True)
+
+    async def _evaluate(self, resources: Resources) -> None:
+        """Plays the evaluation after the last step if it is due; saves a checkpoint if it is the best one."""
+        evaluations, step = resources.evaluations, self._done
+        if evaluations is None or not evaluations.due(step, self.config.max_steps):
+            return
+        await asyncio.to_thread(self._update_server, resources.server)
+        self.progress.phase(f"evaluation after step {step}", evaluations.episodes())
+        sampling = evaluations.config.sampling
+        ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
+        row = await evaluations.play(step, ctx, lambda _: self.progress.episode())
+        await asyncio.to_thread(resources.server.ready)
+        self.progress.say(evaluations.summary(row))
+        if step and evaluations.best_step([*run_folder.steps(self._checkpoints), step]) == step:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source]) -> _Batch:
@@ -314,18 +355,9 @@ class EmbeddedRun:
         recording.TRAINING_STEP.set(step)
         self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
-        ctx = context(
-            resources.policy,
-            resources.server.url,
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_completion_tokens,
-            renderer=self.config.orchestrator.renderer,
-            name=self._model_name,
-        )
-        # vLLM gets no seeds: with one seed it would draw the same numbers in every turn of an episode.
-        own = self.config.embedded.inference == "transformers"
+        ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
         seeds = [
-            f"sampling {self.config.embedded.seed} {step} {number}" if own else None
+            f"sampling {self.config.embedded.seed} {step} {number}" if self._seeded else None
             for number in range(len(batch.prompts))
         ]
         tick = self.progress.episode
@@ -338,6 +370,24 @@ class EmbeddedRun:
         for rollout in (rollout for group in groups for rollout in group.rollouts):
             rollout.weights_version = version
         return groups
+
+    def _context(
+        self, resources: Resources, temperature: float, max_tokens: int | None
+    ) -> vf.ModelContext:
+        return context(
+            resources.policy,
+            resources.server.url,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            renderer=self.config.orchestrator.renderer,
+            name=self._model_name,
+        )
+
+    @property
+    def _seeded(self) -> bool:
+        """Whether requests have seeds. vLLM gets none: with one seed it would draw the same numbers in every
+        turn of an episode."""
+        return self.config.embedded.inference == "transformers"
 
     def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
         errors = [r.error for r in rollouts if not r.ok]
@@ -420,8 +470,12 @@ class EmbeddedRun:
         json_lines.append(self.folder / run_folder.METRICS_FILE, [row])
         self.progress.step(row)
 
+    @property
+    def _checkpoints(self) -> Path:
+        return self.folder / run_folder.CHECKPOINTS
+
     def _save(self, resources: Resources, *, final: bool) -> None:
-        root = self.folder / run_folder.CHECKPOINTS
+        root = self._checkpoints
         if self._done == 0 or (final and self._done in run_folder.steps(root)):
             return
         keep = self.config.ckpt.keep_last if self.config.ckpt else None
@@ -429,8 +483,17 @@ class EmbeddedRun:
             "positions": self._positions,
             "algorithm": self._algorithm.state_dict(),
         }
+        evaluations = resources.evaluations
+        # The present step too: it may be the best one.
+        steps = [*run_folder.steps(root), self._done]
+        best = None if evaluations is None else evaluations.best_step(steps)
         self.outcome.checkpoint = checkpoint.save(
-            root, self._done, resources.policy, state, keep_last=keep
+            root,
+            self._done,
+            resources.policy,
+            state,
+            keep_last=keep,
+            keep=() if best is None else (best,),
         )
 
 

@@ -26,6 +26,7 @@ CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
 CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
+EVALUATIONS = "evaluations"
 _LOCK_FILE = ".lock"
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _NAME = re.compile(r"step_(\d+)")
@@ -44,6 +45,11 @@ def steps(root: Path) -> list[int]:
 def step_folder(root: Path, step: int) -> Path:
     """Returns the path under `root` of the checkpoint that is made after training step `step`."""
     return root / f"step_{step}"
+
+
+def evaluation_folder(folder: Path, step: int) -> Path:
+    """Returns the path in a run's folder of the evaluation that follows training step `step`."""
+    return step_folder(folder / EVALUATIONS, step)
 
 
 def unfinished_folder(root: Path, step: int) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,14 @@ def save(
     state: dict[str, Any] | None = None,
     *,
     keep_last: int | None = None,
+    keep: Collection[int] = (),
 ) -> Path:
     """Writes the checkpoint of `step`, or replaces it, and returns its folder.
 
     `state` is the training state that `load_state` will return. Of this checkpoint and earlier ones, only the
-    `keep_last` newest remain (None: all); later ones are never deleted. Raises UsageError if
-    the checkpoint could not be written (disk full, no permission); earlier checkpoints are then unchanged,
-    and no incomplete files remain.
+    `keep_last` newest remain (None: all), and those of the steps in `keep`; later ones are never deleted.
+    Raises UsageError if the checkpoint could not be written (disk full, no permission); earlier checkpoints
+    are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)
@@ -51,7 +52,8 @@ def save(
         _replace(unfinished, target)
     if keep_last is not None:
         for old in [number for number in steps(root) if number <= step][:-keep_last]:
-            _remove(root, old)
+            if old not in keep:
+                _remove(root, old)
     return target
 
 

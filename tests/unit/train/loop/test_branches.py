@@ -13,7 +13,7 @@ from air.train.config import overrides
 from air.train.config.run_config import ResumeConfig, RunConfig
 from air.train.loop.branches import metrics, set_aside
 from air.train.loop.run_folder import remove_unfinished, start_from, steps
-from air.trajectories import Recorder, trained_tokens
+from air.trajectories import Recorder, evaluations, trained_tokens
 from air.trajectories.report import read_run
 
 RUN = """
@@ -57,6 +57,10 @@ def folder(config: RunConfig) -> Path:
         save(config.folder, step)
         trained_tokens.file_of(config.folder, step).parent.mkdir(exist_ok=True)
         trained_tokens.file_of(config.folder, step).touch()
+    for step in (0, 2, 4):  # that of step 4 was interrupted
+        (config.folder / "evaluations" / f"step_{step}").mkdir(parents=True)
+        if step < 4:
+            add(config.folder / "evaluations.jsonl", step=step, reward=0.2)
     (config.folder / "config.json").write_text(overrides.dump(config))
     return config.folder
 
@@ -115,6 +119,24 @@ def test_what_came_later_becomes_a_branch(config: RunConfig, folder: Path) -> No
         assert (place / "trajectories" / "artefacts" / "ab" / "abcd.tar.gz").is_file()
     assert not (folder / "trajectories" / "traces" / "a4.jsonl").exists()
     assert set_aside(folder, 2) is None
+
+
+def test_evaluations_go_with_their_steps(folder: Path) -> None:
+    branch = set_aside(folder, 4)
+    assert branch is not None
+    assert evaluated(branch) == ["step_4"]
+    second = set_aside(folder, 1)
+    assert second is not None
+    assert (evaluated(folder), evaluated(second)) == (["step_0"], ["step_2"])
+    assert [row["step"] for row in evaluations.rows(folder)] == [0]
+    assert [row["step"] for row in evaluations.rows(second)] == [2]
+    everything = set_aside(folder, 0)
+    assert everything is not None
+    assert (evaluated(folder), evaluated(everything)) == ([], ["step_0"])
+
+
+def evaluated(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "evaluations").iterdir())
 
 
 def test_a_branch_is_a_run_that_can_be_read_and_resumed(folder: Path) -> None:

@@ -46,6 +46,14 @@ def test_only_the_newest_are_kept(small: Policy, tmp_path: Path) -> None:
     assert sorted(p.name for p in root.iterdir()) == ["step_10", "step_20"]
 
 
+def test_the_best_one_is_kept_beside_the_newest(small: Policy, tmp_path: Path) -> None:
+    for step in range(1, 6):
+        checkpoint.save(tmp_path, step, small, keep_last=2, keep=[2])
+    assert run_folder.steps(tmp_path) == [2, 4, 5]
+    checkpoint.save(tmp_path, 6, small, keep_last=2, keep=[5])  # another one is the best now
+    assert run_folder.steps(tmp_path) == [5, 6]
+
+
 def test_unfinished_folders_are_not_checkpoints(tmp_path: Path) -> None:
     (tmp_path / ".step_3.99").mkdir()
     (tmp_path / "step_4").mkdir()

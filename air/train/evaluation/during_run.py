@@ -1,0 +1,179 @@
+"""Evaluates the policy during a run, on the held-out sources of `[orchestrator.eval]`.
+
+An evaluation after step N is recorded in the run's folder `evaluations/step_N/SOURCE/`. Its metrics are one
+line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`. The numbers
+beside `sources` are means over the sources. The line is written last: without it, the evaluation is not
+finished.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air import json_lines
+from air.aio import together
+from air.env import recording
+from air.train.config.eval_config import EvalConfig, EvalSourceConfig
+from air.train.loop import metrics, run_folder
+from air.train.loop.progress import number
+from air.train.loop.rollout import Rollout, play_group, serving
+from air.trajectories import evaluations
+
+VERSION = 1
+_AT_ONCE = 32
+"""The largest number of groups that are played at the same time."""
+
+
+class Evaluations:
+    """The evaluations of the run in `folder`: those that are recorded, and those that are due.
+
+    `settle` completes the settings of an environment for the run; its second argument is the folder of the
+    trajectories. `seed` decides how replies are drawn at a temperature above 0; None sets no seed. The metric
+    `best_metric` of an evaluation decides which step is the evaluations.
+    """
+
+    def __init__(
+        self,
+        config: EvalConfig,
+        folder: Path,
+        settle: Callable[[EvalSourceConfig, Path], EvalSourceConfig],
+        *,
+        seed: int | None,
+        best_metric: str,
+    ) -> None:
+        self.config = config
+        self._folder, self._settle, self._seed = folder, settle, seed
+        self._best_metric = best_metric
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of `evaluations.jsonl`."""
+        return evaluations.rows(self._folder)
+
+    def due(self, step: int, max_steps: int) -> bool:
+        """Whether an evaluation must follow training step `step`, and is not recorded yet."""
+        done = any(row["step"] == step for row in self.rows)
+        return self.config.due(step, max_steps) and not done
+
+    def episodes(self) -> int:
+        """Returns the number of episodes of one evaluation."""
+        return sum(
+            len(_prompts(vf.load_environment(source.env).taskset, self._examples(source)))
+            * self._group_size(source)
+            for source in self.config.source
+        )
+
+    async def play(
+        self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
+    ) -> dict[str, Any]:
+        """Plays and records the evaluation after training step `step`, and returns its metrics.
+        `ctx` serves the policy. `on_done` is called after each episode."""
+        began = time.monotonic()
+        recording.TRAINING_STEP.set(step)
+        played = {
+            source.resolved_name: await self._play_source(source, step, ctx, on_done)
+            for source in self.config.source
+        }
+        row = make_row(step, played, time.monotonic() - began)
+        json_lines.append(self._folder / evaluations.FILE, [row])
+        return row
+
+    def best_step(self, steps: Iterable[int]) -> int | None:
+        """Returns the best of the training steps `steps` by their evaluations; None without evaluations."""
+        return evaluations.best_step(self.rows, self._best_metric, steps)
+
+    def summary(self, row: dict[str, Any]) -> str:
+        """Returns a line about an evaluation. Raises ConfigError if it lacks the metric of the best one."""
+        names = dict.fromkeys(["reward", self._best_metric])
+        values = [f"{name} {number(evaluations.value(row, name), '+.3f')}" for name in names]
+        failed = f"; {row['failed_episodes']} failed" if row["failed_episodes"] else ""
+        earlier = (one["step"] for one in self.rows)
+        highest = evaluations.best_step(self.rows, self._best_metric, earlier)
+        return (
+            f"evaluation after step {row['step']}: {', '.join(values)} "
+            f"({row['episodes']} episodes{failed}); best after step {highest}"
+        )
+
+    async def _play_source(
+        self,
+        source: EvalSourceConfig,
+        step: int,
+        ctx: vf.ModelContext,
+        on_done: Callable[[Rollout], None],
+    ) -> list[Rollout]:
+        name = source.resolved_name
+        folder = run_folder.evaluation_folder(self._folder, step) / re.sub(r"[^\w.-]+", "-", name)
+        settled = self._settle(source, folder / run_folder.TRAJECTORIES)
+        async with serving([settled], self._group_size(source)) as (opened,):
+            groups = [
+                play_group(
+                    opened,
+                    task,
+                    ctx,
+                    on_done,
+                    # The same seeds in every evaluation: so two of them differ only by the weights.
+                    seed=None if self._seed is None else f"evaluation {self._seed} {name} {place}",
+                )
+                for place, task in enumerate(_prompts(opened.tasks, self._examples(source)))
+            ]
+            return [r for group in await together(groups, _AT_ONCE) for r in group.rollouts]
+
+    def _examples(self, source: EvalSourceConfig) -> int:
+        own = source.num_examples
+        return self.config.num_examples if own is None else own
+
+    def _group_size(self, source: EvalSourceConfig) -> int:
+        return source.group_size or self.config.group_size
+
+
+def _prompts(tasks: Any, count: int) -> list[vf.Task]:
+    every = list(tasks)
+    return every if count == -1 else every[:count]
+
+
+_NOT_MEANS = {"episodes", "failed_episodes", "reward_stderr", "tasks"}
+
+
+def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dict[str, Any]:
+    """Returns the line of `evaluations.jsonl` for an evaluation with these episodes by source."""
+    sources = {name: _metrics(rollouts) for name, rollouts in played.items()}
+    names = dict.fromkeys(
+        name for one in sources.values() for name, value in one.items() if name not in _NOT_MEANS
+    )
+    return {
+        "v": VERSION,
+        "step": step,
+        **{name: metrics.mean(one.get(name) for one in sources.values()) for name in names},
+        "reward_stderr": _stderr(list(sources.values())),
+        "episodes": sum(one["episodes"] for one in sources.values()),
+        "failed_episodes": sum(one["failed_episodes"] for one in sources.values()),
+        "seconds": seconds,
+        "sources": sources,
+    }
+
+
+def _stderr(sources: Sequence[dict[str, Any]]) -> float | None:
+    """Returns the standard error of the mean reward over sources; None if one of them is unknown."""
+    errors = [one["reward_stderr"] for one in sources]
+    return None if None in errors else math.hypot(*errors) / len(errors)
+
+
+def _metrics(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    good = [rollout for rollout in rollouts if rollout.ok]
+    rewards = [rollout.reward for rollout in good]
+    return {
+        **metrics.of_rollouts(good),
+        "test_score": metrics.mean(rollout.metric("test_score") for rollout in good),
+        "reward_stderr": stdev(rewards) / math.sqrt(len(rewards)) if len(rewards) > 1 else None,
+        "episodes": len(rollouts),
+        "failed_episodes": len(rollouts) - len(good),
+        "tasks": metrics.scores_by_task(rollouts),
+    }

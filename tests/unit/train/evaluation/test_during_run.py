@@ -1,0 +1,80 @@
+"""Which evaluations are due, what their lines say, and which step is the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from air.errors import ConfigError, MissingError
+from air.train.config import overrides
+from air.train.config.eval_config import EvalConfig
+from air.train.config.run_config import RunConfig
+from air.train.evaluation.settings import run_of
+from air.trajectories import evaluations
+
+
+def config(**settings: object) -> EvalConfig:
+    return EvalConfig.model_validate({"source": [{}], **settings})
+
+
+def test_evaluations_are_due_before_every_interval_and_after() -> None:
+    every = config(interval=3)
+    assert [step for step in range(9) if every.due(step, 8)] == [0, 3, 6, 8]
+    assert not config(skip_first_step=True).due(0, 8)
+
+
+def test_the_best_step_has_the_highest_metric_and_a_checkpoint() -> None:
+    rows = [
+        {"step": 0, "reward": 0.9, "phi": 0.1},
+        {"step": 2, "reward": 0.5, "phi": 0.3},
+        {"step": 4, "reward": 0.7, "phi": None},
+        {"step": 6, "reward": 0.7, "phi": 0.2},
+    ]
+    assert evaluations.best_step(rows, "reward", [2, 4, 6]) == 4  # the earliest of equal ones
+    assert evaluations.best_step(rows, "reward", [2]) == 2
+    assert evaluations.best_step(rows, "phi", [0, 4, 6]) == 6  # None is never the best
+    assert evaluations.best_step(rows, "phi", [4]) is None
+    assert evaluations.best_step(rows, "reward", [3]) is None
+    with pytest.raises(ConfigError, match=r"best_metric.*'score'.*choose one of phi, reward"):
+        evaluations.best_step(rows, "score", [2])
+
+
+def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step_3"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").touch()
+    assert run_of(str(tmp_path), 3) == (tmp_path, checkpoint)
+    with pytest.raises(MissingError, match="none is the best"):
+        run_of(str(tmp_path), "best")
+    (tmp_path / "config.json").write_text('{"embedded": {"best_metric": "phi"}}')
+    (tmp_path / evaluations.FILE).write_text('{"step": 3, "phi": 0.5}\n{"step": 9, "ph')
+    assert run_of(str(tmp_path), "best") == (tmp_path, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"source": [{}, {}]}, "two sources have the name"),
+        ({"source": [{"ratio": 2.0}]}, "ratio has no effect"),
+        ({"source": [{}], "num_examples": 0}, "1 or more, or -1"),
+        ({"source": []}, "at least 1 item"),
+        ({"source": [{}], "retrigger_on_resume": True}, "does not have"),
+    ],
+)
+def test_settings_that_have_no_effect_are_refused(settings: dict[str, object], words: str) -> None:
+    sources = overrides.Sources()
+    train = {"source": [{}]}
+    given = {"max_steps": 1, "orchestrator": {"train": train, "eval": settings}}
+    overrides.put(sources, given, "run.toml")
+    with pytest.raises(ConfigError, match=words):
+        overrides.build(RunConfig, sources)
+
+
+def test_a_resolved_config_can_be_read_again() -> None:
+    sources = overrides.Sources()
+    orchestrator = {"train": {"source": [{}]}, "eval": {"source": [{}], "interval": 5}}
+    overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
+    built = overrides.build(RunConfig, sources)
+    again = RunConfig.model_validate_json(overrides.dump(built))
+    assert again.orchestrator.eval == built.orchestrator.eval
