@@ -187,6 +187,11 @@ class EmbeddedConfig(ComputeConfig):
     """Port of the inference server on the loopback interface. 0: any free port."""
     max_batch: int = Field(64, ge=1)
     """Largest number of replies that are generated at the same time."""
+    prefix_cache_mb: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Largest size in MiB of the prefix cache of air's own inference server: it keeps the keys and values of
+    prompts and replies, so that a group computes its prompt once and a turn computes only what is new. It is
+    empty while the weights are trained. None: an eighth of the memory that is available at the start. 0: no
+    prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False

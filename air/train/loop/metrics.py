@@ -40,6 +40,8 @@ class StepRow:
     """The metrics that `Trainer.step` returned."""
     exactness: Mapping[str, Any]
     """The metrics that `Exactness` collected."""
+    inference: Mapping[str, float]
+    """The metrics that the inference server returned for this step."""
     seconds_weights: float
     """Seconds until the inference server had loaded the present weights."""
     seconds_rollout: float
@@ -55,6 +57,7 @@ class StepRow:
         row = {"step": self.step, "samples": len(self.samples), **of_step(self.groups)}
         row |= metric_rows.of_update(self.train)
         row |= {**self.exactness, **of_samples(self.samples)}
+        row |= {f"inference/{name}": value for name, value in self.inference.items()}
         row["time/step"] = self.seconds_weights + self.seconds_rollout + self.seconds_train
         row["time/broadcast_weights"] = self.seconds_weights
         row["time/wait_for_batch"] = self.seconds_rollout

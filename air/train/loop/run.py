@@ -327,6 +327,7 @@ class EmbeddedRun:
             samples=samples,
             train=report,
             exactness=exactness.metrics(),
+            inference=resources.server.step_metrics(),
             **seconds,
             seconds_train=time.monotonic() - began,
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,9 @@ class Server(Protocol):
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager: the server does not use the weights, so the `with` block may change them."""
+
+    def step_metrics(self) -> Mapping[str, float]:
+        """Returns the metrics of sampling since the last call, by name; empty if the server has none."""
 
     def update_weights(self) -> int:
         """Makes the server load the policy's present weights, and returns the number of their version."""
@@ -134,6 +137,7 @@ def server(
             max_batch=config.max_batch,
             name=name,
             alone=config.deterministic,
+            prefix_cache_mb=config.prefix_cache_mb,
         )
     launch = Launch(
         choice.vllm,

@@ -9,7 +9,9 @@ The reported log-probabilities are those of the distribution from which the toke
 divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
 of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
-Only one thread may use a `Sampler`. Requests with the same prompt share no cache.
+Keys and values are kept by prefix (`PrefixCache`): the requests of a group compute their common prompt once,
+and the next turn of an episode computes only what follows the last reply. The tokens are the same as without,
+apart from rounding. Only one thread may use a `Sampler`.
 """
 
 from __future__ import annotations
@@ -17,18 +19,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicCache
 
 from air.train.model.attention import attention_mask
 from air.train.model.policy import Policy
+from air.train.serving.prefix_cache import PrefixCache
+from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
-_COLUMNS = 256
-"""The key-value cache grows in units of this many columns (tokens)."""
+_CHUNK = 512
+"""Number of tokens of a prompt that one forward pass reads: its attention mask grows with this number."""
+_PREFILL_TOKENS = 8192
+"""Largest number of prompt tokens, including padding, that one forward pass reads."""
+_WORTH_WAITING = 16
+"""A prompt waits for another one that shares at least this many tokens which the cache does not have."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,8 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     """Why the reply has ended; None while it is being sampled."""
+    cached: int = 0
+    """Number of tokens at the prompt's beginning whose keys and values were read from the prefix cache."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,96 +93,40 @@ class Row:
         """Number of tokens of the request so far: prompt and sampled tokens."""
         return len(self.prompt) + len(self.token_ids)
 
+    @property
+    def new_tokens(self) -> int:
+        """Number of prompt tokens that are not read from the prefix cache."""
+        return len(self.prompt) - self.cached
+
     def completion(self) -> Completion:
         """Returns the complete reply. Call this only after the reply has ended."""
         assert self.finish_reason is not None
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
 
-class RowCache(Cache):
-    """The key-value cache of all running requests: per layer two tensors [rows, kv_heads, columns, head_dim].
-    A row belongs to one request, a column to one token. `update` writes one token into each active row (a row
-    in use), at the position that `aim` has set for that row."""
-
-    def __init__(self) -> None:
-        super().__init__(layers=[])
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-        self.positions = torch.empty(0, dtype=torch.long)
-        self.index = torch.empty(0, dtype=torch.long)
-        self.columns = 0
-
-    def aim(self, positions: Tensor) -> None:
-        """Sets, for each active row, the column into which the next `update` writes a token."""
-        self.positions = positions
-        self.index = torch.arange(len(positions), device=positions.device)
-        self.columns = int(positions.max()) + 1
-        self._reserve(len(positions), self.columns)
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Stores the keys and values of one token per active row; returns all keys and values of the layer.
-        Both arguments are [active rows, kv_heads, 1, head_dim]."""
-        rows = len(self.index)
-        in_use = []
-        for store, new in ((self.keys, key_states), (self.values, value_states)):
-            buffer = store[layer_idx]
-            buffer[self.index, :, self.positions] = new[:, :, 0]
-            in_use.append(buffer[:rows, :, : self.columns])
-        return in_use[0], in_use[1]
-
-    def fill(self, row: int, source: Any, source_row: int, length: int) -> None:
-        """Fills row `row` with a prompt of `length` tokens: row `source_row` of another cache, `source`."""
-        for layer in source.layers[len(self.keys) :]:
-            self.keys.append(layer.keys[:0, :, :0].clone())
-            self.values.append(layer.values[:0, :, :0].clone())
-        self._reserve(row + 1, length)
-        for number, layer in enumerate(source.layers):
-            self.keys[number][row, :, :length] = layer.keys[source_row, :, -length:]
-            self.values[number][row, :, :length] = layer.values[source_row, :, -length:]
-
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` columns (tokens) of row `source` into row `target`."""
-        for store in (self.keys, self.values):
-            for buffer in store:
-                buffer[target, :, :length] = buffer[source, :, :length]
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of columns in use, which is the token count of the longest request."""
-        return self.columns
-
-    def _reserve(self, rows: int, columns: int) -> None:
-        have = self.keys[0].shape
-        if have[0] >= rows and have[2] >= columns:
-            return
-        rows = max(have[0], rows, min(2 * have[0], 64))
-        columns = max(have[2], -(-columns // _COLUMNS) * _COLUMNS)
-        for store in (self.keys, self.values):
-            for number, old in enumerate(store):
-                new = old.new_zeros((rows, old.shape[1], columns, old.shape[3]))
-                new[: have[0], :, : have[2]] = old
-                store[number] = new
-
-
 class Sampler:
     """Samples the replies to at most `max_batch` requests at a time, one token of each per `step`.
 
-    The policy's weights may change only while no request is being sampled. A prompt and its reply have at
-    most `max_model_len` tokens together. One forward pass reads at most `prefill_tokens` prompt tokens
-    (number of prompts x longest prompt).
+    The policy's weights may change only while no request is being sampled; call `release` before. A prompt
+    and its reply have at most `max_model_len` tokens together. Keys and values of prompts and replies are
+    kept for later prompts that begin alike, in at most `prefix_cache_bytes` (0: none are kept).
     """
 
     def __init__(
-        self, policy: Policy, *, max_batch: int, max_model_len: int, prefill_tokens: int = 16384
+        self,
+        policy: Policy,
+        *,
+        max_batch: int,
+        max_model_len: int,
+        prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
         self.model = policy.model
         self.pad_id = policy.tokenizer.pad_token_id or 0
         self.max_batch = max_batch
         self.max_model_len = max_model_len
-        self.prefill_tokens = prefill_tokens
         self.rows: list[Row] = []
-        self.cache = RowCache()
+        self.cache = RowCache(max_batch)
+        self.prefixes = PrefixCache(prefix_cache_bytes)
 
     @property
     def room(self) -> int:
@@ -187,15 +141,12 @@ class Sampler:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
         if any(not 0 < len(row.prompt) < self.max_model_len for row in rows):
             raise ValueError(f"a prompt must have 1 to {self.max_model_len - 1} tokens")
-        waiting = sorted(rows, key=lambda row: len(row.prompt))
+        waiting = list(rows)
+        leaders: set[tuple[int, ...]] = set()
         while waiting:
-            count = 1
-            while count < len(waiting) and (
-                (count + 1) * len(waiting[count].prompt) <= self.prefill_tokens
-            ):
-                count += 1
-            self._prefill(waiting[:count])
-            waiting = waiting[count:]
+            batch = self._next_batch(waiting, leaders)
+            self._prefill(batch)
+            waiting = [row for row in waiting if row not in batch]
         return self._sweep()
 
     @torch.inference_mode()
@@ -203,53 +154,99 @@ class Sampler:
         """Samples one token for every running request; returns the requests that have ended with it."""
         if not self.rows:
             return []
-        device = self.model.device
-        last = torch.tensor([[row.token_ids[-1]] for row in self.rows], device=device)
-        positions = torch.tensor([row.length - 1 for row in self.rows], device=device)
-        self.cache.aim(positions)
-        columns = torch.arange(self.cache.columns, device=device)[None]
-        visible = (columns <= positions[:, None])[:, None, None, :]
-        mask = attention_mask(self.model, visible, positions[:, None], columns)
-        out = self.model(
-            input_ids=last,
-            attention_mask=mask,
-            position_ids=positions[:, None],
-            past_key_values=self.cache,
-            use_cache=True,
-        )
-        self._draw(self.rows, out.logits[:, -1])
+        last = [row.token_ids[-1:] for row in self.rows]
+        logits = self._forward(0, last, [row.length - 1 for row in self.rows])
+        self._draw(self.rows, logits)
         return self._sweep()
 
+    @torch.inference_mode()
     def drop(self, row: Row) -> None:
         """Removes a running request before its reply has ended, because no client waits for the reply."""
         self._remove(self.rows.index(row))
 
-    def clear(self) -> None:
-        """Removes all running requests and frees the key-value cache."""
-        self.rows = []
-        self.cache = RowCache()
+    def release(self) -> None:
+        """Frees the memory of all keys and values. No request may be running."""
+        assert not self.rows
+        self.clear()
 
-    def _prefill(self, rows: list[Row]) -> None:
-        width = max(len(row.prompt) for row in rows)
-        ids = torch.full((len(rows), width), self.pad_id)
-        mask = torch.zeros((len(rows), width), dtype=torch.long)
+    def clear(self) -> None:
+        """Removes all running requests and frees the memory of all keys and values."""
+        self.rows = []
+        self.cache = RowCache(self.max_batch)
+        self.prefixes.clear()
+
+    def _next_batch(self, waiting: Sequence[Row], leaders: set[tuple[int, ...]]) -> list[Row]:
+        """Returns the requests to prefill next, with the longest new part first, and sets their `cached`.
+
+        Of requests whose new parts begin alike, only the first is prefilled now; the others wait, and find
+        its keys and values in the cache. `leaders` keeps the beginnings of earlier batches: if one comes
+        again, the cache did not keep it, and waiting is of no use.
+        """
+        ready: list[Row] = []
+        leading: set[tuple[int, ...]] = set()
+        for row in waiting:
+            row.cached = min(self.prefixes.match(row.prompt), len(row.prompt) - 1)
+            beginning = tuple(row.prompt[: row.cached + _WORTH_WAITING])
+            if row.new_tokens > _WORTH_WAITING and self.prefixes.limit:
+                if beginning in leading and beginning not in leaders:
+                    continue
+                leading.add(beginning)
+            ready.append(row)
+        leaders |= leading
+        ready.sort(key=lambda row: -row.new_tokens)
+        width = ready[0].new_tokens
+        most = max(1, _PREFILL_TOKENS // min(width, _CHUNK))
+        # Much shorter rows would be padding for the most part.
+        return [row for row in ready[:most] if 2 * row.new_tokens + 32 >= width]
+
+    def _prefill(self, rows: Sequence[Row]) -> None:
+        """Computes keys and values of prompts, the longest new part first, and samples the first tokens."""
+        first = len(self.rows)
         for number, row in enumerate(rows):
-            ids[number, width - len(row.prompt) :] = torch.tensor(row.prompt)
-            mask[number, width - len(row.prompt) :] = 1
+            at = 0
+            for block in self.prefixes.read(row.prompt[: row.cached]):
+                self.cache.write(first + number, at, block)
+                at += block[0].shape[1]
+        logits: list[Tensor] = []
+        done = 0
+        while done < rows[0].new_tokens:
+            active = [row for row in rows if row.new_tokens > done]
+            starts = [row.cached + done for row in active]
+            parts = [row.prompt[s : s + _CHUNK] for row, s in zip(active, starts, strict=True)]
+            out = self._forward(first, parts, starts)
+            done += _CHUNK
+            # The rows that are complete are the last ones.
+            complete = sum(row.new_tokens <= done for row in active)
+            logits = [*out[len(active) - complete :], *logits]
+        for number, row in enumerate(rows):
+            self.prefixes.insert(row.prompt, partial(self.cache.read, first + number))
+        self.rows.extend(rows)
+        self._draw(rows, torch.stack(logits))
+
+    def _forward(
+        self, first: int, tokens: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> Tensor:
+        """Passes the tokens `tokens[n]` of row `first` + n through the model; `starts[n]` tokens come before
+        them. Returns the logits after each row's last token, [rows, vocabulary]."""
         device = self.model.device
-        cache = DynamicCache()
+        width = max(len(part) for part in tokens)
+        padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
+        self.cache.aim(first, starts, [len(part) for part in tokens], device)
+        ends = torch.tensor([s + len(part) for s, part in zip(starts, tokens, strict=True)])
+        # Padding, at the beginning, gets position 0 and sees the first token.
+        positions = (ends[:, None] + torch.arange(-width, 0)).clamp(min=0).to(device)
+        columns = torch.arange(self.cache.get_seq_length(), device=device)[None]
+        visible = (columns[:, None] <= positions[..., None])[:, None]
         out = self.model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            position_ids=(mask.cumsum(-1) - 1).clamp(min=0).to(device),
-            past_key_values=cache,
+            input_ids=torch.tensor(padded, device=device),
+            attention_mask=attention_mask(self.model, visible, positions, columns),
+            position_ids=positions,
+            past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=1,
         )
-        for number, row in enumerate(rows):
-            self.cache.fill(len(self.rows), cache, number, len(row.prompt))
-            self.rows.append(row)
-        self._draw(rows, out.logits[:, -1])
+        logits: Tensor = out.logits[:, -1]
+        return logits
 
     def _draw(self, rows: Sequence[Row], logits: Tensor) -> None:
         ids, logprobs = sample(
@@ -266,7 +263,11 @@ class Sampler:
     def _sweep(self) -> list[Row]:
         ended = [row for row in self.rows if row.finish_reason is not None]
         for row in ended:
-            self._remove(self.rows.index(row))
+            number = self.rows.index(row)
+            # The last token was sampled, but never passed through the model.
+            tokens = [*row.prompt, *row.token_ids[:-1]]
+            self.prefixes.insert(tokens, partial(self.cache.read, number))
+            self._remove(number)
         return ended
 
     def _remove(self, number: int) -> None:

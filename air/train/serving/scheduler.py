@@ -41,6 +41,10 @@ class Metrics:
     """Number of requests that failed because sampling raised an exception."""
     prompt_tokens: int = 0
     """Number of prompt tokens in the answered requests."""
+    cached_tokens: int = 0
+    """Number of those prompt tokens whose keys and values were read from the prefix cache."""
+    prefix_cache_bytes: int = 0
+    """Largest size of the prefix cache so far."""
     completion_tokens: int = 0
     """Number of sampled tokens in the answers."""
     busy_seconds: float = 0.0
@@ -107,11 +111,14 @@ class Batcher:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait."""
+        can change the weights. Requests that arrive meanwhile wait. All keys and values are dropped first,
+        and their memory is free during the block."""
         with self._changed:
             self._paused += 1
             while self._busy:
                 self._changed.wait()
+            # The worker uses the sampler only while it is busy.
+            self.sampler.release()
         try:
             yield
         finally:
@@ -122,7 +129,8 @@ class Batcher:
     def metrics(self) -> Metrics:
         """Returns a copy of the counters."""
         with self._changed:
-            return replace(self._metrics)
+            peak = self.sampler.prefixes.peak_bytes
+            return replace(self._metrics, prefix_cache_bytes=peak)
 
     def _work(self) -> None:
         while self._await_work():
@@ -182,6 +190,7 @@ class Batcher:
         with self._changed:
             self._metrics.requests += 1
             self._metrics.prompt_tokens += len(job.row.prompt)
+            self._metrics.cached_tokens += job.row.cached
             self._metrics.completion_tokens += len(job.row.token_ids)
             self._metrics.queue_seconds += queued
         reply = Reply(job.row.completion(), self.version, queued, now - job.submitted)

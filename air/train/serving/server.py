@@ -34,6 +34,7 @@ from air.errors import InferenceError, UsageError
 from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
 from air.train.serving import protocol
+from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
 from air.train.serving.scheduler import Batcher, Metrics, Reply
@@ -50,7 +51,9 @@ class InferenceServer:
     Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens (None: the model's
     limit). At most `max_batch` requests are sampled at the same time; an idle server waits `window` seconds
     for further ones. `name` is the model's name in requests (None: the policy's name). `alone`: requests are
-    sampled one at a time, so that a reply does not depend, by rounding, on other requests.
+    sampled one at a time, so that a reply does not depend, by rounding, on other requests. Keys and values of
+    earlier prompts and replies are kept in at most `prefix_cache_mb` MiB (None: an eighth of the memory that
+    is available at the start; 0: none are kept).
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class InferenceServer:
         name: str | None = None,
         window: float = 0.003,
         alone: bool = False,
+        prefix_cache_mb: float | None = None,
     ) -> None:
         self.policy = policy
         self.host, self.port = host, port
@@ -73,8 +77,16 @@ class InferenceServer:
             vocab_size=int(policy.model.config.vocab_size),
             eos_ids=policy.eos_ids,
         )
-        sampler = Sampler(policy, max_batch=max_batch, max_model_len=self.limits.max_model_len)
+        sampler = Sampler(
+            policy,
+            max_batch=max_batch,
+            max_model_len=self.limits.max_model_len,
+            prefix_cache_bytes=default_limit(policy.device)
+            if prefix_cache_mb is None
+            else int(prefix_cache_mb * 2**20),
+        )
         self._batcher = Batcher(sampler, window=window, alone=alone)
+        self._last_metrics = Metrics()
         self._renderer = policy.renderer()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -140,7 +152,8 @@ class InferenceServer:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait."""
+        can change the weights. Requests that arrive meanwhile wait. All keys and values are dropped first,
+        and their memory is free during the block."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
@@ -151,6 +164,17 @@ class InferenceServer:
                 self.policy.model.load_state_dict(state)
             self._batcher.version += 1
             return self.version
+
+    def step_metrics(self) -> dict[str, float]:
+        """Returns, by name, the numbers of prompt tokens, and of those that were read from the prefix cache,
+        since the last call; and the largest size of the prefix cache so far, in MiB."""
+        metrics, last = self.metrics(), self._last_metrics
+        self._last_metrics = metrics
+        return {
+            "prompt_tokens": metrics.prompt_tokens - last.prompt_tokens,
+            "cached_tokens": metrics.cached_tokens - last.cached_tokens,
+            "prefix_cache_mb": metrics.prefix_cache_bytes / 2**20,
+        }
 
     def metrics(self) -> Metrics:
         """Returns the scheduler's counters of requests, tokens and times since the server's start."""

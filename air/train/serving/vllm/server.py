@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,10 @@ class VllmServer:
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager that does nothing, because vLLM uses its own copy of the weights."""
         return nullcontext()
+
+    def step_metrics(self) -> Mapping[str, float]:
+        """Returns no metrics: vLLM's own are at its address `/metrics`."""
+        return {}
 
     def update_weights(self) -> int:
         """Makes the server load the policy's present weights; returns the number of their version, from 1.

@@ -1,0 +1,161 @@
+"""Keeps the keys and values of finished prompts and replies, so that a prompt that begins alike reuses them.
+
+The sequences form a prefix tree (a token tree). A node has some tokens, with their keys and values, and
+continues its parent; so a shared prefix is stored once. When the tree exceeds its limit, the leaf that was
+not used for the longest time is removed first. Keys and values are copied in and out, so removing a node
+harms no request.
+
+Keys and values depend on the weights, so the owner clears the cache before the weights change.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+Block = list[Tensor]
+"""Keys and values of consecutive tokens: the keys of all layers, then the values of all layers.
+Each tensor is [kv_heads, tokens, head_dim]."""
+
+
+def default_limit(device: torch.device) -> int:
+    """Returns the default size limit in bytes: an eighth of the device's memory that is available now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]) // 8
+    return min(_available_memory()) // 8
+
+
+def _available_memory() -> Iterator[int]:
+    """Yields the bytes that are available on this machine, and the memory limit of this container if any."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        limit = Path("/sys/fs/cgroup", name)
+        if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+            yield int(text)
+
+
+@dataclass(eq=False)
+class _Node:
+    tokens: list[int]
+    block: Block
+    parent: _Node | None = None
+    children: dict[int, _Node] = field(default_factory=dict)
+    """The nodes that continue this one, by their first token."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.block)
+
+
+class PrefixCache:
+    """A prefix tree of token sequences with their keys and values, of at most `limit` bytes (0: nothing)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.bytes = 0
+        """The present size of all keys and values."""
+        self.peak_bytes = 0
+        """The largest value of `bytes` since the cache was made."""
+        self._root = _Node([], [])
+        # From the least to the most recently used node. A parent is used whenever its child is, and counts
+        # as used later, so the first node is always a leaf.
+        self._order: OrderedDict[_Node, None] = OrderedDict()
+
+    def match(self, tokens: Sequence[int]) -> int:
+        """Returns the number of tokens at the beginning of `tokens` whose keys and values are stored."""
+        return sum(count for _, count in self._path(tokens))
+
+    def read(self, tokens: Sequence[int]) -> list[Block]:
+        """Returns the stored keys and values of the beginning of `tokens`, as blocks that follow each other.
+        The tensors belong to the cache: copy them before its next change."""
+        path = self._path(tokens)
+        self._touch([node for node, _ in path])
+        return [[tensor[:, :count] for tensor in node.block] for node, count in path]
+
+    def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
+        """Stores the keys and values of `tokens` that are not stored already. `block(start, stop)` returns
+        those of `tokens[start:stop]`; they are copied. What does not fit into the limit is left out."""
+        if self.limit <= 0:
+            return
+        path = self._path(tokens)
+        start = sum(count for _, count in path)
+        parent = self._root
+        if path:
+            node, count = path[-1]
+            parent = node if count == len(node.tokens) else self._split(node, count)
+        nodes = [node for node, _ in path[:-1]] + ([parent] if path else [])
+        if start < len(tokens):
+            one = sum(tensor.nbytes for tensor in block(start, start + 1))
+            space = self.limit - sum(node.bytes for node in nodes)
+            stop = min(len(tokens), start + space // one)
+            if start < stop:
+                copies = [tensor.clone() for tensor in block(start, stop)]
+                nodes.append(self._add(list(tokens[start:stop]), copies, parent))
+        self._touch(nodes)
+        self._evict()
+
+    def clear(self) -> None:
+        """Removes everything, and frees its memory."""
+        self._root = _Node([], [])
+        self._order.clear()
+        self.bytes = 0
+
+    def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
+        """Returns the nodes that hold the beginning of `tokens`, and how many tokens of each are used.
+        All nodes but the last are used in full."""
+        path: list[tuple[_Node, int]] = []
+        node, at = self._root, 0
+        while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
+            count = _common(child.tokens, tokens[at : at + len(child.tokens)])
+            path.append((child, count))
+            if count < len(child.tokens):
+                break
+            node, at = child, at + count
+        return path
+
+    def _add(self, tokens: list[int], block: Block, parent: _Node) -> _Node:
+        node = _Node(tokens, block, parent)
+        parent.children[tokens[0]] = node
+        self._order[node] = None
+        self.bytes += node.bytes
+        return node
+
+    def _split(self, node: _Node, count: int) -> _Node:
+        """Splits a node after `count` tokens, and returns the new node with the first part."""
+        parent, tokens, block = node.parent, node.tokens, node.block
+        assert parent is not None
+        # Copies, because a view would keep the memory of the other part alive after that is removed.
+        first = [tensor[:, :count].clone() for tensor in block]
+        node.tokens, node.block = tokens[count:], [tensor[:, count:].clone() for tensor in block]
+        self.bytes -= sum(tensor.nbytes for tensor in first)
+        upper = self._add(tokens[:count], first, parent)
+        upper.children[tokens[count]] = node
+        node.parent = upper
+        return upper
+
+    def _touch(self, path: Sequence[_Node]) -> None:
+        for node in reversed(path):
+            self._order.move_to_end(node)
+
+    def _evict(self) -> None:
+        while self.bytes > self.limit:
+            node, _ = self._order.popitem(last=False)
+            assert node.parent is not None
+            assert not node.children
+            del node.parent.children[node.tokens[0]]
+            self.bytes -= node.bytes
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """Returns the number of equal tokens at the beginning of both sequences."""
+    shorter = min(len(first), len(second))
+    if first[:shorter] == second[:shorter]:
+        return shorter
+    return next(n for n in range(shorter) if first[n] != second[n])
