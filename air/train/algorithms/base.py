@@ -94,6 +94,8 @@ class Credit:
     """[n]: what the value model should have predicted. Only algorithms that need `values` set it."""
     clip_high: float | None = None
     """An upper bound of this part for the PPO clip loss, in place of the setting `clip_high`."""
+    arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """[n] each: further numbers for the loss, by name."""
 
     def per_token(self, tokens: int) -> list[float]:
         """Returns the advantage of each of the part's `tokens` tokens. Raises ValueError if `advantage` has
@@ -112,7 +114,7 @@ GroupCredits = Sequence[Sequence[Credit]]
 class Algorithm(ABC):
     """Turns the rewards of groups into credits. One object lives as long as a run."""
 
-    needs: ClassVar[frozenset[Need]] = frozenset()
+    needs: frozenset[Need] = frozenset()
     """What the parts or the group must have beyond rewards. It is computed before the algorithm is called."""
 
     @abstractmethod
@@ -125,6 +127,10 @@ class Algorithm(ABC):
         """Returns the credits of a step, after every group has been credited. Algorithms that compare tokens
         of the whole step (whitening) override it; by default nothing changes."""
         return credits
+
+    def metrics(self) -> dict[str, float]:
+        """Returns metrics of the last step, by name. Empty by default."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what the algorithm remembers between steps, for a checkpoint: numbers, texts, lists and

@@ -1,4 +1,4 @@
-"""Settings of the loss, the optimiser, the learning-rate schedule and supervised training.
+"""Settings of the optimiser, the learning-rate schedule and supervised training.
 
 Names, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.trainer`, `prime_rl.configs.sft`).
 This module does not import torch, so run files can be checked without torch.
@@ -11,24 +11,6 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from air.config import BaseConfig
-
-
-class DefaultLossConfig(BaseConfig):
-    """Settings of the default policy loss: masked importance-weighted policy gradient with a KL term."""
-
-    type: Literal["default"] = "default"
-    """The name of the loss; `default` is the only possible value."""
-    dppo_mask_low: float = Field(0.2, ge=0)
-    """A token with a negative advantage is left out of the policy gradient if its probability has fallen by
-    more than this number since the token was sampled."""
-    dppo_mask_high: float = Field(0.2, ge=0)
-    """A token with a positive advantage is left out of the policy gradient if its probability has risen by
-    more than this number since the token was sampled."""
-    adv_tau: float = Field(1.0, ge=0)
-    """Number by which the advantages are multiplied in the loss."""
-    kl_tau: float = Field(1e-3, ge=0)
-    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
-    token's probability now and its probability when it was sampled."""
 
 
 class _OptimizerConfig(BaseConfig):

@@ -26,12 +26,13 @@ from air.train.algorithms import (
     GRPOConfig,
     imported,
 )
+from air.train.algorithms.kl_penalty import WithKL
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
+from air.train.config.loss_options import DefaultLossConfig, KLConfig, LossConfig
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
-    DefaultLossConfig,
     OptimizerConfig,
     SchedulerConfig,
     check_schedule,
@@ -91,8 +92,8 @@ class TrainerConfig(BaseConfig):
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""
-    loss: DefaultLossConfig = DefaultLossConfig()
-    """The loss that is minimised."""
+    loss: LossConfig = DefaultLossConfig()
+    """The loss that is minimised; `type` names it."""
 
 
 class SamplingConfig(BaseConfig):
@@ -200,6 +201,8 @@ class EmbeddedConfig(ComputeConfig):
     all turns of an episode (or segment, as `credit` says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
+    kl: KLConfig | None = None
+    """A penalty for moving away from the reference model. None: no penalty."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
     viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
@@ -290,11 +293,18 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def algorithm(self) -> Algorithm:
-        """Returns a new algorithm: the user's `[embedded.estimator]`, or else `orchestrator.algo`."""
-        own = self.embedded.estimator
-        if own is not None:
-            return FromRewards(own.load())
-        return self.orchestrator.algo.build()
+        """Returns a new algorithm: the user's `[embedded.estimator]`, or else `orchestrator.algo`; with the
+        penalty of `[embedded.kl]`, if there is one."""
+        own, kl = self.embedded.estimator, self.embedded.kl
+        algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
+        return algorithm if kl is None else WithKL(algorithm, kl)
+
+    @property
+    def trains_zero_advantages(self) -> bool:
+        """Whether sampled tokens with advantage 0 are trained, because the loss has terms without it."""
+        kl = self.embedded.kl
+        in_loss = kl is not None and kl.place == "loss"
+        return in_loss or self.trainer.loss.entropy_coefficient > 0
 
     @property
     def uses_process_boxes(self) -> bool:

@@ -203,11 +203,13 @@ class EmbeddedRun:
         return choose_server.choose(wanted, list(dict.fromkeys(names)))
 
     def _trainer(self, model: Policy) -> Trainer:
+        kl = self.config.embedded.kl
         return Trainer(
             model,
             self.config.trainer.optim,
             scheduler=self.config.trainer.scheduler,
             loss=self.config.trainer.loss,
+            kl=kl.estimator if kl is not None and kl.place == "loss" else None,
             max_steps=self.config.max_steps,
             micro_batch_tokens=self.config.embedded.micro_batch_tokens,
         )
@@ -430,6 +432,7 @@ class EmbeddedRun:
             self.config.orchestrator.train.sampling.temperature,
             by_turn=embedded.reward_to_go,
             shuffle=rng if embedded.shuffle_rewards else None,
+            keep_zeros=self.config.trains_zero_advantages,
         )
 
     def _learn(
@@ -449,7 +452,7 @@ class EmbeddedRun:
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
             report = resources.trainer.step(samples, listen)
         self._done, self._positions = batch.step, batch.positions
-        return report
+        return {**self._algorithm.metrics(), **report}
 
     def _stop_again(self) -> None:
         self.progress.say(

@@ -77,6 +77,7 @@ def samples(
     by_turn: bool = False,
     shuffle: random.Random | None = None,
     needed: Needed | None = None,
+    keep_zeros: bool = False,
 ) -> list[Sample]:
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
@@ -84,7 +85,7 @@ def samples(
     give no sample. Also sets `advantage` of each rollout. `temperature` is the sampling temperature. With
     `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
     `shuffle` shuffles the rewards within each group, for a control experiment. `needed` has what
-    `algorithm.needs` names.
+    `algorithm.needs` names. With `keep_zeros`, branches whose advantages are all 0 give samples, too.
     """
     needed = needed or Needed()
     played = [
@@ -107,7 +108,7 @@ def samples(
     result: list[Sample] = []
     for group, episodes, of_group in zip(groups, played, credits, strict=True):
         for rollout, parts, of_parts in zip(group.rollouts, episodes, of_group, strict=True):
-            result += _of_episode(rollout, parts or [], of_parts, temperature)
+            result += _of_episode(rollout, parts or [], of_parts, temperature, keep_zeros)
     return result
 
 
@@ -149,7 +150,11 @@ def _shuffled(episodes: Sequence[list[Part] | None], rng: random.Random) -> list
 
 
 def _of_episode(
-    rollout: Rollout, parts: Sequence[Part], credits: Sequence[Credit], temperature: float
+    rollout: Rollout,
+    parts: Sequence[Part],
+    credits: Sequence[Credit],
+    temperature: float,
+    keep_zeros: bool,
 ) -> Iterator[Sample]:
     """Yields the samples of an episode, and sets `advantage` of the rollout."""
     by_node: _ByNode = {}
@@ -160,6 +165,7 @@ def _of_episode(
         advantages = credit.per_token(sum(counts))
         means.append(fmean(advantages) if advantages else 0.0)
         arrays = {"advantages": [0.0 if abs(a) < NEGLIGIBLE else a for a in advantages]}
+        arrays |= {name: list(values) for name, values in credit.arrays.items()}
         if credit.returns is not None:
             arrays["returns"] = list(credit.returns)
         if credit.clip_high is not None:
@@ -170,14 +176,16 @@ def _of_episode(
             start += count
     rollout.advantage = fmean(means) if means else None
     for trace in {id(part.trace): part.trace for part in parts}.values():
-        yield from _of_trace(trace, by_node, temperature)
+        yield from _of_trace(trace, by_node, temperature, keep_zeros)
 
 
 _ByNode = dict[int, dict[str, list[float]]]
 """By the `id()` of a message, named arrays with one number for each sampled token of the message."""
 
 
-def _of_trace(trace: Any, by_node: _ByNode, temperature: float) -> Iterator[Sample]:
+def _of_trace(
+    trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
+) -> Iterator[Sample]:
     """Yields one sample per branch of a trace that has a trained token with an advantage.
     A reply in several branches is trained only in the first."""
     trained: set[int] = set()
@@ -193,7 +201,8 @@ def _of_trace(trace: Any, by_node: _ByNode, temperature: float) -> Iterator[Samp
                 values += _spread(of_node.get(name), node.mask)
             trained.add(id(node))
         advantages = arrays.pop("advantages")
-        if any(value for value, sampled in zip(advantages, mask, strict=True) if sampled):
+        used = mask if keep_zeros else advantages
+        if any(value for value, sampled in zip(used, mask, strict=True) if sampled):
             ids, logprobs, nodes = branch.token_ids, branch.logprobs, tuple(branch.nodes)
             yield Sample(ids, mask, logprobs, advantages, temperature, nodes, arrays)
 

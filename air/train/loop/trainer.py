@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from air.train.algorithms.loss import default_loss
+from air.train.algorithms.losses import total_loss
+from air.train.algorithms.losses.base import LossInputs
+from air.train.algorithms.losses.normalization import token_weights
+from air.train.config.loss_options import DefaultLossConfig, KLEstimator, PolicyLossConfig
 from air.train.config.model_options import (
     ConstantSchedulerConfig,
-    DefaultLossConfig,
     OptimizerConfig,
     SchedulerConfig,
 )
@@ -31,7 +33,8 @@ loss used them. It is NaN for tokens that are not trained (`Sample.mask`)."""
 class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update.
 
-    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl. A schedule
+    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl, unless the
+    loss has a term for them: a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus. A schedule
     that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens (number of samples
     x longest sample) of one forward and backward pass, and so the memory use; it does not change the result.
     """
@@ -42,14 +45,16 @@ class Trainer:
         optim: OptimizerConfig,
         *,
         scheduler: SchedulerConfig | None = None,
-        loss: DefaultLossConfig | None = None,
+        loss: PolicyLossConfig | None = None,
+        kl: KLEstimator | None = None,
         max_steps: int | None = None,
         micro_batch_tokens: int = 8192,
     ) -> None:
         self.policy = policy
         self.config = optim
         self.scheduler = scheduler or ConstantSchedulerConfig()
-        self.loss = loss or DefaultLossConfig()
+        self.loss, self.kl = loss or DefaultLossConfig(), kl
+        self.trains_zeros = kl is not None or self.loss.entropy_coefficient > 0
         self.max_steps = max_steps
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
@@ -60,31 +65,37 @@ class Trainer:
         """Updates the weights once with these samples, and returns the metrics of the update by name.
 
         If all advantages are 0, the weights do not change, but the learning rate's schedule counts the step.
-        `listener` is called for each sample with an advantage that is not 0.
+        `listener` is called for each sample that is trained.
         Metrics: `loss`, `grad_norm`, `lr`; `entropy` and `mismatch_kl` (nats per trained token); `is_masked`,
         `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
         out); `tokens` (trained), `train_tokens` (all), `shared_tokens` (those of them that did not go through
-        the model, because another sample has the same token after the same tokens), `samples` (with an
-        advantage), `updated` (1 if the weights changed, else 0), `train_seconds`.
+        the model, because another sample has the same token after the same tokens), `samples`
+        (trained), `updated` (1 if the weights changed, else 0), `train_seconds`.
 
         Raises InfrastructureError if the gradients are not finite; no update was made.
         """
         start = time.perf_counter()
         lr = learning_rate(self.steps, self.config.lr, self.scheduler, self.max_steps)
-        used = [s for s in samples if any(s.advantages())]
-        tokens = sum(sum(a != 0 for a in s.advantages()) for s in used)
+        counts = {
+            id(s): sum(s.mask if self.trains_zeros else map(bool, s.advantages())) for s in samples
+        }
+        used = [s for s in samples if counts[id(s)]]
+        tokens = sum(counts.values())
         train_tokens = sum(len(s.token_ids) for s in used)
         sums: Counter[str] = Counter()
         norm = 0.0
         if used:
+            each = token_weights([counts[id(s)] for s in used], self.loss)
+            weights = {id(s): weight for s, weight in zip(used, each, strict=True)}
             for batch in self._pack(used):
-                sums.update(self._backward(batch, tokens, listener))
+                sums.update(self._backward(batch, weights, listener))
             for settings in self.optimizer.param_groups:
                 settings["lr"] = lr
             norm = update(self.optimizer, self.parameters, self.config)
         self.steps += 1
-        means = ("loss", "entropy", "mismatch_kl", "is_masked", "is_masked_high", "is_masked_low")
+        means = ("entropy", "mismatch_kl", "is_masked", "is_masked_high", "is_masked_low")
         return {
+            "loss": sums["loss"],
             **{name: sums[name] / max(1, tokens) for name in means},
             "grad_norm": norm,
             "lr": lr,
@@ -105,24 +116,35 @@ class Trainer:
         )
 
     def _backward(
-        self, batch: MicroBatch, tokens: int, listener: Listener | None
+        self, batch: MicroBatch, weights: Mapping[int, float], listener: Listener | None
     ) -> dict[str, float]:
-        logprobs, entropy = entry_statistics(self.policy.model, batch)
-        trained = batch.entries.advantages != 0
-        loss, sums = default_loss(
-            logprobs[trained],
-            batch.entries.sampler_logprobs[trained],
-            batch.entries.advantages[trained],
+        """Adds the gradient of a micro-batch's loss, and returns sums over its trained tokens by name.
+        `weights` has the weight of each token of a sample, by the sample's `id()`."""
+        bonus = self.loss.entropy_coefficient > 0
+        logprobs, entropy = entry_statistics(self.policy.model, batch, entropy_gradient=bonus)
+        entries = batch.entries
+        trained = torch.ones_like(logprobs).bool() if self.trains_zeros else entries.advantages != 0
+        losses, sums = total_loss(
+            LossInputs(
+                logprobs[trained],
+                entries.sampler_logprobs[trained],
+                entries.advantages[trained],
+                {name: values[trained] for name, values in entries.arrays.items()},
+            ),
+            entropy[trained],
             self.loss,
+            self.kl,
         )
-        (loss / tokens).backward()  # type: ignore[no-untyped-call]
+        each = torch.tensor([weights[id(sample)] for sample in batch.samples], device=losses.device)
+        loss = (losses * each[entries.samples[trained]]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
         if listener is not None:
             _tell(listener, batch, logprobs.detach().cpu())
         metrics = {name: float(value) for name, value in sums.items()}
         return {
             **metrics,
             "loss": float(loss.detach()),
-            "entropy": float(entropy[trained].sum()),
+            "entropy": float(entropy[trained].detach().sum()),
             "forward_tokens": batch.tokens,
         }
 

@@ -37,13 +37,19 @@ def hidden_states(
 
 
 def chosen_logprobs(
-    model: Any, hidden: Tensor, temperature: Tensor, rows: Tensor, token_ids: Tensor
+    model: Any,
+    hidden: Tensor,
+    temperature: Tensor,
+    rows: Tensor,
+    token_ids: Tensor,
+    *,
+    entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, in nats.
 
     `hidden` [R, hidden] are hidden states, from each of which a token is predicted; `temperature` [R] divides
     their logits. `rows` [N], ascending, names the hidden state that predicts each of `token_ids` [N]. The
-    softmax is computed in float32. The entropy has no gradient.
+    softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`.
     """
     head = _head(_without_adapters(model))
     size = max(1, CHUNK_LOGITS // int(model.config.get_text_config().vocab_size))
@@ -55,7 +61,7 @@ def chosen_logprobs(
         ).tolist()
         arguments = (
             head, hidden[start:end], temperature[start:end],
-            rows[first:last] - start, token_ids[first:last],
+            rows[first:last] - start, token_ids[first:last], entropy_gradient,
         )  # fmt: skip
         if size >= len(hidden):
             chosen, entropy = _chunk(*arguments)
@@ -100,11 +106,16 @@ def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 
 
 
 def _chunk(
-    head: Any, hidden: Tensor, temperature: Tensor, rows: Tensor, token_ids: Tensor
+    head: Any,
+    hidden: Tensor,
+    temperature: Tensor,
+    rows: Tensor,
+    token_ids: Tensor,
+    entropy_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
     logits = head(inputs_embeds=hidden[None], use_cache=False).logits[0].float()
     logprobs = (logits / temperature[:, None]).log_softmax(-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         entropy = -(logprobs.exp() * logprobs).sum(-1)
     return logprobs[rows, token_ids], entropy
 

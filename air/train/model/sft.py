@@ -25,7 +25,7 @@ from verifiers.v1.dialects.chat import reasoning_text
 
 from air import json_lines
 from air.errors import MissingError, UsageError
-from air.train.algorithms.loss import cross_entropy
+from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.config.model_options import SFTConfig
 from air.train.model.logprobs import token_logprobs
 from air.train.model.optimizer import learning_rate, optimizer, update

@@ -23,8 +23,8 @@ class Sample:
     nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     """The messages (verifiers' nodes) whose tokens these are, in order; empty if they have none."""
     arrays: dict[str, list[float]] = field(default_factory=dict)
-    """What the algorithm gave besides advantages, one number per token by name: `returns` and `clip_high`
-    (see `air.train.algorithms.base.Credit`)."""
+    """What the algorithm gave besides advantages, one number per token by name: `returns`, `clip_high`
+    and others (see `air.train.algorithms.base.Credit`)."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]

@@ -12,9 +12,12 @@ from air.train.model.logprobs import chosen_logprobs, hidden_states
 from air.train.tree.pack import MicroBatch, ancestor_mask
 
 
-def entry_statistics(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
+def entry_statistics(
+    model: Any, batch: MicroBatch, *, entropy_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
     """Returns for each of the N entries of a micro-batch the token's log-probability, and the entropy of its
-    prediction, both in nats, at the entry's temperature. The entropy has no gradient."""
+    prediction, both in nats, at the entry's temperature. The entropy has a gradient only with
+    `entropy_gradient`."""
     mask = None
     if batch.ends is not None:
         mask = attention_mask(model, ancestor_mask(batch.ends), batch.position_ids)
@@ -30,6 +33,7 @@ def entry_statistics(model: Any, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         predictions[:, 1].float(),
         rows[order],
         entries.token_ids[order],
+        entropy_gradient=entropy_gradient,
     )
     return torch.empty_like(logprobs).index_copy(0, order, logprobs), entropy[rows]
 

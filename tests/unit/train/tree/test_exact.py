@@ -11,8 +11,10 @@ import torch
 import transformers
 from torch import Tensor
 
-from air.train.algorithms.loss import default_loss
-from air.train.config.model_options import DefaultLossConfig
+from air.train.algorithms.losses.base import LossInputs
+from air.train.algorithms.losses.default import default_loss
+from air.train.algorithms.losses.ppo_clip import ppo_clip_loss
+from air.train.config.loss_options import DefaultLossConfig, PPOClipLossConfig
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
 from air.train.tree.statistics import entry_statistics
@@ -59,12 +61,12 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 def dppo(logprobs: Tensor, sampled: Tensor, advantages: Tensor) -> Tensor:
     # Narrow bounds, so that the mask leaves out some tokens, and a large KL term.
     config = DefaultLossConfig(dppo_mask_low=0.05, dppo_mask_high=0.05, kl_tau=0.1)
-    return default_loss(logprobs, sampled, advantages, config)[0]
+    return default_loss(LossInputs(logprobs, sampled, advantages), config).loss.sum()
 
 
 def clipped(logprobs: Tensor, sampled: Tensor, advantages: Tensor) -> Tensor:
-    ratio = (logprobs - sampled).exp()
-    return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.25) * advantages).sum()
+    config = PPOClipLossConfig(clip_low=0.2, clip_high=0.25)
+    return ppo_clip_loss(LossInputs(logprobs, sampled, advantages), config).loss.sum()
 
 
 def gradients(model: Any, loss: Tensor) -> list[Tensor]:

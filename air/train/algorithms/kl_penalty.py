@@ -1,0 +1,109 @@
+"""Adds a penalty for moving away from a reference model to any algorithm: `[embedded.kl]` of a run file.
+
+With the estimator k of `air.train.algorithms.losses.kl`, the coefficient β, and x_t, the log-probability of
+token t by the policy less that by the reference:
+
+    place = "reward"    r_t ← r_t − β k(x_t), before the algorithm sees the rewards
+    place = "loss"      loss_t ← loss_t + β k(x_t), in the trainer
+
+With a target, β changes after each step of n episodes (Ziegler et al. 2019, arXiv 1909.08593, 2.2):
+
+    β ← β · (1 + clip(mean k / target − 1, −0.2, 0.2) · n / horizon)
+
+The mean is over the sampled tokens of the step, with the probabilities at sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, ScoredGroup
+from air.train.config.loss_options import KLConfig
+
+LARGEST_ERROR = 0.2
+"""The bound of the relative distance from the target."""
+
+
+class WithKL(Algorithm):
+    """An algorithm with the penalty. It needs the reference, and what `algorithm` needs."""
+
+    def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
+        self.algorithm, self.config = algorithm, config
+        self.needs = algorithm.needs | {"reference"}
+        self.coefficient = config.coefficient
+        self._groups: list[ScoredGroup] = []
+        self._penalties: list[Sequence[float]] = []
+        self._metrics: dict[str, float] = {}
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of a group, with the penalty in its rewards or in arrays for the loss."""
+        penalized = replace(
+            group, episodes=[e and [self._penalized(part) for part in e] for e in group.episodes]
+        )
+        self._groups.append(penalized)
+        credits = self.algorithm(penalized)
+        if self.config.place == "reward":
+            return credits
+        return [
+            [self._for_loss(c, part) for c, part in zip(of_episode, episode or (), strict=True)]
+            for of_episode, episode in zip(credits, group.episodes, strict=True)
+        ]
+
+    def _penalized(self, part: Part) -> Part:
+        import torch  # not at the top: run files are checked without torch
+
+        from air.train.algorithms.losses.kl import KL
+
+        if part.reference is None:
+            raise ValueError("the penalty needs the reference's log-probabilities")
+        x = torch.tensor(part.logprobs).double() - torch.tensor(part.reference).double()
+        penalties = KL[self.config.estimator](x).tolist()
+        self._penalties.append(penalties)
+        if self.config.place == "loss":
+            return part
+        return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
+
+    def _for_loss(self, credit: Credit, part: Part) -> Credit:
+        assert part.reference is not None
+        arrays = {
+            "reference": part.reference,
+            "kl_coefficient": [self.coefficient] * part.tokens,
+        }
+        return replace(credit, arrays={**credit.arrays, **arrays})
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Finishes the algorithm's step, and moves the coefficient towards the target."""
+        finished = self.algorithm.finish(self._groups, credits)
+        each = [penalty for of_part in self._penalties for penalty in of_part]
+        mean = sum(each) / max(1, len(each))
+        self._metrics = {"reference_kl": mean, "kl_coefficient": self.coefficient}
+        if self.config.target is not None and each:
+            episodes = sum(e is not None for group in groups for e in group.episodes)
+            error = mean / self.config.target - 1
+            self.coefficient = adapted(self.coefficient, error, episodes / self.config.horizon)
+        self._groups, self._penalties = [], []
+        return finished
+
+    def metrics(self) -> dict[str, float]:
+        """Returns `reference_kl`, the mean penalty of a token before multiplication, and `kl_coefficient`,
+        with which the step was penalised, and the algorithm's own metrics."""
+        return {**self.algorithm.metrics(), **self._metrics}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the coefficient and the algorithm's state."""
+        return {"kl_coefficient": self.coefficient, "algorithm": self.algorithm.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the coefficient, if it is steered to a target, and the algorithm's state."""
+        if self.config.target is not None:
+            self.coefficient = float(state.get("kl_coefficient", self.coefficient))
+        self.algorithm.load_state_dict(state.get("algorithm", {}))
+
+
+def adapted(coefficient: float, error: float, share: float) -> float:
+    """Returns the coefficient after a step. `error` is mean k / target − 1, `share` is n / horizon."""
+    return coefficient * (1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share)

@@ -1,0 +1,40 @@
+"""What policy losses get and return.
+
+Policy losses take entries: tensors [N] with one element for each (sampled token, sample) that is trained.
+They know nothing of rows, padding or trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """The entries of a micro-batch. All tensors are [N]."""
+
+    logprobs: Tensor
+    """The log-probability of each token by the model being trained, with gradient."""
+    sampler_logprobs: Tensor
+    """The log-probability of each token when it was sampled."""
+    advantages: Tensor
+    arrays: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the algorithm gave besides advantages, by name (`Sample.arrays`)."""
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """log ρ: how much the log-probability has risen since sampling, with gradient."""
+        return self.logprobs - self.sampler_logprobs
+
+
+@dataclass(frozen=True)
+class TokenLosses:
+    """The result of a policy loss. Tensors are [N]."""
+
+    loss: Tensor
+    """The loss of each entry, with gradient."""
+    left_out: Tensor
+    """True for entries whose policy gradient the loss leaves out because the policy has moved too far."""

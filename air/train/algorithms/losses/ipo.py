@@ -1,0 +1,25 @@
+"""The loss `ipo`: as `default`, with a trust region that does not look at the sign of the advantage.
+
+With π, μ, ρ and A as in `default`, the loss of a token is
+
+    loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
+
+[kept] is 0 if |π - μ| > ipo_threshold, else 1. The formula (not the code) is from prime-rl 0.8,
+`prime_rl/trainer/rl/loss.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from air.train.algorithms.losses.base import LossInputs, TokenLosses
+from air.train.config.loss_options import IPOLossConfig
+
+
+def ipo_loss(inputs: LossInputs, config: IPOLossConfig) -> TokenLosses:
+    """Returns the loss of each entry. `left_out` are those with [kept] = 0."""
+    log_ratio = inputs.log_ratio
+    moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
+    far = moved.abs() > config.ipo_threshold
+    gain = torch.where(far, 0.0, config.adv_tau * inputs.advantages * log_ratio.exp())
+    return TokenLosses(config.kl_tau * log_ratio.square() - gain, left_out=far)

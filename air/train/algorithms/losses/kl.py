@@ -1,0 +1,35 @@
+"""Estimates how far the policy is from a reference model, from the sampled tokens alone.
+
+x is a token's log-probability by the policy less that by the reference:
+
+    kl          x                        unbiased for tokens that the policy sampled; may be negative
+    abs         |x|
+    mse         x²/2
+    low_var_kl  e^−x + x − 1             unbiased, too, and never negative
+
+The clamps of `low_var_kl` (x to ±20, the result to ±10) are those of AgentFly and verl (`kl_penalty`).
+Schulman 2020 (http://joschu.net/blog/kl-approx.html) calls `kl`, `mse` and `low_var_kl` k1, k2 and k3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from air.train.config.loss_options import KLEstimator
+
+
+def low_var_kl(x: Tensor) -> Tensor:
+    """Returns e^−x + x − 1 for each element, clamped."""
+    x = x.clamp(-20, 20)
+    return ((-x).exp() + x - 1).clamp(-10, 10)
+
+
+KL: dict[KLEstimator, Callable[[Tensor], Tensor]] = {
+    "kl": lambda x: x,
+    "abs": lambda x: x.abs(),
+    "mse": lambda x: x.square() / 2,
+    "low_var_kl": low_var_kl,
+}
+"""Each estimator, as a function of x."""

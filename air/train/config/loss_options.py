@@ -1,0 +1,121 @@
+"""Settings of the losses: `[trainer.loss]`, and the KL term `[embedded.kl]`.
+
+The losses `default` and `ipo` have names, defaults and meanings of prime-rl 0.8 (`prime_rl.configs.trainer`).
+This module does not import torch, so run files can be checked without torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from air.config import BaseConfig
+
+Normalization = Literal["token", "sequence", "constant"]
+
+
+class PolicyLossConfig(BaseConfig):
+    """Settings that all policy losses have. Only the embedded training engine knows them."""
+
+    normalization: Normalization = "token"
+    """How the losses of a step's tokens are averaged. `token`: every trained token has the same weight.
+    `sequence`: every training sample has the same weight, divided among its trained tokens. `constant`: as
+    `sequence`, but divided by `normalization_tokens`, so that a token weighs the same in long and short
+    samples, and more trained tokens mean a larger update (Dr. GRPO, arXiv 2503.20783)."""
+    normalization_tokens: int | None = Field(None, ge=1)
+    """The divisor of `normalization = "constant"`, for example the longest reply in tokens."""
+    entropy_coefficient: float = Field(0.0, ge=0)
+    """Number by which the entropy of each token's prediction is multiplied and subtracted from the loss (a
+    bonus for trying out). If it is above 0, tokens with advantage 0 are trained, too."""
+
+    @model_validator(mode="after")
+    def _constant(self) -> Self:
+        if (self.normalization == "constant") != (self.normalization_tokens is not None):
+            raise ValueError(
+                'normalization_tokens and normalization = "constant" need each other: set both or none'
+            )
+        return self
+
+
+class DefaultLossConfig(PolicyLossConfig):
+    """Settings of the default policy loss: masked importance-weighted policy gradient with a KL term."""
+
+    type: Literal["default"] = "default"
+    """The name of the loss."""
+    dppo_mask_low: float = Field(0.2, ge=0)
+    """A token with a negative advantage is left out of the policy gradient if its probability has fallen by
+    more than this number since the token was sampled."""
+    dppo_mask_high: float = Field(0.2, ge=0)
+    """A token with a positive advantage is left out of the policy gradient if its probability has risen by
+    more than this number since the token was sampled."""
+    adv_tau: float = Field(1.0, ge=0)
+    """Number by which the advantages are multiplied in the loss."""
+    kl_tau: float = Field(1e-3, ge=0)
+    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
+    token's probability now and its probability when it was sampled."""
+
+
+class IPOLossConfig(PolicyLossConfig):
+    """Settings of the loss `ipo`: as `default`, but a token is left out as soon as its probability has moved
+    too far, in whichever direction."""
+
+    type: Literal["ipo"] = "ipo"
+    """The name of the loss."""
+    ipo_threshold: float = Field(0.1, ge=0)
+    """A token is left out of the policy gradient if its probability has changed by more than this number
+    since the token was sampled."""
+    adv_tau: float = Field(1.0, ge=0)
+    """Number by which the advantages are multiplied in the loss."""
+    kl_tau: float = Field(1e-3, ge=0)
+    """Number by which the KL term is multiplied in the loss, as in `default`."""
+
+
+class PPOClipLossConfig(PolicyLossConfig):
+    """Settings of the loss `ppo_clip`, PPO's clipped objective. Only the embedded engine has it."""
+
+    type: Literal["ppo_clip"] = "ppo_clip"
+    """The name of the loss."""
+    clip_low: float = Field(0.2, ge=0, lt=1)
+    """A token with a negative advantage has no gradient if the ratio of its probability now and when it was
+    sampled is below 1 − `clip_low`."""
+    clip_high: float = Field(0.2, ge=0)
+    """A token with a positive advantage has no gradient if this ratio is above 1 + `clip_high`. DAPO (arXiv
+    2503.14476) sets 0.28, so that unlikely tokens can rise further. `adpo` replaces it for each group."""
+
+
+def _default_type(value: object) -> object:
+    return {"type": "default", **value} if isinstance(value, dict) else value
+
+
+LossConfig = Annotated[
+    DefaultLossConfig | IPOLossConfig | PPOClipLossConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_default_type),
+]
+"""The settings of a policy loss; `type` names it."""
+
+KLEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
+
+
+class KLConfig(BaseConfig):
+    """Settings in the run file's table `[embedded.kl]`: a penalty for moving away from the reference model
+    (`[embedded.reference]`)."""
+
+    estimator: KLEstimator = "low_var_kl"
+    """The penalty of a token, from x, its log-probability by the policy less that by the reference. `kl`: x.
+    `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between ±20 and the result
+    between ±10."""
+    place: Literal["reward", "loss"] = "reward"
+    """`reward`: the penalty is subtracted from the reward of each sampled token, with the probabilities at
+    sampling. `loss`: it is added to the loss of each sampled token, with the probabilities of the model being
+    trained; tokens with advantage 0 are then trained, too. In the loss, the gradient of `kl` has the mean 0:
+    it adds noise and does not hold the policy back."""
+    coefficient: float = Field(1e-3, ge=0)
+    """Number by which the penalty is multiplied; with `target`, only at the start of the run."""
+    target: float | None = Field(None, gt=0)
+    """The mean penalty of a token, before multiplication, that the coefficient is steered to. After each step
+    it is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al. 2019, arXiv
+    1909.08593). None: the coefficient is fixed."""
+    horizon: int = Field(10_000, ge=1)
+    """How slowly the coefficient changes, in episodes. It matters only with `target`."""

@@ -1,0 +1,71 @@
+"""The penalty for moving away from the reference, in reward and in loss, on numbers worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from air.train.algorithms import Credit, GRPOConfig, Part, ScoredGroup
+from air.train.algorithms.kl_penalty import WithKL, adapted
+from air.train.algorithms.rewards_only.reinforce_plus_plus import ReinforcePlusPlus
+from air.train.config.loss_options import KLConfig
+
+
+def group() -> ScoredGroup:
+    """Rewards 1 and 0. The first part is at distances 0.5 and −0.5 from the reference, the second at 2."""
+    return ScoredGroup(
+        [
+            [Part(1.0, 2, logprobs=[-1.0, -2.0], reference=[-1.5, -1.5])],
+            [Part(0.0, 1, logprobs=[-1.0], reference=[-3.0])],
+            None,
+        ]
+    )
+
+
+def test_in_reward() -> None:
+    """|x| at 0.1: rewards 1 − 0.1 and 0 − 0.2, so advantages ± 0.55. The mean of 0.5, 0.5 and 2 is 1."""
+    algorithm = WithKL(GRPOConfig().build(), KLConfig(estimator="abs", coefficient=0.1))
+    assert algorithm.needs == {"reference"}
+    credits = algorithm.finish([group()], [algorithm(group())])
+    assert [c.advantage for episode in credits[0] for c in episode] == pytest.approx([0.55, -0.55])
+    assert algorithm.metrics() == {"reference_kl": 1.0, "kl_coefficient": 0.1}
+
+
+def test_in_reward_each_token_pays_its_own() -> None:
+    """Returns before whitening, |x| at 0.1: 1 − 0.05 − 0.05 and 1 − 0.05; 0 − 0.2."""
+    algorithm = WithKL(ReinforcePlusPlus(1.0), KLConfig(estimator="abs", coefficient=0.1))
+    (first,), (second,), masked = algorithm(group())
+    assert first.advantage == pytest.approx([0.9, 0.95])
+    assert second.advantage == pytest.approx([-0.2])
+    assert masked == []
+
+
+def test_in_loss() -> None:
+    """The advantages stay; the loss gets the reference and the coefficient of each token."""
+    config = KLConfig(estimator="mse", place="loss", coefficient=0.5)
+    algorithm = WithKL(GRPOConfig().build(), config)
+    credits = algorithm.finish([group()], [algorithm(group())])
+    assert credits[0][0] == [
+        Credit(0.5, arrays={"reference": [-1.5, -1.5], "kl_coefficient": [0.5, 0.5]})
+    ]
+    # x²/2 is 1/8, 1/8 and 2.
+    assert algorithm.metrics()["reference_kl"] == pytest.approx(2.25 / 3)
+
+
+def test_a_coefficient_by_hand() -> None:
+    """n / horizon = 0.5: twice the target gives 1 + 0.2 · 0.5; 10 % less, 1 − 0.1 · 0.5."""
+    assert adapted(1e-3, error=1.0, share=0.5) == pytest.approx(1.1e-3)
+    assert adapted(1e-3, error=-0.1, share=0.5) == pytest.approx(0.95e-3)
+    assert adapted(1e-3, error=-0.9, share=0.5) == pytest.approx(0.9e-3)
+
+
+def test_the_coefficient_follows_the_target_and_is_in_checkpoints() -> None:
+    """The mean |x| is 1, the target 0.5: error 1, cut to 0.2; two episodes of a horizon of 4: factor 1.1."""
+    config = KLConfig(estimator="abs", coefficient=0.1, target=0.5, horizon=4)
+    algorithm = WithKL(GRPOConfig().build(), config)
+    algorithm.finish([group()], [algorithm(group())])
+    assert algorithm.coefficient == pytest.approx(0.11)
+    assert algorithm.metrics()["kl_coefficient"] == 0.1  # that of the step
+    resumed = WithKL(GRPOConfig().build(), config)
+    resumed.load_state_dict(algorithm.state_dict())
+    resumed.finish([group()], [resumed(group())])
+    assert resumed.coefficient == pytest.approx(0.121)
