@@ -51,6 +51,9 @@ ONLY_IN: dict[str, set[str]] = {
     "fastapi": {"serve"},
     "streamlit": {"view"},
     "altair": {"view"},
+    "matplotlib": {"view"},
+    "tensorboard": {"train"},
+    "wandb": {"train"},
 }
 """Packages that belong to some parts alone."""
 

@@ -15,16 +15,19 @@ HEAVY = (
     "altair",
     "docker",
     "fastapi",
+    "matplotlib",
     "openai",
     "pandas",
     "renderers",
     "sklearn",
     "starlette",
     "streamlit",
+    "tensorboard",
     "torch",
     "transformers",
     "uvicorn",
     "verifiers",
+    "wandb",
 )
 HEAVY_PARTS = ("env", "integrity", "manual", "replay", "serve", "train", "view")
 """Parts that stand on heavy packages; nothing light imports them at the top of a file."""

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from air.trajectories.exactness_report import Agreement
     from air.trajectories.performance_profile import Profiles
     from air.trajectories.report import Report, Row, Run
 
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
-EXAMPLES = ("air report outputs/A outputs/B",)
+EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
 """The factors, relative to the best run's score, for which a performance profile is printed."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run's folder (outputs/NAME, or the output of `air demos`), or a folder of trajectories",
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="also draw the learning curves of all these runs as one picture (PNG)",
+    )
     parser.add_argument(
         "--last",
         type=int,
@@ -51,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.last is not None and args.last < 1:
         raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
+    if args.plot is not None:
+        _plot(args.plot, args.runs)
     runs, bad = _read(args.runs, args.last)
     for _, problem in bad:
         print(clean(f"error: {problem}"), file=sys.stderr)
@@ -62,6 +71,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(runs, report)
     return 2 if bad else 0
+
+
+def _plot(file: Path, runs: Sequence[Path]) -> None:
+    """Draws the learning curves of the runs that have training steps; says on stderr where they are."""
+    from air.trajectories import metric_rows
+    from air.view import curves
+
+    rows = {run: metric_rows.read(run / metric_rows.FILE) for run in runs}
+    short = [run.resolve().name for run in rows]
+    names = [
+        name if short.count(name) == 1 else str(run) for run, name in zip(rows, short, strict=True)
+    ]
+    curves.save(file, {name: each for name, each in zip(names, rows.values(), strict=True) if each})
+    print(f"learning curves: {file}", file=sys.stderr)
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
@@ -97,6 +120,7 @@ def _print(runs: Sequence[Run], report: Report) -> None:
     if any(run.evaluations for run in runs):
         console.print()
         _print_evaluations(console, [run for run in runs if run.evaluations])
+    _print_exactness(console, runs)
     for view, rows in report.rows.items():
         console.print()
         _print_rows(console, TITLES[view], rows, report, with_test=view == "last_submission")
@@ -156,6 +180,42 @@ def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
     console.print(table)
 
 
+def _print_exactness(console: Console, runs: Sequence[Run]) -> None:
+    """Prints how far the trainer was from the sampler in each run; of one run, by version of the weights."""
+    from air.trajectories.exactness_report import exactness
+
+    reports = {str(run.path): report for run in runs if (report := exactness(run.steps))}
+    if not reports:
+        return
+    heads = (
+        "tokens",
+        "mismatch_kl",
+        "largest",
+        "|Δ log p|",
+        "largest",
+        "older weights",
+        "branches",
+    )
+    table = _table("sampler against trainer, over trained tokens", ("run",), heads)
+    for name, report in reports.items():
+        branches = f"{report.branches_mean:.2f}" if report.branches_mean is not None else "–"
+        table.add_row(name, *_agreement(report.total), str(report.off_policy_tokens), branches)
+        for version, agreement in report.versions.items() if len(reports) == 1 else ():
+            table.add_row(f"  weights of step {version}", *_agreement(agreement), "", "")
+    console.print()
+    console.print(table)
+
+
+def _agreement(agreement: Agreement) -> list[str]:
+    values = (
+        agreement.mismatch_kl_mean,
+        agreement.mismatch_kl_max,
+        agreement.logprob_diff_mean,
+        agreement.logprob_diff_max,
+    )
+    return [str(agreement.tokens), *(f"{value:.1e}" for value in values)]
+
+
 def _print_rows(
     console: Console, title: str, rows: Sequence[Row], report: Report, *, with_test: bool
 ) -> None:
@@ -212,6 +272,9 @@ def _as_json(
     """Returns the report, with numbers that are not rounded, as data for JSON."""
     from dataclasses import asdict
 
+    from air.trajectories.exactness_report import exactness
+
+    reports = [exactness(run.steps) for run in runs]
     return {
         "v": 1,
         "runs": [
@@ -223,8 +286,9 @@ def _as_json(
                 "reward_first_quarter": run.rewards()[0],
                 "reward_last_quarter": run.rewards()[1],
                 "evaluations": [dict(row) for row in run.evaluations],
+                "exactness": asdict(agreement) if agreement else None,
             }
-            for run in runs
+            for run, agreement in zip(runs, reports, strict=True)
         ],
         "bad": [{"path": str(path), "problem": problem} for path, problem in bad],
         "methods": report.methods,

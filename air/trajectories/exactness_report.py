@@ -1,0 +1,87 @@
+"""Sums up, over the steps of a run, how far the trainer was from the sampler, by version of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from air.trajectories import metric_rows
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The differences between trainer and sampler over some trained tokens, in nats."""
+
+    tokens: int = 0
+    mismatch_kl_mean: float = 0.0
+    mismatch_kl_max: float = 0.0
+    logprob_diff_mean: float = 0.0
+    """Mean absolute difference of the two log-probabilities."""
+    logprob_diff_max: float = 0.0
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """The exactness report of a run."""
+
+    versions: Mapping[int, Agreement]
+    """By version of the weights: the number of the step after which they were made; 0: the run's start."""
+    total: Agreement
+    off_policy_tokens: int
+    """Number of trained tokens that other weights had sampled than those that were trained."""
+    off_policy_max: int
+    """The largest number of updates that the weights of an episode were old."""
+    branches_mean: float | None
+    """Mean number of training samples of an episode; more than 1: a later prompt changed earlier tokens."""
+    branches_max: int
+
+
+def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
+    """Returns the exactness report of a run from its metrics rows, or None if they have none (older runs)."""
+    parts: dict[int, list[Agreement]] = {}
+    for row in rows:
+        for version, cell in (row.get("versions") or {}).items():
+            parts.setdefault(int(version), []).append(Agreement(**cell))
+    if not parts:
+        return None
+    versions = {version: together(part) for version, part in sorted(parts.items())}
+    prefix = "train/agg/effective/num_branches"
+    means = [
+        (metric_rows.number(row, f"{prefix}/mean"), row["episodes"] - row["failed_episodes"])
+        for row in rows
+    ]
+    known = [(mean, count) for mean, count in means if mean is not None]
+    episodes = sum(count for _, count in known)
+    return Exactness(
+        versions=versions,
+        total=together(versions.values()),
+        off_policy_tokens=int(_sum(rows, "off_policy/tokens")),
+        off_policy_max=int(_largest(rows, "off_policy/max")),
+        branches_mean=sum(mean * n for mean, n in known) / episodes if episodes else None,
+        branches_max=int(_largest(rows, f"{prefix}/max")),
+    )
+
+
+def together(parts: Iterable[Agreement]) -> Agreement:
+    """Returns the differences over the tokens of all parts; means are weighted by tokens."""
+    each = [part for part in parts if part.tokens]
+    tokens = sum(part.tokens for part in each)
+    if not tokens:
+        return Agreement()
+    return Agreement(
+        tokens=tokens,
+        mismatch_kl_mean=math.fsum(p.mismatch_kl_mean * p.tokens for p in each) / tokens,
+        mismatch_kl_max=max(p.mismatch_kl_max for p in each),
+        logprob_diff_mean=math.fsum(p.logprob_diff_mean * p.tokens for p in each) / tokens,
+        logprob_diff_max=max(p.logprob_diff_max for p in each),
+    )
+
+
+def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return sum(metric_rows.number(row, name) or 0.0 for row in rows)
+
+
+def _largest(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return max((metric_rows.number(row, name) or 0.0 for row in rows), default=0.0)
