@@ -39,7 +39,7 @@ from air.train.loop.progress import Progress
 from air.train.loop.rollout import Rollout, settled
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
-from air.train.model.sft import read_examples
+from air.train.model.demonstrations import read_examples
 
 CONFIGS = paths.shipped("configs")
 BY_TRIES = {

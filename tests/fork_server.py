@@ -48,6 +48,7 @@ IMPORTED = (
     "air.cli.runs.demos",
     "air.train.loop.run",
     "air.train.loop.scripted_agent",
+    "air.train.model.demonstrations",
     "air.train.model.sft",
     "air.env.environment",
     "air.env.chat.harness",

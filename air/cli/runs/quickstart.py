@@ -88,7 +88,7 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
     from air.train.config import overrides
     from air.train.config.sft_config import SFTRunConfig
     from air.train.model import policy as policies
-    from air.train.model.sft import read_examples
+    from air.train.model.demonstrations import read_examples
 
     tasks = _run_data()["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"]
     # Scripted agents run only air's own actions, so plain processes suffice as boxes and start much faster.
@@ -114,13 +114,22 @@ def _stamp(*settings: object) -> str:
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.loop import scripted_agent
-    from air.train.model import policy, sft, tokenizer
+    from air.train.model import demonstrations, policy, sft, tokenizer
     from air.worlds.research import world
 
     digest = hashlib.sha256(repr(settings).encode())
     for name in tasks.available():
         digest.update(tasks.load(name).hash.encode())
-    modules = (scripted_agent, policy, tokenizer, sft, harness, world, actions.fenced)
+    modules = (
+        scripted_agent,
+        policy,
+        tokenizer,
+        demonstrations,
+        sft,
+        harness,
+        world,
+        actions.fenced,
+    )
     sources = [module.__file__ for module in modules]
     for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
         digest.update(path.read_bytes())

@@ -71,8 +71,9 @@ def _train(config: SFTRunConfig) -> None:
 
     from air import json_lines, paths
     from air.train.loop.run_folder import METRICS_FILE
+    from air.train.model.demonstrations import read_examples
     from air.train.model.policy import load
-    from air.train.model.sft import read_examples, train_sft
+    from air.train.model.sft import train_sft
     from air.trajectories import metric_rows
 
     config.embedded.set_threads()

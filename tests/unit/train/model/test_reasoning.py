@@ -21,8 +21,9 @@ from air.testing import ScriptedServer, reasoned, replies
 from air.train.config.model_options import SFTConfig, SFTDataConfig
 from air.train.loop import metrics
 from air.train.loop.rollout import Rollout
+from air.train.model.demonstrations import Demonstration, read_examples, tokenize
 from air.train.model.policy import Policy
-from air.train.model.sft import Demonstration, read_examples, tokenize, train_sft
+from air.train.model.sft import train_sft
 
 LIKE_QWEN3 = """
 {%- set latest = namespace(query=-1) %}

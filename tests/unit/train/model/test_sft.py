@@ -10,8 +10,9 @@ from air.cli.main import main
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
 from air.train.model import policy
+from air.train.model.demonstrations import Example, read_examples, tokenize
 from air.train.model.policy import Policy
-from air.train.model.sft import Example, evaluate, read_examples, tokenize, train_sft
+from air.train.model.sft import evaluate, train_sft
 from air.train.serving.sampler import SamplingParams
 from tests.unit.train.conftest import conversation, generate
 

@@ -1,0 +1,145 @@
+"""Reads demonstrations (recorded conversations), and turns them into tokens with a mask of those to train.
+
+A conversation gets the same tokens as in an episode. The renderer, which turns chat messages into token ids,
+makes the prompt before each reply and appends the next turn without changing earlier tokens. Only tokens that
+the model samples in an episode are trained: a reply's text and the stop token, not the role marker and the
+empty `<think>` block before it.
+
+The reasoning of a reply is the field `reasoning_content` of its message. Its tokens are those of the chat
+template. Chat templates such as Qwen3's leave out the reasoning of earlier replies. An episode is then
+several training samples, and so is a conversation: each reply is trained after the prompt that it follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from verifiers.v1.dialects.chat import reasoning_text
+
+from air import json_lines
+from air.errors import MissingError, UsageError
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A token sequence, with a mask of the same length that marks the tokens to train."""
+
+    token_ids: list[int]
+    mask: list[bool]
+    """True for each token of a reply, including its stop token."""
+
+    def cut(self, length: int) -> Example:
+        """Returns a copy of this example with only its first `length` tokens."""
+        return Example(self.token_ids[:length], self.mask[:length])
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """One conversation as token sequences."""
+
+    examples: list[Example]
+    """One, or several if prompts change the tokens of earlier messages."""
+    reasoned: int = 0
+    """The number of replies with reasoning."""
+    left_out: int = 0
+    """The number of replies with reasoning that the chat template leaves out, so that it is not trained."""
+
+
+def read_examples(path: Path) -> list[list[Message]]:
+    """Reads a file of demonstrations, and returns the messages of each.
+    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`.
+    Raises MissingError if the file does not exist, and UsageError, which names the line, if a line is
+    malformed or contains no reply."""
+    if not path.exists():
+        raise MissingError("no such file", where=str(path), remedy="check data.name")
+    conversations = []
+    for place, line in json_lines.read(path, complete=True):
+        try:
+            messages = line["messages"]
+            replies = [message for message in messages if message["role"] == "assistant"]
+            if not any(reply["content"] for reply in replies):
+                raise ValueError("no assistant message")
+            if not all(isinstance(reply["content"], str) for reply in replies):
+                raise ValueError(
+                    "a reply's `content` must be text; tool calls cannot be trained on"
+                )
+            if not all(isinstance(one.get("reasoning_content"), str | None) for one in replies):
+                raise ValueError("`reasoning_content` must be text")
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"not a demonstration: {error or 'malformed'}",
+                where=place,
+                remedy='each line is {"messages": [{"role": …, "content": …}, …]} with a reply',
+            ) from None
+        conversations.append(messages)
+    return conversations
+
+
+def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demonstration:
+    """Returns a conversation as the token ids of an episode, with masks that are true for reply tokens.
+    A new example begins if the policy's `renderer` changes earlier tokens when it appends a turn; each reply
+    is trained once. Messages after the last reply are left out. Raises ValueError if there is no reply (role
+    `assistant`)."""
+    examples: list[Example] = []
+    ids: list[int] = []
+    mask: list[bool] = []
+    reply: list[int] = []
+    since = reasoned = left_out = 0
+    for at, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        prompt = _prompt(renderer, messages[:at], ids, reply, messages[since:at])
+        if prompt[: len(ids)] != ids:
+            examples.append(Example(ids, mask))
+            mask = []
+        since = at + 1
+        with_reasoning = _with_reasoning(renderer, messages[:at], message)
+        if reasoning_text(message):
+            reasoned += 1
+            left_out += with_reasoning is None
+        stop = renderer.get_stop_token_ids()[0]
+        text = tokenizer.encode(message["content"], add_special_tokens=False)
+        reply = with_reasoning or [*text, stop]
+        mask = [*mask, *[False] * (len(prompt) - len(mask)), *[True] * len(reply)]
+        ids = [*prompt, *reply]
+    if not ids:
+        raise ValueError("a demonstration needs at least one reply")
+    return Demonstration([*examples, Example(ids, mask)], reasoned, left_out)
+
+
+def _prompt(
+    renderer: Any,
+    before: Sequence[Message],
+    ids: list[int],
+    reply: list[int],
+    since: Sequence[Message],
+) -> list[int]:
+    """Returns the prompt for the next reply. `before` are all messages before it, and `since` those after the
+    previous reply. `ids` are the tokens up to the end of that reply, and `reply` is its part of them."""
+    if ids and since:
+        bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since))
+        if bridged is not None:
+            return list(bridged.token_ids)
+    return list(renderer.render_ids(list(before), add_generation_prompt=True))
+
+
+def _with_reasoning(renderer: Any, before: Sequence[Message], message: Message) -> list[int] | None:
+    """Returns the tokens of a reply with its reasoning, up to the stop token, as the chat template renders
+    them. None if there is no reasoning, or the template leaves it out of what the model writes."""
+    reasoning = reasoning_text(message)
+    if not reasoning:
+        return None
+    plain = {"role": "assistant", "content": message["content"]}
+    prompt = renderer.render_ids(list(before), add_generation_prompt=True)
+    whole = renderer.render_ids([*before, {**plain, "reasoning_content": reasoning}])
+    if whole[: len(prompt)] != prompt or whole == renderer.render_ids([*before, plain]):
+        return None
+    stops = renderer.get_stop_token_ids()
+    written = whole[len(prompt) :]
+    ends = [number for number, token in enumerate(written) if token in stops]
+    return list(written[: ends[-1] + 1]) if ends else [*written, stops[0]]
