@@ -1,22 +1,22 @@
 """The command `sft @ FILE …`: trains a model on demonstrations (supervised fine-tuning).
 
-The command writes the trained model as an ordinary Hugging Face folder.
+The command writes the trained model as an ordinary Hugging Face folder, with its settings in `sft.json`.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from air.train.config.sft_config import SFTRunConfig
-    from air.train.model.policy import Policy
 
 HELP = "train on demonstrations by a run file: sft @ configs/sft/warmstart.toml"
 EXAMPLES = (
     "air sft @ configs/sft/warmstart.toml --model.name MODEL --data.name demos/demos.jsonl",
+    "air sft @ outputs/sft/sft.json --resume",
 )
 TAKES_REST = True
 
@@ -45,21 +45,6 @@ def train(config: SFTRunConfig) -> Path:
 
     Raises UsageError if the model, the demonstrations or the output folder cannot be used.
     """
-    from air.errors import UsageError
-    from air.train.loop import run_folder
-
-    with run_folder.locked(config.folder):
-        if (config.folder / run_folder.CONFIG_FILE).exists():
-            raise UsageError(
-                "the folder has a policy already",
-                where=str(config.folder),
-                remedy="use another --run.name, or remove the folder",
-            )
-        _train(config)
-    return config.folder
-
-
-def _train(config: SFTRunConfig) -> None:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -69,23 +54,9 @@ def _train(config: SFTRunConfig) -> None:
         TimeRemainingColumn,
     )
 
-    from air import json_lines, paths
-    from air.train.loop.run_folder import METRICS_FILE
-    from air.train.model.demonstrations import read_examples
-    from air.train.model.policy import load
-    from air.train.model.sft import train_sft
-    from air.trajectories import metric_rows
+    from air.train.loop import sft_run
 
-    config.embedded.set_threads()
     console = Console()
-    examples = read_examples(Path(config.data.name).expanduser())
-    policy = load(
-        Path(config.model.name).expanduser()
-        if config.model.name.startswith("~")
-        else config.model.name
-    )
-    policy.renderer_config = config.renderer
-    held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
     columns = (
         TextColumn("warm start"),
         BarColumn(),
@@ -93,43 +64,27 @@ def _train(config: SFTRunConfig) -> None:
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    log = config.folder / METRICS_FILE
-    paths.write_whole(log, b"")  # without the lines of a process that was killed
+    began, loss = time.monotonic(), 0.0
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
     with Progress(*columns, console=console) as bars:
         bar = bars.add_task("sft", total=config.max_steps, note="")
 
-        def on_step(row: dict[str, float]) -> None:
-            json_lines.append(log, [metric_rows.current(row)])
-            bars.update(bar, advance=1, note=f"loss {row['loss']:.3f}")
+        def on_row(row: dict[str, Any]) -> None:
+            nonlocal loss
+            loss = row.get("loss/mean", loss)
+            bars.update(bar, completed=row["step"], note=f"loss {loss:.3f}")
 
-        last = train_sft(
-            policy,
-            examples,
-            config,
-            on_step,
-            held_out=held_out,
-            micro_batch_tokens=config.embedded.micro_batch_tokens,
-        )
-    save(policy, config.folder)
-    console.print(
-        f"{int(last['demonstrations'])} demonstrations, {config.max_steps} steps, loss {last['loss']:.3f} "
-        f"in {last['seconds']:.0f} s: {config.folder}",
-        highlight=False,
-        soft_wrap=True,
+        try:
+            facts = sft_run.run(config, on_row, say)
+        except KeyboardInterrupt:
+            if command := sft_run.how_to_resume(config):
+                say(f"stopped; resume with: {command}")
+            raise
+    say(
+        f"{int(facts['demonstrations'])} demonstrations, {config.max_steps} steps, loss {loss:.3f} "
+        f"in {time.monotonic() - began:.0f} s: {config.folder}"
     )
-
-
-def save(policy: Policy, folder: Path) -> None:
-    """Writes the policy into a run's locked folder. The file `config.json` comes last, so that a folder with
-    this file holds a whole policy, also if a process is killed while it saves."""
-    from air.train.loop.run_folder import CONFIG_FILE
-
-    unfinished = folder / ".policy"
-    shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
-    unfinished.mkdir()
-    try:
-        policy.save(unfinished)
-        for path in sorted(unfinished.iterdir(), key=lambda one: one.name == CONFIG_FILE):
-            path.rename(folder / path.name)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+    return config.folder

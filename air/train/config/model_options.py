@@ -103,17 +103,22 @@ SchedulerConfig = Annotated[
 ]
 
 
-class SFTDataConfig(BaseConfig):
-    """Settings of the data for supervised training: a file of demonstrations (recorded conversations)."""
+class HeldOutDataConfig(BaseConfig):
+    """Settings of a file of demonstrations (recorded conversations)."""
 
     type: Literal["sft"] = "sft"
     """The kind of data; `sft` is the only possible value."""
     name: str = ""
     """Path of a JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
+    seq_len: int = Field(128, ge=2)
+    """Longest demonstration in tokens; longer ones are cut."""
+
+
+class SFTDataConfig(HeldOutDataConfig):
+    """Settings of the data for supervised training: a file of demonstrations (recorded conversations)."""
+
     batch_size: int = Field(128, ge=1)
     """Size of a step: one step trains on at most `batch_size * seq_len` tokens, in whole demonstrations."""
-    seq_len: int = Field(128, ge=2)
-    """Longest demonstration in tokens; longer ones are cut, and the metric `truncated` counts them."""
     shuffle: bool = True
     """Whether demonstrations are shuffled at the start of each epoch."""
     seed: int = 0
@@ -127,7 +132,7 @@ class SFTValConfig(BaseConfig):
     """Number of steps between two evaluations. The last step is always followed by an evaluation."""
     eval_on_start: bool = False
     """Whether to evaluate before the first step, too."""
-    data: SFTDataConfig = SFTDataConfig()
+    data: HeldOutDataConfig = HeldOutDataConfig()
     """The file of held-out demonstrations, and the length at which they are cut (`seq_len`)."""
 
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
 from renderers import RendererConfig
 
 from air.train.config.model_options import SFTConfig
-from air.train.config.run_config import ComputeConfig, ModelConfig, RunNameConfig
+from air.train.config.run_config import (
+    CheckpointConfig,
+    ComputeConfig,
+    ModelConfig,
+    ResumeConfig,
+    RunNameConfig,
+)
 
 
 class SFTRunConfig(SFTConfig):
@@ -25,7 +30,11 @@ class SFTRunConfig(SFTConfig):
     """The model to train."""
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
-    embedded: ComputeConfig = Field(ComputeConfig(), exclude=True)
+    ckpt: CheckpointConfig | None = None
+    """When checkpoints are written, from which the training can resume. None: only if it is interrupted."""
+    resume: ResumeConfig | None = None
+    """The checkpoint from which an interrupted training continues. None: a new training."""
+    embedded: ComputeConfig = ComputeConfig()
     """Settings that only the embedded training engine has."""
 
     @property

@@ -54,9 +54,11 @@ class OfRun:
 
 def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path, Path] | None:
     """Returns the run's folder and the checkpoint that `model` names: a run's folder stands for its last
-    checkpoint, or for that of `step`. None if `model` is neither. Raises MissingError if the run has no such
-    checkpoint."""
+    checkpoint, or for that of `step`. None if `model` is neither: the folder of a run of `sft` stands for the
+    model that it trained. Raises MissingError if the run has no such checkpoint."""
     path = Path(model).expanduser()
+    if (path / run_folder.SFT_FILE).is_file():
+        return None
     if path.resolve().parent.name == CHECKPOINTS:
         run = path.resolve().parents[1]
         return (run, path) if (run / run_folder.CONFIG_FILE).is_file() else None

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
+SFT_FILE = "sft.json"
+"""The settings of a run of `sft`, whose `config.json` is that of the trained model."""
 CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
 EVALUATIONS = "evaluations"

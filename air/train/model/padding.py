@@ -1,11 +1,8 @@
-"""Groups token lists into micro-batches of bounded size and pads them to tensors."""
+"""Groups sequences into micro-batches of bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
@@ -19,12 +16,3 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
         else:
             groups.append([index])
     return groups
-
-
-def pad(
-    rows: Sequence[Sequence[float]], fill: float, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Returns the rows as one tensor [rows, longest row]; shorter rows end with copies of `fill`."""
-    width = max(len(row) for row in rows)
-    padded = [[*row, *([fill] * (width - len(row)))] for row in rows]
-    return torch.tensor(padded, dtype=dtype, device=device)

@@ -1,4 +1,8 @@
-"""Supervised training on the replies of recorded conversations (demonstrations)."""
+"""Supervised training on the replies of recorded conversations (demonstrations).
+
+The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So what they
+share, such as the prompt of a task, goes through the model once, and does not change the loss.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,13 +19,115 @@ from air.errors import UsageError
 from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.config.model_options import SFTConfig
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
-from air.train.model.logprobs import token_logprobs
 from air.train.model.optimizer import learning_rate, optimizer, update
-from air.train.model.padding import micro_batches, pad
 from air.train.model.policy import Policy
+from air.train.tree.pack import pack
+from air.train.tree.sample import Sample
+from air.train.tree.statistics import entry_statistics, linear_cost
 
 logger = logging.getLogger(__name__)
 OnStep = Callable[[dict[str, float]], None]
+
+
+class SFT:
+    """Supervised training of a policy's weights, in place. Each call of `step` makes one update.
+
+    A step takes whole demonstrations up to `batch_size * seq_len` tokens; `data.seed` and the step's number
+    decide which. The loss is the cross-entropy in nats, averaged over the step's trained tokens.
+    `micro_batch_tokens` limits the tokens, with padding, of one forward pass.
+
+    Raises UsageError if there are no demonstrations, or all are cut before their first reply.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        examples: Iterable[Sequence[Message]],
+        config: SFTConfig,
+        *,
+        held_out: Iterable[Sequence[Message]] = (),
+        micro_batch_tokens: int = 8192,
+    ) -> None:
+        self.policy, self.config = policy, config
+        self.micro_batch_tokens = micro_batch_tokens
+        renderer = policy.renderer()
+        talks = [tokenize(renderer, policy.tokenizer, messages) for messages in examples]
+        _say_left_out(renderer, talks)
+        data, truncated = _cut(talks, config.data.seq_len)
+        if not data:
+            raise UsageError("there are no demonstrations", where="data.name")
+        others = [tokenize(renderer, policy.tokenizer, messages) for messages in held_out]
+        self._held_out = _cut(others, config.val.data.seq_len)[0] if config.val else []
+        self.facts = {
+            "demonstrations": float(len(talks)),
+            "examples": float(len(data)),
+            "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
+            "truncated": float(truncated),
+        }
+        """What the demonstrations are: their number; `examples` (token sequences; see `tokenize`), and how
+        many of these are `truncated`; `reasoning_left_out`, the number of replies whose reasoning the chat
+        template leaves out."""
+        self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
+        self.optimizer = optimizer(self.parameters, config.optim)
+        self.steps = 0
+        """The number of steps that are done."""
+        self._batches = _batches(data, config)
+
+    def step(self) -> dict[str, float]:
+        """Updates the weights once, and returns the step's metrics.
+
+        `step` and `epoch` (both from 1), `loss`, `lr`, `grad_norm`, `tokens` (trained), `train_tokens` (all),
+        `shared_tokens` (those of them that did not go through the model, because another demonstration has
+        the same token after the same tokens), `seconds` and, after an evaluation, `val_loss`.
+        Raises InfrastructureError if the gradients are not finite.
+        """
+        began = time.perf_counter()
+        config = self.config
+        epoch, batch = next(self._batches)
+        lr = learning_rate(self.steps, config.optim.lr, config.scheduler, config.max_steps)
+        for settings in self.optimizer.param_groups:
+            settings["lr"] = lr
+        total = _loss(self.policy, batch, self.micro_batch_tokens, backward=True)
+        norm = update(self.optimizer, self.parameters, config.optim)
+        self.steps += 1
+        read = sum(len(e.token_ids) for e in batch)
+        metrics = {
+            "step": float(self.steps),
+            "epoch": float(epoch),
+            "loss": total.loss,
+            "lr": lr,
+            "grad_norm": norm,
+            "tokens": float(total.tokens),
+            "train_tokens": float(read),
+            "shared_tokens": float(read - total.forward_tokens),
+            "seconds": time.perf_counter() - began,
+        }
+        last = self.steps == config.max_steps
+        if config.val and self._held_out and (last or self.steps % config.val.interval == 0):
+            metrics["val_loss"] = self.held_out_loss()
+        return metrics
+
+    def first_row(self) -> dict[str, float] | None:
+        """Returns the metrics `step` (0) and `val_loss` before the first step; None if none are asked for."""
+        if self.steps or not (self._held_out and self.config.val and self.config.val.eval_on_start):
+            return None
+        return {"step": 0.0, "val_loss": self.held_out_loss()}
+
+    def held_out_loss(self) -> float:
+        """Returns the mean cross-entropy of the held-out demonstrations, in nats."""
+        return evaluate(self.policy, self._held_out, self.micro_batch_tokens)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the optimiser's state and the number of steps, for a checkpoint."""
+        return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a result of `state_dict`. The next step takes the demonstrations that it would have taken
+        without an interruption."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        for _ in range(int(state["steps"]) - self.steps):
+            next(self._batches)
+        self.steps = int(state["steps"])
 
 
 def train_sft(
@@ -32,73 +139,31 @@ def train_sft(
     held_out: Iterable[Sequence[Message]] = (),
     micro_batch_tokens: int = 8192,
 ) -> dict[str, float]:
-    """Trains `policy` in place on demonstrations for `config.max_steps` steps, and returns metrics.
+    """Trains `policy` in place on demonstrations for `config.max_steps` steps (see `SFT`).
 
-    The loss is the cross-entropy in nats, averaged over the trained tokens of a step, which takes whole
-    demonstrations up to `batch_size * seq_len` tokens. `on_step` gets each step's `step` (from 1), `loss`,
-    `lr`, `grad_norm`, `tokens` (trained), `train_tokens` (all), `seconds` and, after an evaluation on
-    `held_out`, `val_loss`. The result has the last step's metrics, and those of the whole training:
-    `demonstrations`, `examples` (token sequences; see `tokenize`), `truncated` (of them),
-    `reasoning_left_out` (replies whose reasoning the chat template leaves out), `epochs` and `seconds`.
-    `micro_batch_tokens` limits the tokens, with padding, of a forward pass.
-
-    Raises UsageError if there are no demonstrations, or all are cut before their first reply. Raises
-    InfrastructureError if the gradients are not finite.
+    `on_step` gets each row of metrics (`SFT.first_row`, `SFT.step`). The result has the last step's metrics,
+    `SFT.facts`, and `seconds` of the whole training.
     """
     start = time.perf_counter()
-    renderer = policy.renderer()
-    talks = [tokenize(renderer, policy.tokenizer, messages) for messages in examples]
-    _say_left_out(renderer, talks)
-    data, truncated = _cut(talks, config.data.seq_len)
-    if not data:
-        raise UsageError("there are no demonstrations", where="data.name")
-    others = [tokenize(renderer, policy.tokenizer, messages) for messages in held_out]
-    unseen = _cut(others, config.val.data.seq_len)[0] if config.val else []
+    training = SFT(
+        policy, examples, config, held_out=held_out, micro_batch_tokens=micro_batch_tokens
+    )
+    rows = [row] if (row := training.first_row()) else []
+    for row in rows:
+        if on_step:
+            on_step(row)
     metrics: dict[str, float] = {}
-    first: dict[str, float] = {}
-    if config.val and unseen and config.val.eval_on_start:
-        first = {"val_loss_before": evaluate(policy, unseen, micro_batch_tokens)}
-    stepper = optimizer(policy.model.parameters(), config.optim)
-    parameters = list(policy.model.parameters())
-    batches = _batches(data, config)
-    epoch = 0
-    for step in range(1, config.max_steps + 1):
-        step_start = time.perf_counter()
-        epoch, batch = next(batches)
-        lr = learning_rate(step - 1, config.optim.lr, config.scheduler, config.max_steps)
-        for settings in stepper.param_groups:
-            settings["lr"] = lr
-        loss, tokens = _loss(policy, batch, micro_batch_tokens, backward=True)
-        metrics = {
-            "step": float(step),
-            "loss": loss,
-            "lr": lr,
-            "grad_norm": update(stepper, parameters, config.optim),
-            "tokens": float(tokens),
-            "train_tokens": float(sum(len(e.token_ids) for e in batch)),
-            "seconds": time.perf_counter() - step_start,
-        }
-        last = step == config.max_steps
-        if config.val and unseen and (last or step % config.val.interval == 0):
-            metrics["val_loss"] = evaluate(policy, unseen, micro_batch_tokens)
+    while training.steps < config.max_steps:
+        metrics = training.step()
         if on_step:
             on_step(metrics)
-    return {
-        **metrics,
-        **first,
-        "demonstrations": float(len(talks)),
-        "examples": float(len(data)),
-        "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
-        "truncated": float(truncated),
-        "epochs": float(epoch),
-        "seconds": time.perf_counter() - start,
-    }
+    return {**metrics, **training.facts, "seconds": time.perf_counter() - start}
 
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
     """Returns the mean cross-entropy, in nats, of the reply tokens in `examples`. No weights are changed."""
-    return _loss(policy, examples, micro_batch_tokens, backward=False)[0]
+    return _loss(policy, examples, micro_batch_tokens, backward=False).loss
 
 
 def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], int]:
@@ -145,19 +210,32 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
             size += length
 
 
+@dataclass(frozen=True)
+class _Total:
+    """The mean cross-entropy of a batch, in nats, and its numbers of trained tokens and of tokens that went
+    through the model."""
+
+    loss: float
+    tokens: int
+    forward_tokens: int
+
+
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
-) -> tuple[float, int]:
-    """Returns the mean cross-entropy of the batch's trained tokens, and their number; with `backward`, also
-    adds its gradients to the weights'."""
+) -> _Total:
+    """Computes the loss of a batch; with `backward`, also adds its gradients to the weights'."""
+    samples = [
+        Sample(e.token_ids, e.mask, [0.0] * len(e.token_ids), advantage=1.0, temperature=1.0)
+        for e in batch
+    ]
     tokens = sum(sum(e.mask) for e in batch)
-    total = 0.0
-    for group in micro_batches([len(e.token_ids) for e in batch], micro_batch_tokens):
-        rows = [batch[i] for i in group]
-        ids = pad([e.token_ids for e in rows], 0, torch.long, policy.device)
-        mask = pad([e.mask for e in rows], False, torch.bool, policy.device)
-        loss = cross_entropy(token_logprobs(policy.model, ids), mask) / tokens
+    total, forward_tokens = 0.0, 0
+    cost = linear_cost(policy.model)
+    for micro_batch in pack(samples, micro_batch_tokens, policy.device, linear_cost=cost):
+        logprobs, _ = entry_statistics(policy.model, micro_batch)
+        loss = cross_entropy(logprobs) / tokens
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
-    return total, tokens
+        forward_tokens += micro_batch.tokens
+    return _Total(total, tokens, forward_tokens)

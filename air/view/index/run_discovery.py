@@ -35,7 +35,8 @@ class Run:
 
     def config(self) -> dict[str, Any]:
         """Returns the settings of the run, or of an evaluation; an empty dict if they cannot be read."""
-        for name in ("config.json", "evaluation.json"):
+        # The file `config.json` of a run of `sft` is that of the trained model.
+        for name in ("sft.json", "config.json", "evaluation.json"):
             try:
                 return parsed((self.folder / name).read_bytes()) or {}
             except OSError:
@@ -53,7 +54,7 @@ class Run:
     def changed(self) -> float:
         """Returns the time of the run's last change, in seconds since the epoch; 0 if its folder is gone."""
         times = [0.0]
-        for name in ("metrics.jsonl", "config.json", "trajectories", "."):
+        for name in ("metrics.jsonl", "sft.json", "config.json", "trajectories", "."):
             try:
                 times.append((self.folder / name).stat().st_mtime)
             except OSError:

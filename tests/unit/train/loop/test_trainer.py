@@ -16,7 +16,7 @@ from air.train.config.model_options import (
 from air.train.loop.trainer import Trainer
 from air.train.model.logprobs import token_logprobs
 from air.train.model.optimizer import learning_rate
-from air.train.model.padding import micro_batches, pad
+from air.train.model.padding import micro_batches
 from air.train.model.policy import Policy
 from air.train.serving.sampler import SamplingParams
 from air.train.tree.sample import Sample
@@ -144,8 +144,3 @@ def test_micro_batches_by_hand() -> None:
     assert micro_batches([3, 10, 4, 5], 12) == [[1], [3, 2], [0]]
     assert micro_batches([50, 1], 12) == [[0], [1]]
     assert micro_batches([], 12) == []
-
-
-def test_padding_is_on_the_right() -> None:
-    found = pad([[1, 2, 3], [4]], 0, torch.long, torch.device("cpu"))
-    assert found.tolist() == [[1, 2, 3], [4, 0, 0]]

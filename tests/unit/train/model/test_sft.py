@@ -5,12 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from air.cli.main import main
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
 from air.train.model import policy
 from air.train.model.demonstrations import Example, read_examples, tokenize
+from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.model.sft import evaluate, train_sft
 from air.train.serving.sampler import SamplingParams
@@ -40,6 +42,28 @@ def test_tokens_are_those_of_the_rollout(small: Policy) -> None:
     # What follows the last reply is not part of a demonstration.
     longer = [*messages, {"role": "user", "content": "bye"}]
     assert tokenize(renderer, small.tokenizer, longer).examples == [example]
+
+
+def test_what_demonstrations_share_is_read_once(small: Policy) -> None:
+    """Two demonstrations with one prompt: the loss is the mean over both, computed here one by one."""
+    talks = [conversation(1), [*conversation(1)[:3], *conversation(1)[1:3]]]
+    examples = [e for t in talks for e in tokenize(small.renderer(), small.tokenizer, t).examples]
+    losses = [
+        -token_logprobs(small.model, torch.tensor([e.token_ids])).detach()[0, torch.tensor(e.mask)]
+        for e in examples
+    ]
+    shared = next(
+        number
+        for number, pair in enumerate(zip(*(e.token_ids for e in examples), strict=False))
+        if pair[0] != pair[1]
+    )
+    size = sum(len(e.token_ids) for e in examples)
+    config = SFTConfig(max_steps=1, data=SFTDataConfig(batch_size=1, seq_len=size))
+    rows: list[dict[str, float]] = []
+    train_sft(small, talks, config, rows.append)
+    (row,) = rows
+    assert row["loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+    assert row["shared_tokens"] == shared > 30
 
 
 def test_the_policy_learns(
@@ -77,8 +101,8 @@ def test_held_out_loss_and_cut_examples(small: Policy) -> None:
         held_out=[conversation(9)],
         micro_batch_tokens=64,
     )
-    assert ["val_loss" in m for m in seen] == [False, True, True]
-    assert found["val_loss"] < found["val_loss_before"]
+    assert ["val_loss" in m for m in seen] == [True, False, True, True]
+    assert seen[-1]["val_loss"] < seen[0]["val_loss"]
     assert (found["examples"], found["truncated"], found["step"]) == (5, 5, 3)
 
 

@@ -1,0 +1,205 @@
+"""Runs supervised training (`sft`) in a run's folder: settings, metrics, checkpoints, and resuming.
+
+The folder holds `sft.json` (the settings), `metrics.jsonl`, and `checkpoints/` if the run file asks for them
+or the training was stopped. When the training has ended, the folder is also that of the trained model.
+"""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from air import json_lines, paths
+from air.errors import MissingError, UsageError
+from air.train.config import overrides
+from air.train.config.sft_config import SFTRunConfig
+from air.train.loop import branches, run_folder
+from air.train.model import checkpoint
+from air.train.model.demonstrations import read_examples
+from air.train.model.policy import Policy, load
+from air.train.model.sft import SFT
+from air.trajectories import metric_rows
+
+OnRow = Callable[[dict[str, Any]], None]
+
+
+def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
+    """Trains a model on demonstrations, and writes it into `config.folder`; returns the facts of the data.
+
+    `on_row` gets each line of `metrics.jsonl`, and `say` what the user should read. SIGINT (Ctrl-C) or
+    SIGTERM stops the training after the present step: a checkpoint is written, and KeyboardInterrupt raised.
+    Raises UsageError if the model, the demonstrations or the folder cannot be used.
+    """
+    with run_folder.locked(config.folder), _stop_requests() as stopped:
+        run_folder.remove_unfinished(config.folder)
+        start = start_from(config)
+        examples = read_examples(Path(config.data.name).expanduser())
+        held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
+        config.embedded.set_threads()
+        policy = load(start or _expanded(config.model.name))
+        policy.renderer_config = config.renderer
+        training = SFT(
+            policy,
+            examples,
+            config,
+            held_out=held_out,
+            micro_batch_tokens=config.embedded.micro_batch_tokens,
+        )
+        if start is not None:
+            training.load_state_dict(checkpoint.load_state(start)[1])
+            say(f"resuming after step {training.steps}")
+        _set_aside(config, training.steps, say)
+        _write_settings(config, config.folder)
+        _steps(config, policy, training, on_row, stopped)
+        save(policy, config.folder)
+    return training.facts
+
+
+def start_from(config: SFTRunConfig) -> Path | None:
+    """Returns the folder of the checkpoint from which the training resumes; None to start anew.
+
+    A training that was killed before its first checkpoint starts anew, with `resume` or without. Raises
+    UsageError if the folder holds a trained model, or without `resume` checkpoints; and MissingError if the
+    checkpoint to resume from does not exist.
+    """
+    folder, resume = config.folder, config.resume
+    root = folder / run_folder.CHECKPOINTS
+    steps = run_folder.steps(root)
+    if (folder / run_folder.CONFIG_FILE).exists():
+        raise UsageError(
+            "the folder has a policy already",
+            where=str(folder),
+            remedy="use another --run.name, or remove the folder",
+        )
+    if resume is None:
+        if steps:
+            raise UsageError(
+                f"a training was stopped here after step {steps[-1]}",
+                where=str(folder),
+                remedy="give --resume to continue it, or another --run.name",
+            )
+        return None
+    begun = (folder / run_folder.SFT_FILE).exists()
+    if resume.step is None and not steps and begun:
+        return None
+    if not steps or (resume.step is not None and resume.step not in steps):
+        known = ", ".join(map(str, steps)) or "none"
+        raise MissingError(
+            f"no checkpoint to resume from (there: {known})",
+            where=str(root),
+            remedy="check run.name and resume.step",
+        )
+    return run_folder.step_folder(root, resume.step or steps[-1])
+
+
+def save(policy: Policy, folder: Path) -> None:
+    """Writes the policy into a run's locked folder. The file `config.json` comes last, so that a folder with
+    this file holds a whole policy, also if a process is killed while it saves."""
+    unfinished = folder / ".policy"
+    shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
+    unfinished.mkdir()
+    try:
+        policy.save(unfinished)
+        for path in sorted(unfinished.iterdir(), key=lambda p: p.name == run_folder.CONFIG_FILE):
+            path.rename(folder / path.name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _steps(
+    config: SFTRunConfig,
+    policy: Policy,
+    training: SFT,
+    on_row: OnRow,
+    stopped: Callable[[], bool],
+) -> None:
+    def log(metrics: dict[str, float]) -> None:
+        row = metric_rows.current(metrics)
+        if metrics.get("seconds"):
+            row["tokens_per_second"] = metrics["train_tokens"] / metrics["seconds"]
+        row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        json_lines.append(config.folder / run_folder.METRICS_FILE, [row])
+        on_row(row)
+
+    def keep() -> None:
+        checkpoint.save(
+            config.folder / run_folder.CHECKPOINTS,
+            training.steps,
+            policy,
+            training.state_dict(),
+            keep_last=config.ckpt.keep_last if config.ckpt else None,
+        )
+
+    if first := training.first_row():
+        log(first)
+    interval = config.ckpt.interval if config.ckpt else None
+    while training.steps < config.max_steps:
+        if stopped():
+            if training.steps and training.steps not in run_folder.steps(
+                config.folder / run_folder.CHECKPOINTS
+            ):
+                keep()
+            raise KeyboardInterrupt
+        log(training.step())
+        if interval and training.steps % interval == 0:
+            keep()
+
+
+def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
+    """Moves what an earlier process made after `step` into a branch, which gets settings of its own."""
+    branch = branches.set_aside(config.folder, step)
+    if branch is None:
+        return
+    named = config.run.model_copy(update={"name": branch.name})
+    _write_settings(config.model_copy(update={"output_dir": branch.parent, "run": named}), branch)
+    say(f"what was trained after step {step} is now in {branch}")
+
+
+def _write_settings(config: SFTRunConfig, folder: Path) -> None:
+    # Without `resume`: who names this file must say again from where to go on.
+    text = overrides.dump(config.model_copy(update={"resume": None}))
+    paths.write_whole(folder / run_folder.SFT_FILE, f"{text}\n".encode())
+
+
+def how_to_resume(config: SFTRunConfig) -> str:
+    """Returns the command that resumes the training; an empty text if it has no checkpoint."""
+    if not run_folder.steps(config.folder / run_folder.CHECKPOINTS):
+        return ""
+    file = shlex.quote(str(config.folder / run_folder.SFT_FILE))
+    return f"{paths.command('sft')} @ {file} --resume"
+
+
+@contextmanager
+def _stop_requests() -> Iterator[Callable[[], bool]]:
+    """Context manager: gives a function that says whether SIGINT or SIGTERM came. A second one ends the
+    process as usual. In a thread that may not handle signals, they keep their usual effect."""
+    requests: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, _: FrameType | None) -> None:
+        requests.append(number)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield lambda: bool(requests)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _expanded(name: str) -> str | Path:
+    return Path(name).expanduser() if name.startswith("~") else name
