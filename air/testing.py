@@ -1,7 +1,8 @@
 """Serves scripted replies in place of a real model, for demonstrations and for users' tests.
 
 `ScriptedServer` is a real HTTP server for the chat-completions protocol and, with a tokenizer, for vLLM's
-protocol of token ids that training uses. All other code runs as it does with a real model.
+protocol of token ids that training uses. `ScoringServer` stands in for the teacher of `opd`. All other code
+runs as it does with a real model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
@@ -28,16 +29,11 @@ _CHATML = re.compile(
 )
 
 
-class ScriptedServer:
-    """An HTTP server on loopback that gives scripted replies, not a model's, while its `with` block runs.
+class _LoopbackServer:
+    """An HTTP server on loopback that runs during its `with` block."""
 
-    Several threads may call `script`, which returns the next reply of a conversation. With `tokenizer`, the
-    tokenizer of a ChatML model such as Qwen, the server also supports vLLM's protocol of token ids, and ends
-    every reply in this protocol with the end-of-sequence token.
-    """
-
-    def __init__(self, script: Script, tokenizer: Any = None) -> None:
-        self._server = _Server(("127.0.0.1", 0), _handler(script, tokenizer))
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = _Server(("127.0.0.1", 0), handler)
         serve = functools.partial(self._server.serve_forever, poll_interval=_POLL_SECONDS)
         self._thread = threading.Thread(target=serve, daemon=True)
 
@@ -46,7 +42,7 @@ class ScriptedServer:
         """The base URL of the server; it ends in `/v1`."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
-    def __enter__(self) -> ScriptedServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -54,6 +50,34 @@ class ScriptedServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class ScriptedServer(_LoopbackServer):
+    """An HTTP server on loopback that gives scripted replies, not a model's, while its `with` block runs.
+
+    Several threads may call `script`, which returns the next reply of a conversation. With `tokenizer`, the
+    tokenizer of a ChatML model such as Qwen, the server also supports vLLM's protocol of token ids, and ends
+    every reply in this protocol with the end-of-sequence token.
+    """
+
+    def __init__(self, script: Script, tokenizer: Any = None) -> None:
+        super().__init__(_handler(script, tokenizer))
+
+
+Score = Callable[[Sequence[int]], Sequence[float]]
+"""The type of functions that return the log-probability of each token of a sequence of token ids."""
+
+
+class ScoringServer(_LoopbackServer):
+    """An HTTP server on loopback that gives log-probabilities of token ids, while its `with` block runs.
+
+    It answers `GET /v1/models` and `POST /v1/completions` with `prompt_logprobs`, as vLLM does. `score` is
+    called by one request after the other; what it returns for a sequence's first token is not used. `name`
+    is the name of the model.
+    """
+
+    def __init__(self, score: Score, name: str = "teacher") -> None:
+        super().__init__(_scoring_handler(score, name))
 
 
 class _Server(ThreadingHTTPServer):
@@ -96,17 +120,59 @@ def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Sc
     return script
 
 
+class _JsonHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    model = "scripted"
+
+    def do_GET(self) -> None:
+        self._answer(200, {"object": "list", "data": [{"id": self.model, "object": "model"}]})
+
+    def _request(self) -> dict[str, Any]:
+        request: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return request
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        self._send(status, "application/json", json.dumps(body).encode())
+
+    def _send(self, status: int, kind: str, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _scoring_handler(score: Score, name: str) -> type[BaseHTTPRequestHandler]:
+    lock = threading.Lock()
+
+    class Handler(_JsonHandler):
+        model = name
+
+        def do_POST(self) -> None:
+            request = self._request()
+            ids = request["prompt"]
+            with lock:
+                scores = score(ids)
+            entries: list[Any] = [None]
+            entries += [
+                {str(token): {"logprob": value, "rank": 1, "decoded_token": ""}}
+                for token, value in zip(ids[1:], scores[1:], strict=True)
+            ]
+            choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": entries}
+            self._answer(200, {"id": "scored", "model": name, "choices": [choice]})
+
+    return Handler
+
+
 def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
     lock = threading.Lock()  # a tokenizer is not thread-safe
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self._answer(200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]})
-
+    class Handler(_JsonHandler):
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            request = self._request()
             if self.path == GENERATE and tokenizer is not None:
                 with lock:
                     self._answer(200, _generation(request, script, tokenizer))
@@ -118,19 +184,6 @@ def _handler(script: Script, tokenizer: Any) -> type[BaseHTTPRequestHandler]:
                 self._send(200, "text/event-stream", _events(completion))
             else:
                 self._answer(200, completion)
-
-        def _answer(self, status: int, body: dict[str, Any]) -> None:
-            self._send(status, "application/json", json.dumps(body).encode())
-
-        def _send(self, status: int, kind: str, data: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
 
     return Handler
 

@@ -1,7 +1,8 @@
 """Algorithms: how much each sampled token of a group of episodes is trained.
 
 `base` has the interface. The package `rewards_only` has the algorithms that need nothing but rewards, one
-file each. The module `imported` loads a user's estimator, which `[embedded.estimator]` in a run file names.
+file each; `gae`, `opd` and `remax` need more. The module `imported` loads a user's estimator, which
+`[embedded.estimator]` in a run file names.
 
 To add an algorithm, write a file with its formula and its config, and add the config to `AlgoConfig`.
 """
@@ -14,6 +15,9 @@ from pydantic import BeforeValidator, Field
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, Part, ScoredGroup
 from air.train.algorithms.episode_baselines import Estimator, FromRewards
+from air.train.algorithms.gae import GAEConfig
+from air.train.algorithms.opd import OPDConfig
+from air.train.algorithms.remax import ReMaxConfig
 from air.train.algorithms.rewards_only.adpo import ADPOConfig
 from air.train.algorithms.rewards_only.grpo import GRPOConfig, grpo
 from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
@@ -38,7 +42,10 @@ AlgoConfig = Annotated[
     | RLOOConfig
     | ReinforcePlusPlusConfig
     | ReinforcePlusPlusBaselineConfig
-    | ADPOConfig,
+    | ADPOConfig
+    | GAEConfig
+    | ReMaxConfig
+    | OPDConfig,
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]

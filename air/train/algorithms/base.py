@@ -116,6 +116,9 @@ class Algorithm(ABC):
 
     needs: frozenset[Need] = frozenset()
     """What the parts or the group must have beyond rewards. It is computed before the algorithm is called."""
+    rewards_at_turns: bool = False
+    """Whether the parts are turns, with `reward_to_go`, wherever an episode is one trace. false: only if
+    `embedded.reward_to_go` is set."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:

@@ -32,6 +32,7 @@ class WithKL(Algorithm):
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
         self.needs = algorithm.needs | {"reference"}
+        self.rewards_at_turns = algorithm.rewards_at_turns
         self.coefficient = config.coefficient
         self._groups: list[ScoredGroup] = []
         self._penalties: list[Sequence[float]] = []

@@ -37,6 +37,7 @@ from air.train.config.model_options import (
     SchedulerConfig,
     check_schedule,
 )
+from air.train.config.needs_config import ReferenceConfig, ValueModelConfig
 
 Inference = Literal["auto", "vllm", "transformers"]
 _NAMED_TASKS = 3
@@ -203,6 +204,10 @@ class EmbeddedConfig(ComputeConfig):
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     kl: KLConfig | None = None
     """A penalty for moving away from the reference model. None: no penalty."""
+    reference: ReferenceConfig = ReferenceConfig()
+    """The model that KL terms compare the policy with."""
+    value_model: ValueModelConfig = ValueModelConfig()
+    """The value model of the algorithm `gae`."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
     viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
@@ -264,6 +269,12 @@ class RunConfig(BaseConfig):
                 f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
                 f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
             )
+        if self.embedded.value_model != ValueModelConfig() and (
+            "values" not in self.algorithm().needs
+        ):
+            raise ValueError(
+                'embedded.value_model is only for orchestrator.algo.type = "gae": remove the table, or set it'
+            )
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
         if self.embedded.deterministic and self.embedded.inference == "vllm":
@@ -305,6 +316,14 @@ class RunConfig(BaseConfig):
         kl = self.embedded.kl
         in_loss = kl is not None and kl.place == "loss"
         return in_loss or self.trainer.loss.entropy_coefficient > 0
+
+    @property
+    def rewards_at_turns(self) -> bool:
+        """Whether each turn has the rewards that it earned, and is credited with later ones, too."""
+        sources = self.orchestrator.train.source
+        by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
+        wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns
+        return wanted and not by_segment
 
     @property
     def uses_process_boxes(self) -> bool:

@@ -148,7 +148,8 @@ def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
     """Yields the names of the episodes in the lines of `groups.jsonl`, of step `step` or of all steps."""
     for group in groups:
         if step is None or group["step"] == step:
-            yield from (one["episode"] for one in group.get("episodes", []) if one.get("episode"))
+            played = [*group.get("episodes", []), group.get("greedy") or {}]
+            yield from (one["episode"] for one in played if one.get("episode"))
 
 
 def _lines(path: Path) -> Iterator[Line]:

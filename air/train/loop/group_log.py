@@ -2,9 +2,9 @@
 
 A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`. The groups of a step are
 numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
-`{"episode": …, "reward": …, "advantage": …, "weights_version": …,
-"error": …}`: `episode` names its trajectory (null if it failed
-before its first line), and `reward` is null if it failed.
+`{"episode": …, "reward": …, "advantage": …, "weights_version": …, "error": …}`: `episode` names its
+trajectory (null if it failed before its first line), and `reward` is null if it failed. A line can also have
+`"greedy"`: an episode that was played at temperature 0 as a baseline, and is not trained on.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
             "task": group.rollouts[0].task if group.rollouts else None,
             "source": group.rollouts[0].source if group.rollouts else None,
             "episodes": [_member(rollout) for rollout in group.rollouts],
+            **({} if group.greedy is None else {"greedy": _member(group.greedy)}),
         }
         for number, group in enumerate(groups)
     ]

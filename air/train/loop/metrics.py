@@ -131,6 +131,9 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
         "reasoning_branches": reasoning_branches(good),
     }
     values |= of_rollouts(good)
+    if greedy := [g.greedy for g in groups if g.greedy is not None]:
+        values["greedy_reward"] = mean(r.reward for r in greedy if r.ok)
+        values["failed_greedy_episodes"] = sum(1 for r in greedy if not r.ok)
     for name in _TIMES:
         values[f"seconds_{name}"] = sum(r.metric(f"seconds_{name}") or 0.0 for r in good)
     return values

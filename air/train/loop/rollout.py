@@ -87,6 +87,14 @@ class Group:
     """The episodes of one task whose rewards are compared with each other in a training step."""
 
     rollouts: list[Rollout] = field(default_factory=list)
+    greedy: Rollout | None = None
+    """An episode at temperature 0, whose reward is a baseline. It is not trained on, and does not count in
+    the means of the step. None: the algorithm does not need it."""
+
+    @property
+    def played(self) -> list[Rollout]:
+        """All episodes: `rollouts`, and the greedy one."""
+        return [*self.rollouts, *([self.greedy] if self.greedy is not None else [])]
 
     @property
     def has_spread(self) -> bool:
@@ -135,6 +143,11 @@ def seeded(ctx: vf.ModelContext, seed: str) -> vf.ModelContext:
     """Returns `ctx` with a sampling seed that follows from the text `seed`."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6])  # exact in any JSON parser
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"seed": number}))
+
+
+def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
+    """Returns `ctx` with temperature 0: each token is the most likely one."""
+    return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
 def settled(
@@ -215,14 +228,19 @@ async def play_group(
     on_done: Callable[[Rollout], None] | None = None,
     *,
     seed: str | None = None,
+    with_greedy: bool = False,
 ) -> Group:
     """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each.
-    Each episode's sampling seed follows from `seed` and the episode's number; None sets no seed."""
+    Each episode's sampling seed follows from `seed` and the episode's number; None sets no seed. With
+    `with_greedy`, one more episode is played, at temperature 0."""
     each = [
         ctx if seed is None else seeded(ctx, f"{seed} {number}")
         for number in range(source.group_size)
     ]
-    return Group(await together([play(source, task, one, on_done) for one in each]))
+    each += [greedy(ctx)] * with_greedy
+    rollouts = await together([play(source, task, one, on_done) for one in each])
+    size = source.group_size
+    return Group(rollouts[:size], rollouts[size] if with_greedy else None)
 
 
 async def play(

@@ -35,8 +35,9 @@ from air.train.config.eval_config import EvalSourceConfig
 from air.train.config.run_config import RunConfig
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.evaluation.during_run import Evaluations
-from air.train.loop import branches, group_log, run_folder
+from air.train.loop import branches, group_log, needed, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
+from air.train.loop.needed import NeededModels
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Group,
@@ -50,6 +51,7 @@ from air.train.loop.rollout import (
     serving,
     settled,
 )
+from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
@@ -82,6 +84,8 @@ class Resources:
     trainer: Trainer
     server: Server
     sources: Sequence[Source]
+    needed: NeededModels
+    """The models beside the policy that the algorithm needs."""
     tokens: TokenLog | None
     """None: the run records no tokens."""
     evaluations: Evaluations | None
@@ -150,7 +154,10 @@ class EmbeddedRun:
         start = str(self.outcome.checkpoint or _expanded(self.config.model.name))
         model = await asyncio.to_thread(policy.load, start)
         trainer = self._trainer(model)
-        self._resume(trainer)
+        needs = self._algorithm.needs
+        models = await asyncio.to_thread(needed.load, needs, self.config, model, self.progress.say)
+        stack.callback(models.close)
+        self._resume(trainer, models)
         server = choose_server.server(
             choice,
             model,
@@ -168,7 +175,9 @@ class EmbeddedRun:
         group_size = self.config.orchestrator.group_size
         sources = await stack.enter_async_context(serving(configs, group_size))
         evaluations = self._evaluations(model, choice.gpu)
-        return Resources(model, trainer, server, sources, self._token_log(model), evaluations)
+        return Resources(
+            model, trainer, server, sources, models, self._token_log(model), evaluations
+        )
 
     def _evaluations(self, model: Policy, gpu: Gpu | None) -> Evaluations | None:
         config = self.config.orchestrator.eval
@@ -191,7 +200,7 @@ class EmbeddedRun:
             model.tokenizer,
             embedded.record_tokens_mb * 2**20,
             temperature=self.config.orchestrator.train.sampling.temperature,
-            by_turn=embedded.reward_to_go,
+            by_turn=self.config.rewards_at_turns,
             shuffled=embedded.shuffle_rewards,
         )
 
@@ -214,7 +223,7 @@ class EmbeddedRun:
             micro_batch_tokens=self.config.embedded.micro_batch_tokens,
         )
 
-    def _resume(self, trainer: Trainer) -> None:
+    def _resume(self, trainer: Trainer, models: NeededModels) -> None:
         if self.outcome.checkpoint is None:
             return
         self._done, state = checkpoint.load_state(self.outcome.checkpoint)
@@ -222,6 +231,7 @@ class EmbeddedRun:
         self._positions = state.get("positions")
         trainer.load_state_dict(state)
         self._algorithm.load_state_dict(state.get("algorithm", {}))
+        models.load_state_dict(state.get("needed", {}))
 
     def _set_aside(self) -> None:
         """Makes a branch of what an earlier process made after the step from which this run continues."""
@@ -304,25 +314,27 @@ class EmbeddedRun:
         played = time.monotonic()
         # A server that is gone stops the run before the weights change.
         await asyncio.to_thread(resources.server.ready)
-        self._count_failures(batch.step, [r for g in groups for r in g.rollouts])
+        self._count_failures(batch.step, [r for g in groups for r in g.played])
         await self._check_breakers(resources.sources)
+        scored = await asyncio.to_thread(resources.needed.score, groups)
         seconds = {"seconds_weights": updated - began, "seconds_rollout": played - updated}
         # To the end, even if the run is interrupted: each change of the weights has its line of metrics.
-        await to_the_end(self._train(batch, groups, resources, seconds))
+        await to_the_end(self._train(batch, groups, scored, resources, seconds))
 
     async def _train(
         self,
         batch: _Batch,
         groups: Sequence[Group],
+        scored: Needed,
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
         """Changes the weights, writes the step's lines, and writes a checkpoint if one is due."""
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
-        samples = self._samples(batch.step, groups)
+        samples = self._samples(batch.step, groups, scored)
         exactness = Exactness(batch.step, groups)
-        report = await asyncio.to_thread(self._learn, batch, samples, resources, exactness)
+        report = await asyncio.to_thread(self._learn, batch, samples, scored, resources, exactness)
         row = StepRow(
             step=batch.step,
             groups=groups,
@@ -353,7 +365,8 @@ class EmbeddedRun:
         server.ready()
 
     async def _play(self, batch: _Batch, resources: Resources) -> list[Group]:
-        step, count = batch.step, sum(source.group_size for source, _ in batch.prompts)
+        greedy = resources.needed.greedy
+        step, count = batch.step, sum(s.group_size + greedy for s, _ in batch.prompts)
         version = self._served
         recording.TRAINING_STEP.set(step)
         self.progress.phase(f"step {step}", count)
@@ -366,11 +379,11 @@ class EmbeddedRun:
         tick = self.progress.episode
         groups = await together(
             [
-                play_group(*prompt, ctx, lambda _: tick(), seed=seed)
+                play_group(*prompt, ctx, lambda _: tick(), seed=seed, with_greedy=greedy)
                 for prompt, seed in zip(batch.prompts, seeds, strict=True)
             ]
         )
-        for rollout in (rollout for group in groups for rollout in group.rollouts):
+        for rollout in (rollout for group in groups for rollout in group.played):
             rollout.weights_version = version
         return groups
 
@@ -423,26 +436,31 @@ class EmbeddedRun:
                         f"{error} — fix this, then {self.how_to_resume}"
                     ) from error
 
-    def _samples(self, step: int, groups: Sequence[Group]) -> list[Sample]:
+    def _samples(self, step: int, groups: Sequence[Group], scored: Needed) -> list[Sample]:
         embedded = self.config.embedded
         rng = random.Random(f"{embedded.seed} {step}")
         return make_samples(
             groups,
             self._algorithm,
             self.config.orchestrator.train.sampling.temperature,
-            by_turn=embedded.reward_to_go,
+            by_turn=self.config.rewards_at_turns,
             shuffle=rng if embedded.shuffle_rewards else None,
             keep_zeros=self.config.trains_zero_advantages,
+            needed=scored,
         )
 
     def _learn(
         self,
         batch: _Batch,
         samples: Sequence[Sample],
+        scored: Needed,
         resources: Resources,
         exactness: Exactness,
     ) -> dict[str, float]:
-        tokens = resources.tokens
+        tokens, models = resources.tokens, resources.needed
+        metrics = {**scored.metrics, **models.train(samples, scored)}
+        if not models.trains_policy(batch.step):
+            samples = []
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
             exactness.listen(sample, logprobs)
@@ -452,7 +470,7 @@ class EmbeddedRun:
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
             report = resources.trainer.step(samples, listen)
         self._done, self._positions = batch.step, batch.positions
-        return {**self._algorithm.metrics(), **report}
+        return {**self._algorithm.metrics(), **report, **metrics}
 
     def _stop_again(self) -> None:
         self.progress.say(
@@ -486,6 +504,7 @@ class EmbeddedRun:
         state = resources.trainer.state_dict() | {
             "positions": self._positions,
             "algorithm": self._algorithm.state_dict(),
+            "needed": resources.needed.state_dict(),
         }
         evaluations = resources.evaluations
         # The present step too: it may be the best one.

@@ -67,6 +67,8 @@ class Needed:
     """By the `id()` of a message, a number to subtract from each sampled token's reward."""
     greedy: Sequence[float | None] | None = None
     """For each group, the reward of its episode at temperature 0, or None if that failed."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Metrics of these numbers, by name."""
 
 
 def samples(
@@ -186,25 +188,33 @@ _ByNode = dict[int, dict[str, list[float]]]
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample per branch of a trace that has a trained token with an advantage.
-    A reply in several branches is trained only in the first."""
-    trained: set[int] = set()
+    """Yields one sample per branch of a trace that has a trained token with an advantage, or a return."""
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
-    for branch in trace.branches:
-        mask: list[bool] = []
+    for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}
         for node in branch.nodes:
-            first = id(node) not in trained
-            mask += [sampled and first for sampled in node.mask]
             of_node = by_node.get(id(node), {})
             for name, values in arrays.items():
                 values += _spread(of_node.get(name), node.mask)
-            trained.add(id(node))
         advantages = arrays.pop("advantages")
-        used = mask if keep_zeros else advantages
+        # A value model learns from returns even where the advantages are 0.
+        used = mask if keep_zeros or "returns" in arrays else advantages
         if any(value for value, sampled in zip(used, mask, strict=True) if sampled):
             ids, logprobs, nodes = branch.token_ids, branch.logprobs, tuple(branch.nodes)
             yield Sample(ids, mask, logprobs, advantages, temperature, nodes, arrays)
+
+
+def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
+    """Yields each branch of a trace, with the mask of its sampled tokens that are trained in this branch.
+    A reply in several branches is trained only in the first."""
+    trained: set[int] = set()
+    for branch in trace.branches:
+        mask: list[bool] = []
+        for node in branch.nodes:
+            first = id(node) not in trained
+            mask += [sampled and first for sampled in node.mask]
+            trained.add(id(node))
+        yield branch, mask
 
 
 def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:

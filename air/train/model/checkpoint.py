@@ -91,10 +91,19 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
 
 def _check_space(root: Path, policy: Policy, state: dict[str, Any] | None) -> None:
     weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-    needed = weights * (3 if state and "optimizer" in state else 1) + _MARGIN
+    needed = weights + _tensor_bytes(state) + _MARGIN
     free = shutil.disk_usage(root).free
     if free < needed:
         raise OSError(f"disk full: {free >> 20} MiB free, about {-(-needed >> 20)} MiB needed")
+
+
+def _tensor_bytes(state: Any) -> int:
+    """Returns the size of all tensors in nested dicts and lists."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, dict):
+        state = list(state.values())
+    return sum(map(_tensor_bytes, state)) if isinstance(state, list | tuple) else 0
 
 
 def _flush(directory: Path) -> None:

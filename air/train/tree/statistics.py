@@ -18,10 +18,7 @@ def entry_statistics(
     """Returns for each of the N entries of a micro-batch the token's log-probability, and the entropy of its
     prediction, both in nats, at the entry's temperature. The entropy has a gradient only with
     `entropy_gradient`."""
-    mask = None
-    if batch.ends is not None:
-        mask = attention_mask(model, ancestor_mask(batch.ends), batch.position_ids)
-    hidden = hidden_states(model, batch.input_ids, batch.position_ids, mask).flatten(0, 1)
+    hidden = batch_hidden_states(model, batch)
     entries = batch.entries
     # Entries with the same parent and temperature have one prediction in common.
     keys = torch.stack([entries.parents.double(), entries.temperatures.double()], 1)
@@ -36,6 +33,14 @@ def entry_statistics(
         entropy_gradient=entropy_gradient,
     )
     return torch.empty_like(logprobs).index_copy(0, order, logprobs), entropy[rows]
+
+
+def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
+    """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], as entries index them."""
+    mask = None
+    if batch.ends is not None:
+        mask = attention_mask(model, ancestor_mask(batch.ends), batch.position_ids)
+    return hidden_states(model, batch.input_ids, batch.position_ids, mask).flatten(0, 1)
 
 
 def linear_cost(model: Any) -> float:

@@ -1,0 +1,106 @@
+"""Generalised advantage estimation (GAE), which PPO trains on.
+
+Schulman et al. 2016 (arXiv 1506.02438). For the sampled tokens t = 1 … n of an episode, with the reward r_t
+that arrives after token t, and the value V_t of the context before token t:
+
+    δ_t = r_t + γ V_{t+1} − V_t          A_t = δ_t + γλ A_{t+1}          V_{n+1} = A_{n+1} = 0
+
+Only sampled tokens are in this sequence: the tokens of observations between two replies are no steps, so the
+value and the advantage pass over them unchanged, as in AgentFly and verl (`compute_gae_advantage_return`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    GroupCredits,
+    Part,
+    ScoredGroup,
+)
+from air.train.algorithms.whiten import whitened
+
+
+class GAEConfig(AlgorithmConfig):
+    """PPO: generalised advantages from a value model, whose settings are in `[embedded.value_model]`."""
+
+    type: Literal["gae"] = "gae"
+    """The name of the algorithm. With `credit = "episode"`, each reward counts at the turn that earned it."""
+    gamma: float = Field(1.0, ge=0, le=1)
+    """The discount γ of each further sampled token. With 1, later rewards count in full."""
+    lam: float = Field(1.0, ge=0, le=1)
+    """λ. With 1, an advantage is the sum of later rewards minus the value; smaller numbers rely more on the
+    values of later tokens, which have less noise and more bias."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return GAE(self.gamma, self.lam)
+
+
+def gae(
+    rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float
+) -> tuple[list[float], list[float]]:
+    """Returns the advantages A_t and the returns A_t + V_t of one episode's sampled tokens, in order.
+    The returns are what the value model learns. Raises ValueError if the two sequences differ in length."""
+    if len(rewards) != len(values):
+        raise ValueError(f"{len(rewards)} rewards for {len(values)} values")
+    advantages = [0.0] * len(values)
+    next_value = next_advantage = 0.0
+    for t in range(len(values) - 1, -1, -1):
+        delta = rewards[t] + gamma * next_value - values[t]
+        next_advantage = advantages[t] = delta + gamma * lam * next_advantage
+        next_value = values[t]
+    returns = [a + v for a, v in zip(advantages, values, strict=True)]
+    return advantages, returns
+
+
+class GAE(Algorithm):
+    """PPO's advantages: GAE along each stream of an episode, whitened over all sampled tokens of the step."""
+
+    needs = frozenset({"values"})
+    rewards_at_turns = True
+
+    def __init__(self, gamma: float, lam: float) -> None:
+        self.gamma, self.lam = gamma, lam
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of a group, before whitening; the returns are what the value model learns."""
+        return [
+            [] if episode is None else self._of_episode(group.streams(episode))
+            for episode in group.episodes
+        ]
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Whitens the advantages of the step. The returns stay as they are."""
+        return whitened(groups, credits)
+
+    def _of_episode(self, streams: Sequence[Sequence[Part]]) -> list[Credit]:
+        credits = []
+        for stream in streams:
+            values = [value for part in stream for value in part.values or ()]
+            advantages, returns = gae(_rewards(stream), values, self.gamma, self.lam)
+            start = 0
+            for part in stream:
+                here = slice(start, start + part.tokens)
+                credits.append(Credit(advantages[here], returns[here]))
+                start += part.tokens
+        return credits
+
+
+def _rewards(stream: Sequence[Part]) -> list[float]:
+    """Returns the reward after each sampled token. The reward of a part without tokens counts at the token
+    before it."""
+    rewards: list[float] = []
+    for part in stream:
+        rewards += part.token_rewards()
+        if not part.tokens and rewards:
+            rewards[-1] += part.reward
+    return rewards

@@ -1,0 +1,67 @@
+"""The algorithm ReMax: the baseline is the reward of an episode that is sampled at temperature 0.
+
+    A_t = r_t + r_{t+1} + … + r_n − b
+
+for the sampled tokens 1 … n of an episode (or segment), with the greedy episode's reward b. From Li et al.
+2024 (arXiv 2310.10505); per token as in verl and AgentFly (`compute_remax_outcome_advantage`).
+
+With `credit = "segment"`, b is the mean reward of the greedy episode's segments, since a segment's advantage
+counts only its own reward. A group whose greedy episode failed has no baseline: it is not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    GroupCredits,
+    Part,
+    ScoredGroup,
+)
+
+
+class ReMaxConfig(AlgorithmConfig):
+    """ReMax: the reward minus that of one more episode, at temperature 0, which is not trained on."""
+
+    type: Literal["remax"] = "remax"
+    """The name of the algorithm. Each group plays `group_size` episodes and the greedy one."""
+
+    def build(self) -> Algorithm:
+        """Returns the algorithm."""
+        return ReMax()
+
+
+class ReMax(Algorithm):
+    """Rewards to go minus the reward of the group's greedy episode."""
+
+    needs = frozenset({"greedy"})
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of one group; all advantages are 0 if the greedy episode failed."""
+        return [
+            []
+            if episode is None
+            else [
+                credit
+                for stream in group.streams(episode)
+                for credit in _of_stream(stream, group.greedy)
+            ]
+            for episode in group.episodes
+        ]
+
+
+def _of_stream(stream: Sequence[Part], baseline: float | None) -> list[Credit]:
+    if baseline is None:
+        return [Credit(0.0) for _ in stream]
+    credits: list[Credit] = []
+    later = 0.0
+    for part in reversed(stream):
+        to_go = list(accumulate(reversed(part.token_rewards()), initial=later))
+        credits.append(Credit([reward - baseline for reward in to_go[:0:-1]]))
+        later = to_go[-1] if part.tokens else later + part.reward
+    return credits[::-1]

@@ -1,0 +1,75 @@
+"""Settings of the models that algorithms need beside the policy: reference, value model and teacher.
+
+This module does not import torch, so run files can be checked without torch.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from air.config import BaseConfig
+from air.train.config.model_options import AdamWConfig, OptimizerConfig
+
+
+class ReferenceConfig(BaseConfig):
+    """Settings in the run file's table `[embedded.reference]`: the model that KL terms compare the policy
+    with. It is loaded only if a term needs it, and it is never trained."""
+
+    model: str | None = None
+    """A Hugging Face hub id, or a folder. None: the model from which the policy started, `model.name`."""
+
+
+class ValueModelConfig(BaseConfig):
+    """Settings in the run file's table `[embedded.value_model]`: the value model of `gae` (PPO).
+
+    It is a model of its own, with a linear head that predicts the rewards that are still to come."""
+
+    model: str | None = None
+    """The model whose layers the value model starts from: a hub id, or a folder. It must have the policy's
+    tokenizer. None: the model from which the policy started, `model.name`."""
+    optim: OptimizerConfig = AdamWConfig(lr=1e-5)
+    """The value model's own optimiser; its learning rate is constant. The default rate is verl's."""
+    warmup_steps: int = Field(0, ge=0)
+    """Number of steps, from the start of the run, in which only the value model is trained."""
+    epochs: int = Field(1, ge=1)
+    """How many times a step trains the value model on the step's tokens; each time is one update."""
+    clip: float | None = Field(0.5, gt=0)
+    """How far a value may move from its value before the step until it is no longer trained. It matters only
+    with several `epochs`. None: any distance."""
+
+
+class TeacherConfig(BaseConfig):
+    """Settings in the run file's table `[orchestrator.algo.teacher]`: the model that `opd` learns from.
+
+    The keys and defaults are those of prime-rl's `FrozenModelConfig`, but `base_url` is optional. The teacher
+    must have the policy's tokenizer, because it scores the policy's token ids."""
+
+    name: str
+    """The teacher's name on its server, or, without `base_url`, a Hugging Face hub id or a folder."""
+    base_url: str | None = None
+    """URL of a vLLM server, such as `http://localhost:8001/v1`, that answers `/completions` with
+    `prompt_logprobs`. None: the teacher is loaded into the training process."""
+    api_key_var: str = "VLLM_API_KEY"
+    """Name of the environment variable that holds the server's API key."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """HTTP headers that are sent with every request."""
+    wait_for_ready_timeout: int = Field(1800, ge=0)
+    """Number of seconds that the run waits, at its start, until the server answers."""
+    skip_model_check: bool = False
+    """Whether to leave out the check, at the start, that the server lists the model `name`."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"{value!r} is no http:// or https:// URL")
+        return value
+
+    @model_validator(mode="after")
+    def _endpoint_keys(self) -> Self:
+        extra = {"api_key_var", "headers", "wait_for_ready_timeout", "skip_model_check"}
+        if self.base_url is None and (wrong := sorted(extra & self.model_fields_set)):
+            raise ValueError(f"{', '.join(wrong)} concerns a server: set base_url, or remove it")
+        return self

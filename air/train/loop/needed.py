@@ -1,0 +1,209 @@
+"""Gives an algorithm what it needs beyond rewards: values, a reference, a teacher, greedy episodes.
+
+The models are loaded only if the algorithm needs them. They score the sampled tokens of a step after its
+episodes were played, and before advantages are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+from air.errors import ConfigError, UsageError
+from air.train.algorithms.base import Need
+from air.train.algorithms.opd import OPDConfig
+from air.train.config.needs_config import TeacherConfig
+from air.train.config.run_config import RunConfig
+from air.train.loop.rollout import Group
+from air.train.loop.samples import Needed, branch_masks
+from air.train.model import policy
+from air.train.model.policy import Policy
+from air.train.needs.frozen_model import FrozenModel, check_same_tokens
+from air.train.needs.teacher_endpoint import TeacherEndpoint
+from air.train.needs.value_model import ValueModel, ValueTarget
+from air.train.tree.sample import Sample
+
+
+class Scorer(Protocol):
+    """A model that gives log-probabilities of sampled tokens: a `FrozenModel` or a `TeacherEndpoint`."""
+
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the log-probabilities of its sampled tokens."""
+
+    def close(self) -> None:
+        """Frees what the scorer holds."""
+
+
+@dataclass(frozen=True)
+class NeededModels:
+    """The models beside the policy that a run's algorithm needs; None or absent: not needed."""
+
+    scorers: Mapping[Need, Scorer]
+    """`reference` and `teacher`."""
+    values: ValueModel | None
+    greedy: bool
+    """Whether each group plays one more episode, at temperature 0."""
+    temperature: float
+    """The sampling temperature of the policy."""
+
+    def score(self, groups: Sequence[Group]) -> Needed:
+        """Returns what the algorithm needs for the groups of a step.
+        The metric `ref_kl` is the mean over all sampled tokens of the teacher's log-probability minus the
+        policy's, as in prime-rl. Raises InferenceError if a teacher's server fails."""
+        greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
+        tokens: dict[Need, dict[int, list[float]]] = {}
+        metrics: dict[str, float] = {}
+        if self.scorers or self.values is not None:
+            samples = list(conversations(groups, self.temperature))
+            for need, scorer in self.scorers.items():
+                scores = scorer.score(samples)
+                tokens[need] = by_node(samples, scores)
+                if need == "teacher" and samples:
+                    metrics["ref_kl"] = _mean_difference(samples, scores)
+            if self.values is not None:
+                tokens["values"] = by_node(samples, self.values.values(samples))
+        return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
+
+    def train(self, samples: Sequence[Sample], needed: Needed) -> dict[str, float]:
+        """Trains the value model, if there is one, on the returns of the samples; returns its metrics.
+        Raises InfrastructureError if its gradients are not finite."""
+        if self.values is None:
+            return {}
+        old = needed.tokens["values"]
+        return self.values.train(
+            [
+                ValueTarget(sample, _of_sample(old, sample), _sampled(sample, "returns"))
+                for sample in samples
+            ]
+        )
+
+    def trains_policy(self, step: int) -> bool:
+        """Whether step `step` trains the policy, which the warm-up of a value model does not."""
+        return self.values is None or step > self.values.config.warmup_steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of what is trained beside the policy, for a checkpoint."""
+        return {} if self.values is None else {"values": self.values.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a result of `state_dict`. A value model that the checkpoint lacks stays untrained."""
+        if self.values is not None and "values" in state:
+            self.values.load_state_dict(state["values"])
+
+    def close(self) -> None:
+        """Frees connections."""
+        for scorer in self.scorers.values():
+            scorer.close()
+
+
+def load(
+    needs: Collection[Need], config: RunConfig, model: Policy, say: Callable[[str], None]
+) -> NeededModels:
+    """Loads the models that `needs` names, with the settings of `config`; `model` is the policy.
+    Waits for a teacher's server. Raises UsageError if a model cannot be loaded or has another vocabulary, and
+    InferenceError if the teacher's server does not answer."""
+    embedded, start = config.embedded, config.model.name
+    tokens = embedded.micro_batch_tokens
+    scorers: dict[Need, Scorer] = {}
+    if "reference" in needs:
+        other = _load(embedded.reference.model or start, model, "embedded.reference.model")
+        scorers["reference"] = FrozenModel(other, tokens)
+    if "teacher" in needs:
+        algo = config.orchestrator.algo
+        assert isinstance(algo, OPDConfig)
+        scorers["teacher"] = _teacher(algo.teacher, tokens, model, say)
+    values = None
+    if "values" in needs:
+        settings = embedded.value_model
+        other = _load(settings.model or start, model, "embedded.value_model.model")
+        values = ValueModel(other, settings, tokens)
+    temperature = config.orchestrator.train.sampling.temperature
+    return NeededModels(scorers, values, "greedy" in needs, temperature)
+
+
+def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
+    """Yields one sample for each branch of the episodes without an error, with advantage 0. A reply in
+    several branches is sampled only in the first."""
+    for group in groups:
+        for rollout in group.rollouts:
+            for trace in rollout.traces if rollout.ok else []:
+                for branch, mask in branch_masks(trace):
+                    if any(mask):
+                        nodes = tuple(branch.nodes)
+                        ids, logprobs = branch.token_ids, branch.logprobs
+                        yield Sample(ids, mask, logprobs, 0.0, temperature, nodes)
+
+
+def by_node(
+    samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
+) -> dict[int, list[float]]:
+    """Returns the numbers by the `id()` of the message (node) whose sampled tokens they belong to.
+    `numbers` has, for each sample, one number per sampled token."""
+    found: dict[int, list[float]] = {}
+    for sample, of_sample in zip(samples, numbers, strict=True):
+        remaining = iter(of_sample)
+        for node, count in _sampled_nodes(sample):
+            found[id(node)] = [next(remaining) for _ in range(count)]
+    return found
+
+
+def _of_sample(numbers: Mapping[int, Sequence[float]], sample: Sample) -> list[float]:
+    return [value for node, _ in _sampled_nodes(sample) for value in numbers[id(node)]]
+
+
+def _sampled_nodes(sample: Sample) -> Iterator[tuple[Any, int]]:
+    """Yields the messages whose tokens are sampled in this sample, with the number of these tokens."""
+    start = 0
+    for node in sample.nodes:
+        end = start + len(node.mask)
+        if count := sum(sample.mask[start:end]):
+            yield node, count
+        start = end
+
+
+def _sampled(sample: Sample, name: str) -> list[float]:
+    return [v for v, sampled in zip(sample.arrays[name], sample.mask, strict=True) if sampled]
+
+
+def _greedy_reward(group: Group) -> float | None:
+    """Returns the reward of the greedy episode, or the mean of its segments' rewards; None if it failed."""
+    greedy = group.greedy
+    if greedy is None or not greedy.ok or not greedy.traces:
+        return None
+    return fmean(float(trace.reward) for trace in greedy.traces)
+
+
+def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]]) -> float:
+    logprobs = [
+        p for s in samples for p, sampled in zip(s.logprobs, s.mask, strict=True) if sampled
+    ]
+    flat = [score for of_sample in scores for score in of_sample]
+    return fmean(score - p for score, p in zip(flat, logprobs, strict=True))
+
+
+def _teacher(
+    config: TeacherConfig, tokens: int, model: Policy, say: Callable[[str], None]
+) -> Scorer:
+    if config.base_url is None:
+        other = _load(config.name, model, "orchestrator.algo.teacher.name")
+        return FrozenModel(other, tokens, temperature=1.0)
+    endpoint = TeacherEndpoint(config, say)
+    try:
+        endpoint.wait()
+    except BaseException:
+        endpoint.close()
+        raise
+    return endpoint
+
+
+def _load(name: str, model: Policy, key: str) -> Policy:
+    name = str(Path(name).expanduser()) if name.startswith("~") else name
+    try:
+        other = policy.load(name)
+    except UsageError as error:
+        raise ConfigError(str(error), where=key) from error
+    check_same_tokens(model, other, key)
+    return other

@@ -1,0 +1,1 @@
+"""What algorithms need beyond rewards: a reference model, a value model, a teacher."""

@@ -1,0 +1,65 @@
+"""A model that is not trained, loaded into this process: the reference of KL terms, or a local teacher.
+
+It takes as much memory as its weights; no gradient or optimiser state is kept. It reads micro-batches as the
+trainer does, with the same functions: with the same weights, its log-probabilities equal the trainer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from air.errors import ConfigError
+from air.train.model.policy import Policy
+from air.train.tree.pack import MicroBatch, pack
+from air.train.tree.sample import Sample
+from air.train.tree.statistics import entry_statistics, linear_cost
+
+
+class FrozenModel:
+    """Computes the log-probabilities of sampled tokens with the weights of `policy`, which must not change.
+
+    One forward pass reads at most `micro_batch_tokens` tokens. `temperature` divides the logits; None: the
+    temperature at which each sample was sampled."""
+
+    def __init__(
+        self, policy: Policy, micro_batch_tokens: int, *, temperature: float | None = None
+    ) -> None:
+        self.policy = policy
+        self._micro_batch_tokens, self._temperature = micro_batch_tokens, temperature
+        policy.model.requires_grad_(False)
+
+    @torch.no_grad()
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
+        scored = samples
+        if self._temperature is not None:
+            scored = [replace(sample, temperature=self._temperature) for sample in samples]
+        model, cost = self.policy.model, linear_cost(self.policy.model)
+        found: dict[int, list[float]] = {}
+        for batch in pack(scored, self._micro_batch_tokens, self.policy.device, linear_cost=cost):
+            found |= by_sample(batch, entry_statistics(model, batch)[0])
+        return [found[id(sample)] for sample in scored]
+
+    def close(self) -> None:
+        """Does nothing: the memory is free when no one refers to this object."""
+
+
+def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
+    """Returns the numbers [N] of a micro-batch's entries, by the `id()` of each sample."""
+    counts = [sum(sample.mask) for sample in batch.samples]
+    parts = torch.split(numbers, counts)
+    return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}
+
+
+def check_same_tokens(policy: Policy, other: Policy, key: str) -> None:
+    """Raises ConfigError, which names `key`, if the two models' tokenizers map texts to other token ids."""
+    if policy.tokenizer.get_vocab() != other.tokenizer.get_vocab():
+        raise ConfigError(
+            f"{other.name} has another vocabulary than the policy {policy.name}",
+            where=key,
+            remedy="name a model with the policy's tokenizer",
+        )

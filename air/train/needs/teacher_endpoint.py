@@ -1,0 +1,143 @@
+"""Asks a model server for the log-probabilities of given tokens, as on-policy distillation needs them.
+
+The request is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
+answers are the model's own log-probabilities, at temperature 1. All failures are infrastructure failures:
+nothing here becomes a reward or an advantage.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+
+from air.errors import ConfigError, InferenceError
+from air.train.config.needs_config import TeacherConfig
+from air.train.tree.sample import Sample
+
+KEY = "orchestrator.algo.teacher.base_url"
+_ATTEMPTS = 4
+_POLL_SECONDS = 0.5
+_AT_ONCE = 16
+"""Number of sequences that the server scores at the same time."""
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+
+
+class TeacherEndpoint:
+    """A frozen model behind a vLLM server. Call `wait` once before the first `score`, and `close` at the end.
+    `say` gets one line if the server does not answer at once. A request that failed is sent again after
+    `pause` seconds; each later pause is twice as long."""
+
+    def __init__(
+        self, config: TeacherConfig, say: Callable[[str], None], *, pause: float = 1.0
+    ) -> None:
+        if config.base_url is None:
+            raise ValueError("a teacher without base_url is no endpoint")
+        self.config, self._say, self._pause = config, say, pause
+        self._url = config.base_url.rstrip("/")
+        key = os.environ.get(config.api_key_var) or "EMPTY"
+        headers = {"Authorization": f"Bearer {key}", **config.headers}
+        self._http = httpx.Client(headers=headers, timeout=_TIMEOUT)
+
+    def wait(self) -> None:
+        """Returns when the server answers. Raises InferenceError if it does not within the time that the
+        config allows, and ConfigError if it does not list the model."""
+        limit = self.config.wait_for_ready_timeout
+        deadline, told = time.monotonic() + limit, False
+        while True:
+            try:
+                answer = self._http.get(f"{self._url}/models").raise_for_status()
+                break
+            except httpx.HTTPError as error:
+                if time.monotonic() >= deadline:
+                    raise InferenceError(
+                        f"{KEY}: no answer from {self._url} within {limit} s ({_text(error)}) — start the "
+                        "teacher's server, or correct the URL"
+                    ) from error
+            if not told:
+                self._say(f"waiting up to {limit} s for the teacher at {self._url}")
+                told = True
+            time.sleep(_POLL_SECONDS)
+        if not self.config.skip_model_check:
+            self._check_model(answer)
+
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats.
+        Raises InferenceError if the server does not answer, after several attempts, or if its answer lacks
+        these numbers."""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(self._score, samples))
+
+    def close(self) -> None:
+        """Closes the connections to the server."""
+        self._http.close()
+
+    def _check_model(self, answer: httpx.Response) -> None:
+        try:
+            names = [str(model["id"]) for model in answer.json()["data"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InferenceError(f"{KEY}: {self._url}/models is no list of models") from error
+        if self.config.name not in names:
+            raise ConfigError(
+                f"{self._url} serves {', '.join(names) or 'no model'}, not {self.config.name!r}",
+                where="orchestrator.algo.teacher.name",
+                remedy="use the name on the server, or set skip_model_check = true",
+            )
+
+    def _score(self, sample: Sample) -> list[float]:
+        body = {
+            "model": self.config.name,
+            "prompt": sample.token_ids,
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,  # only the prompt's own tokens, no likelier ones
+        }
+        entries = self._answer(body)
+        tokens = zip(entries, sample.token_ids, sample.mask, strict=True)
+        try:
+            return [_logprob(entry, token) for entry, token, sampled in tokens if sampled]
+        except (KeyError, TypeError, ValueError) as error:
+            raise InferenceError(
+                f"{KEY}: {self._url} gave no prompt_logprobs of these tokens ({_text(error)}) — it must be a "
+                "vLLM server, and the teacher must have the policy's tokenizer"
+            ) from error
+
+    def _answer(self, body: dict[str, Any]) -> list[Any]:
+        """Posts a request, again after failures that can pass; returns `prompt_logprobs` of the answer."""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                time.sleep(self._pause * 2 ** (attempt - 1))
+            try:
+                answer = self._http.post(f"{self._url}/completions", json=body)
+                if answer.status_code < 500 and answer.status_code != 429:
+                    break
+                failure = f"status {answer.status_code}"
+            except httpx.TransportError as error:
+                failure = _text(error)
+        else:
+            raise InferenceError(
+                f"{KEY}: the teacher at {self._url} failed {_ATTEMPTS} times ({failure})"
+            )
+        if answer.is_error:
+            raise InferenceError(
+                f"{KEY}: {self._url} refused a request with status {answer.status_code}: "
+                f"{answer.text[:300]}"
+            )
+        try:
+            entries = answer.json()["choices"][0]["prompt_logprobs"]
+        except (ValueError, KeyError, IndexError, TypeError):
+            entries = None
+        return entries if isinstance(entries, list) else []
+
+
+def _logprob(entry: Any, token: int) -> float:
+    """Returns the log-probability of `token` in an entry `{"token id": {"logprob": …}}`."""
+    return float(entry[str(token)]["logprob"])
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,151 @@
+"""The value model of PPO: predicts, before each sampled token, the rewards that are still to come.
+
+It is a copy of a causal language model without its output layer, and a linear head on the last hidden state,
+as in verl, AgentFly and TRL: a model of its own, so the value loss does not disturb the policy. It takes the
+memory of a second trained model: weights, gradients and optimiser state. The head starts at 0, so the first
+values are 0 and the same in every run.
+
+The loss of a token with return R, value V and value before the step V_old is, as in verl,
+
+    ½ max((V − R)², (clip(V, V_old − clip, V_old + clip) − R)²)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.train.config.needs_config import ValueModelConfig
+from air.train.model.optimizer import optimizer, update
+from air.train.model.policy import Policy
+from air.train.needs.frozen_model import by_sample
+from air.train.tree.pack import MicroBatch, pack
+from air.train.tree.sample import Sample
+from air.train.tree.statistics import batch_hidden_states, linear_cost
+
+
+@dataclass(frozen=True)
+class ValueTarget:
+    """A sample whose values are trained. Both lists have one element per sampled token (`Sample.mask`)."""
+
+    sample: Sample
+    values: Sequence[float]
+    """The value before each token, before the step."""
+    returns: Sequence[float]
+    """What the value should have been."""
+
+
+class ValueModel:
+    """Computes and trains values. `start` gives the layers; its weights are changed in place."""
+
+    def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
+        self.config, self.device = config, start.device
+        self._micro_batch_tokens = micro_batch_tokens
+        self.backbone: Any = start.model.base_model
+        weight = next(self.backbone.parameters())
+        self.head = torch.nn.Linear(start.model.config.get_text_config().hidden_size, 1)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+        self.head.to(device=weight.device)
+        self.parameters = [*self.backbone.parameters(), *self.head.parameters()]
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+        self.optimizer = optimizer(self.parameters, config.optim)
+
+    @torch.no_grad()
+    def values(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the value before each sampled token: that of the tokens before it."""
+        found: dict[int, list[float]] = {}
+        for batch in self._pack(samples):
+            found |= by_sample(batch, self._forward(batch))
+        return [found[id(sample)] for sample in samples]
+
+    def train(self, targets: Sequence[ValueTarget]) -> dict[str, float]:
+        """Trains the values `epochs` times on all targets, and returns the metrics by name.
+
+        `value_loss`, `value_grad_norm` and `value_clipped` (share of tokens whose loss is the clipped one)
+        are means over the epochs. `value_explained_variance` is 1 − var(R − V_old) / var(R): 1 if the values
+        before this step were right, 0 if a constant would be as good. Empty if no position is trained.
+        Raises InfrastructureError if the gradients are not finite.
+        """
+        count = sum(len(t.values) for t in targets)
+        if not count:
+            return {}
+        by_id = {id(t.sample): t for t in targets}
+        sums = {"value_loss": 0.0, "value_clipped": 0.0, "value_grad_norm": 0.0}
+        for _ in range(self.config.epochs):
+            for batch in self._pack([t.sample for t in targets]):
+                of_batch = [by_id[id(sample)] for sample in batch.samples]
+                loss, clipped = self._loss(batch, of_batch)
+                (loss / count).backward()  # type: ignore[no-untyped-call]
+                sums["value_loss"] += float(loss.detach()) / count
+                sums["value_clipped"] += clipped / count
+            sums["value_grad_norm"] += update(self.optimizer, self.parameters, self.config.optim)
+        return {
+            **{name: value / self.config.epochs for name, value in sums.items()},
+            **statistics(
+                [v for t in targets for v in t.values], [r for t in targets for r in t.returns]
+            ),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the weights and the optimiser's state, for a checkpoint."""
+        return {
+            "backbone": self.backbone.state_dict(),
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a result of `state_dict`."""
+        self.backbone.load_state_dict(state["backbone"])
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _pack(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
+        return pack(
+            samples,
+            self._micro_batch_tokens,
+            self.device,
+            linear_cost=linear_cost(self.backbone),
+        )
+
+    def _forward(self, batch: MicroBatch) -> Tensor:
+        """Returns the value before the token of each entry, [N], with gradient."""
+        hidden = batch_hidden_states(self.backbone, batch)[batch.entries.parents]
+        values: Tensor = self.head(hidden.float())[:, 0]
+        return values
+
+    def _loss(self, batch: MicroBatch, targets: Sequence[ValueTarget]) -> tuple[Tensor, float]:
+        old = torch.tensor([v for t in targets for v in t.values], device=self.device)
+        returns = torch.tensor([r for t in targets for r in t.returns], device=self.device)
+        return value_loss(self._forward(batch), old, returns, self.config.clip)
+
+
+def value_loss(
+    values: Tensor, old: Tensor, returns: Tensor, clip: float | None
+) -> tuple[Tensor, float]:
+    """Returns the value loss, summed over the tokens, and the number of tokens whose loss is the clipped one.
+    All tensors are [N]; `old` are the values before the step."""
+    error = (values - returns).square()
+    if clip is None:
+        return 0.5 * error.sum(), 0.0
+    near = torch.clamp(values, old - clip, old + clip)
+    clipped = (near - returns).square()
+    return 0.5 * torch.maximum(error, clipped).sum(), float((clipped > error).sum())
+
+
+def statistics(values: Sequence[float], returns: Sequence[float]) -> dict[str, float]:
+    """Returns means of the values and returns, and how much of the returns' variance the values explain.
+    The latter is absent if all returns are equal."""
+    v, r = torch.tensor(values, dtype=torch.float64), torch.tensor(returns, dtype=torch.float64)
+    metrics = {"value_mean": float(v.mean()), "return_mean": float(r.mean())}
+    spread = float(r.var(correction=0))
+    if spread > 0:
+        explained = 1.0 - float((r - v).var(correction=0)) / spread
+        metrics["value_explained_variance"] = explained
+    return metrics
