@@ -37,6 +37,7 @@ from air.train.config.model_options import (
     SchedulerConfig,
     check_schedule,
 )
+from air.train.config.monitor_options import MonitorsConfig
 from air.train.config.needs_config import ReferenceConfig, ValueModelConfig
 
 Inference = Literal["auto", "vllm", "transformers"]
@@ -211,6 +212,9 @@ class EmbeddedConfig(ComputeConfig):
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
     viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
+    tensorboard: bool = False
+    """Whether to write metrics to the run's folder `tensorboard/`, too; `tensorboard --logdir FOLDER` shows
+    them. It needs `pip install 'air-agent[tensorboard]'`."""
     best_metric: str = "reward"
     """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
     `reward`, `phi`, `test_score` or `reward/<term>`. The best checkpoint is never deleted."""
@@ -246,6 +250,8 @@ class RunConfig(BaseConfig):
     """Optimiser, learning-rate schedule and loss."""
     orchestrator: OrchestratorConfig
     """The episodes of a step, and how their rewards become advantages."""
+    monitors: MonitorsConfig = MonitorsConfig()
+    """Where metrics are written, besides `metrics.jsonl` and TensorBoard (`embedded.tensorboard`)."""
     embedded: EmbeddedConfig = EmbeddedConfig()
     """Settings that only the embedded training engine has."""
 

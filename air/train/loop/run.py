@@ -29,6 +29,7 @@ from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InferenceError, InfrastructureError
 from air.sandbox.pool.gpus import Gpu
+from air.train import monitors
 from air.train.config import overrides
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalSourceConfig
@@ -57,6 +58,7 @@ from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model import checkpoint, determinism, policy
 from air.train.model.policy import Policy
+from air.train.monitors import Monitors
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
 from air.train.tree.sample import Sample
@@ -115,6 +117,7 @@ class EmbeddedRun:
         self.outcome = Outcome(self.folder)
         self._algorithm = config.algorithm()
         self._failures = Failures()
+        self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
         self._done = 0
@@ -131,6 +134,7 @@ class EmbeddedRun:
         environment's failure breaker is open, or if inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
+            monitors.check(self.config)
             run_folder.remove_unfinished(self.folder)
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
@@ -139,6 +143,10 @@ class EmbeddedRun:
                 # Without `resume`: who names this file must say again from where to go on.
                 written = self.config.model_copy(update={"resume": None})
                 run_folder.write_config(self.folder, overrides.dump(written))
+                self._monitors = await asyncio.to_thread(
+                    monitors.of_run, self.config, self._done, self.progress.say
+                )
+                stack.push_async_callback(asyncio.to_thread, self._monitors.close)
                 self._on_open()
                 await self._steps(resources)
         self._check_failures()
@@ -295,6 +303,7 @@ class EmbeddedRun:
         row = await evaluations.play(step, ctx, lambda _: self.progress.episode())
         await asyncio.to_thread(resources.server.ready)
         self.progress.say(evaluations.summary(row))
+        self._monitors.log({"step": step, **{f"eval/{name}": value for name, value in row.items()}})
         if step and evaluations.best_step([*run_folder.steps(self._checkpoints), step]) == step:
             self._save(resources, final=True)
 
@@ -490,6 +499,7 @@ class EmbeddedRun:
         warn_of_branches(row, self.outcome.rows)
         self.outcome.rows.append(row)
         json_lines.append(self.folder / run_folder.METRICS_FILE, [row])
+        self._monitors.log(row)
         self.progress.step(row)
 
     @property

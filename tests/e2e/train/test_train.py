@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ from air.trajectories.report import read_run
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import research, run_toml, train
 from tests.fork_server import ForkedCommand, of_this_run
+
+MONITORS = (
+    ["--monitors.wandb.offline", "true", "--embedded.tensorboard", "true"]
+    if find_spec("wandb") and find_spec("tensorboard")
+    else []
+)
+"""Flags that switch both monitors on, if their packages are installed, as `make` does."""
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -220,7 +228,7 @@ def check_groups(folder: Path, steps: list[dict[str, Any]]) -> None:
 
 def test_a_run_goes_on_from_an_earlier_step_and_loses_nothing(small: Path, tmp_path: Path) -> None:
     file = run_toml(tmp_path, small, "subprocess", batch_size=4)
-    assert command("rl", f"@{file}", cwd=tmp_path).returncode == 0
+    assert command("rl", f"@{file}", *MONITORS, cwd=tmp_path).returncode == 0
     bad(command("rl", f"@{file}", cwd=tmp_path), "is there already")
     folder = tmp_path / "outputs" / "r"
     with (folder / "groups.jsonl").open("a") as groups:
@@ -246,10 +254,29 @@ def test_a_run_goes_on_from_an_earlier_step_and_loses_nothing(small: Path, tmp_p
     assert run.counts() == {"well": 8, "failed": 0, "unfinished": 0}
     assert {one.start.model for one in run.outcomes if one.start} == {str(small)}
     assert json.loads((folder / "config.json").read_text())["resume"] is None
+    if MONITORS:
+        check_monitors(folder)
     bad(
         command("rl", f"@{file}", "--resume.step", "7", "--max-steps", "9", cwd=tmp_path),
         "there: 1, 2",
     )
+
+
+def check_monitors(folder: Path) -> None:
+    """Weights & Biases knows both parts as one run, and TensorBoard only the step that counts."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    rewards = events.Scalars("reward")
+    assert [event.step for event in rewards] == [1, 2]
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [event.value for event in rewards] == pytest.approx([row["reward"] for row in rows])
+    name = (folder / "wandb" / "run_id").read_text()
+    parts = list((folder / "wandb").glob(f"offline-run-*-{name}/run-{name}.wandb"))
+    assert len(parts) == 2
+    for part in parts:
+        assert b"mismatch_kl/all/mean" in part.read_bytes()
 
 
 def test_a_run_in_which_every_episode_fails_says_why(small: Path, tmp_path: Path) -> None:

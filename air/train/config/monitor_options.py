@@ -1,0 +1,44 @@
+"""Defines the settings in a run file's table `[monitors]`: where metrics are written besides `metrics.jsonl`.
+
+The keys, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.monitors`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from air.config import BaseConfig
+
+
+class WandbMonitorConfig(BaseConfig):
+    """Settings in the run file's table `[monitors.wandb]`: metrics go to Weights & Biases, too."""
+
+    project: str = "prime-rl"
+    """The project on Weights & Biases."""
+    entity: str | None = None
+    """The user or team on Weights & Biases. None: the default of the account."""
+    name: str | None = None
+    """The run's name on Weights & Biases. None: `run.name`."""
+    group: str | None = None
+    """The group of runs to which this run belongs."""
+    tags: list[str] | None = None
+    """The tags of the run."""
+    offline: bool = False
+    """Whether to write to the run's folder `wandb/` only; `wandb sync` uploads it later. The environment
+    variable `WANDB_MODE` has precedence."""
+
+
+class FileMonitorConfig(BaseConfig):
+    """Settings in the run file's table `[monitors.file]`. The embedded engine always writes this file."""
+
+    path: Literal["metrics.jsonl"] = "metrics.jsonl"
+    """The file in the run's folder that holds the metrics; the embedded engine takes no other name."""
+
+
+class MonitorsConfig(BaseConfig):
+    """Settings in the run file's table `[monitors]`: where metrics are written."""
+
+    wandb: WandbMonitorConfig | None = None
+    """Weights & Biases; needs `pip install 'air-agent[wandb]'`. None: not used."""
+    file: FileMonitorConfig = FileMonitorConfig()
+    """The file `metrics.jsonl` in the run's folder."""

@@ -1,0 +1,177 @@
+"""Writes a run's metrics to Weights & Biases and TensorBoard, if the run file asks for them.
+
+`metrics.jsonl` is always written, and not here. A monitor that fails is reported and left out from then on:
+no run ends because its metrics could not be shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from air.errors import MissingError
+
+if TYPE_CHECKING:
+    from air.train.config.run_config import RunConfig
+
+_LOG = logging.getLogger(__name__)
+WANDB_FOLDER, TENSORBOARD_FOLDER = "wandb", "tensorboard"
+
+
+class Monitor(ABC):
+    """A program that shows metrics."""
+
+    name: str
+
+    @abstractmethod
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Writes the metrics of a step."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Writes what is still held back."""
+
+
+class Wandb(Monitor):
+    """Weights & Biases. A run that is resumed goes on under the same id, which its folder holds."""
+
+    name = "Weights & Biases"
+
+    def __init__(self, config: RunConfig) -> None:
+        import wandb
+
+        options = config.monitors.wandb
+        assert options is not None
+        folder = config.folder
+        mode = os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
+        self._run = wandb.init(
+            id=_run_id(folder / WANDB_FOLDER / "run_id"),
+            resume="allow" if mode == "online" else None,
+            project=options.project,
+            entity=options.entity,
+            name=options.name or config.run.name,
+            group=options.group,
+            tags=options.tags,
+            dir=folder,
+            config=config.model_dump(mode="json"),
+            mode=mode,  # type: ignore[arg-type]
+            settings=wandb.Settings(silent=True, console="off"),  # the terminal is air's
+        )
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        self._run.log({**metrics, "step": step})
+
+    def close(self) -> None:
+        self._run.finish(exit_code=0)
+
+
+class TensorBoard(Monitor):
+    """Event files that the program `tensorboard --logdir` shows. A resumed run replaces its later steps."""
+
+    name = "TensorBoard"
+
+    def __init__(self, config: RunConfig, done: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = config.folder / TENSORBOARD_FOLDER
+        self._writer = SummaryWriter(str(folder), purge_step=done + 1 if folder.is_dir() else None)
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Monitors:
+    """The monitors of a run. `say` prints and logs a line about one that fails; `monitors` starts each."""
+
+    def __init__(
+        self, say: Callable[[str], None], monitors: Mapping[str, Callable[[], Monitor]]
+    ) -> None:
+        self._say = say
+        self._monitors: list[Monitor] = []
+        for name, start in monitors.items():
+            try:
+                self._monitors.append(start())
+            except Exception as error:
+                # Broad: whatever such a program raises, such as a lost network, the run can do without it.
+                self._report(name, error)
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Writes a line of `metrics.jsonl` to all monitors."""
+        metrics = flat(row)
+        for monitor in list(self._monitors):
+            try:
+                monitor.log(metrics, int(row["step"]))
+            except Exception as error:  # broad, as above
+                self._monitors.remove(monitor)
+                self._report(monitor.name, error)
+
+    def close(self) -> None:
+        """Ends all monitors, so that everything is written."""
+        for monitor in self._monitors:
+            try:
+                monitor.close()
+            except Exception as problem:  # broad, as above
+                self._report(monitor.name, problem)
+
+    def _report(self, name: str, error: Exception) -> None:
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        self._say(f"{name} gets no more metrics of this run (metrics.jsonl has them all): {reason}")
+        _LOG.debug("%s failed", name, exc_info=error)
+
+
+def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors:
+    """Starts the monitors that the run file names; the run has done `done` steps."""
+    monitors: dict[str, Callable[[], Monitor]] = {}
+    if config.monitors.wandb is not None:
+        monitors[Wandb.name] = lambda: Wandb(config)
+    if config.embedded.tensorboard:
+        monitors[TensorBoard.name] = lambda: TensorBoard(config, done)
+    return Monitors(say, monitors)
+
+
+def flat(row: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers of a line of `metrics.jsonl`; those of a task are named `tasks/<id>/…`."""
+    metrics: dict[str, float] = {}
+    for name, value in row.items():
+        if name in ("tasks", "sources") and isinstance(value, Mapping):
+            for part, cell in value.items():
+                metrics |= {f"{name}/{part}/{key}": one for key, one in flat(cell).items()}
+        elif name != "step" and isinstance(value, int | float) and math.isfinite(value):
+            metrics[name] = float(value)
+    return metrics
+
+
+def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
+    """Raises MissingError if the run file names a monitor whose package is not installed.
+    `find` returns None for a package that is not."""
+    needed = {
+        "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
+        "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
+    }
+    for package, key in needed.items():
+        if key and find(package) is None:
+            raise MissingError(
+                f"{key} needs the package {package}, which is not installed",
+                remedy=f"pip install 'air-agent[{package}]'",
+            )
+
+
+def _run_id(path: Path) -> str:
+    """Returns the id in the file `path`, which gets a new id if it does not exist."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(secrets.token_hex(4))
+    return path.read_text().strip()
