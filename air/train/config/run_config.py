@@ -203,6 +203,12 @@ class EmbeddedConfig(ComputeConfig):
     all turns of an episode (or segment, as `credit` says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
+    top_spread_share: float | None = Field(None, gt=0, le=1)
+    """Share of a step's groups that are trained: those with the largest standard deviation of their episodes'
+    rewards (GRL trains 0.25). At least one group is trained. None: all groups."""
+    replays_without_spread: int = Field(0, ge=0)
+    """How often a group whose rewards are all equal is played again in the same step, with the same prompt,
+    until its rewards differ; only the last attempt is trained and counted in the metrics. 0: never."""
     kl: KLConfig | None = None
     """A penalty for moving away from the reference model. None: no penalty."""
     reference: ReferenceConfig = ReferenceConfig()

@@ -126,6 +126,7 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
         "failed_episodes": len(rollouts) - len(good),
         "groups": len(groups),
         "zero_spread_groups": sum(1 for g in groups if not g.has_spread),
+        "group_replays": sum(g.replays for g in groups),
         "sampled_tokens": sum(r.sampled_tokens for r in rollouts),
         "multi_branch_episodes": sum(1 for r in good if r.trace.num_branches != 1),
         "reasoning_branches": reasoning_branches(good),

@@ -90,11 +90,19 @@ class Group:
     greedy: Rollout | None = None
     """An episode at temperature 0, whose reward is a baseline. It is not trained on, and does not count in
     the means of the step. None: the algorithm does not need it."""
+    replays: int = 0
+    """How often the prompt was played before in the same step, with rewards that were all equal."""
 
     @property
     def played(self) -> list[Rollout]:
         """All episodes: `rollouts`, and the greedy one."""
         return [*self.rollouts, *([self.greedy] if self.greedy is not None else [])]
+
+    @property
+    def lacks_spread(self) -> bool:
+        """Whether the rewards of at least two traces without errors are all equal."""
+        scored = sum(len(rollout.traces) for rollout in self.rollouts if rollout.ok)
+        return scored > 1 and not self.has_spread
 
     @property
     def has_spread(self) -> bool:

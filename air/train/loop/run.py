@@ -13,7 +13,7 @@ import random
 import resource
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -381,17 +381,31 @@ class EmbeddedRun:
         self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
         ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
-        seeds = [
-            f"sampling {self.config.embedded.seed} {step} {number}" if self._seeded else None
-            for number in range(len(batch.prompts))
-        ]
         tick = self.progress.episode
-        groups = await together(
-            [
-                play_group(*prompt, ctx, lambda _: tick(), seed=seed, with_greedy=greedy)
-                for prompt, seed in zip(batch.prompts, seeds, strict=True)
-            ]
-        )
+
+        def play(number: int, replay: int = 0) -> Coroutine[Any, Any, Group]:
+            seed = f"sampling {self.config.embedded.seed} {step} {number}"
+            seed += f" replay {replay}" if replay else ""
+            return play_group(
+                *batch.prompts[number],
+                ctx,
+                lambda _: tick(),
+                seed=seed if self._seeded else None,
+                with_greedy=greedy,
+            )
+
+        groups = await together([play(number) for number in range(len(batch.prompts))])
+        for replay in range(1, self.config.embedded.replays_without_spread + 1):
+            again = [number for number, group in enumerate(groups) if group.lacks_spread]
+            if not again:
+                break
+            episodes = sum(len(groups[number].played) for number in again)
+            self.progress.phase(f"step {step}, replay {replay}", episodes)
+            for number, group in zip(
+                again, await together([play(n, replay) for n in again]), strict=True
+            ):
+                group.replays = replay
+                groups[number] = group
         for rollout in (rollout for group in groups for rollout in group.played):
             rollout.weights_version = version
         return groups
@@ -456,6 +470,7 @@ class EmbeddedRun:
             shuffle=rng if embedded.shuffle_rewards else None,
             keep_zeros=self.config.trains_zero_advantages,
             needed=scored,
+            top_share=embedded.top_spread_share,
         )
 
     def _learn(

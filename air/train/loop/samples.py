@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from air.train.algorithms import base
@@ -80,6 +80,7 @@ def samples(
     shuffle: random.Random | None = None,
     needed: Needed | None = None,
     keep_zeros: bool = False,
+    top_share: float | None = None,
 ) -> list[Sample]:
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
@@ -88,10 +89,13 @@ def samples(
     `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
     `shuffle` shuffles the rewards within each group, for a control experiment. `needed` has what
     `algorithm.needs` names. With `keep_zeros`, branches whose advantages are all 0 give samples, too.
+    Of the groups, only `top_of_spread` count for the algorithm and give samples (`top_share` None: all).
     """
     needed = needed or Needed()
+    chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)
     played = [
-        [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts] for group in groups
+        [parts_of(r, by_turn=by_turn) if r.ok and n in chosen else None for r in group.rollouts]
+        for n, group in enumerate(groups)
     ]
     if shuffle is not None:
         played = [_shuffled(parts, shuffle) for parts in played]
@@ -112,6 +116,18 @@ def samples(
         for rollout, parts, of_parts in zip(group.rollouts, episodes, of_group, strict=True):
             result += _of_episode(rollout, parts or [], of_parts, temperature, keep_zeros)
     return result
+
+
+def top_of_spread(groups: Sequence[Group], share: float) -> set[int]:
+    """Returns the numbers of the groups with the largest standard deviation of their episodes' rewards: the
+    share `share` of all groups, rounded down, but at least one. As in GRL, which trains the top 25 %."""
+
+    def spread(number: int) -> float:
+        rewards = [r.reward for r in groups[number].rollouts if r.ok]
+        return stdev(rewards) if len(rewards) > 1 else 0.0
+
+    count = max(1, int(share * len(groups) + NEGLIGIBLE))
+    return set(sorted(range(len(groups)), key=spread, reverse=True)[:count])
 
 
 def _metrics(group: Group) -> dict[str, float]:

@@ -12,7 +12,7 @@ from air.train.algorithms import Algorithm, Credit, GRPOConfig, ScoredGroup
 from air.train.algorithms.base import Need
 from air.train.loop import metrics
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.samples import Needed, parts_of, samples
+from air.train.loop.samples import Needed, parts_of, samples, top_of_spread
 from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment, recorded
 
@@ -214,3 +214,19 @@ def test_arrays_reach_the_algorithm_and_its_numbers_their_tokens(by_turn: bool) 
     assert [sample.arrays["returns"][n] for n in trained] == wanted
     assert {sample.arrays["clip_high"][n] for n in trained} == {0.3}
     assert not any(a for n, a in enumerate(sample.advantages()) if n not in trained)
+
+
+def test_only_the_groups_with_the_largest_spread_are_trained() -> None:
+    """Standard deviations 0, .707, .141 and .354 (the episode that failed does not count)."""
+    failed = chain(1, [payment(3, delta=99.0)], ok=False)
+    pairs = [(1.0, 1.0), (0.0, 1.0), (0.4, 0.6), (0.5, 1.0)]
+    groups = [group(*(chain(1, [payment(3, delta=r)]) for r in pair), failed) for pair in pairs]
+    assert [top_of_spread(groups, share) for share in (0.1, 0.25, 0.5, 1.0)] == [
+        {1},
+        {1},
+        {1, 3},
+        {0, 1, 2, 3},
+    ]
+    found = samples(groups, GRPO, 1.0, top_share=0.5)
+    assert [made_of(s) for s in found] == [[-0.5], [0.5], [-0.25], [0.25]]
+    assert [r.advantage for r in groups[2].rollouts] == [None, None, None]
