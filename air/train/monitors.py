@@ -50,7 +50,7 @@ class Wandb(Monitor):
         options = config.monitors.wandb
         assert options is not None
         folder = config.folder
-        mode = os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
+        mode: Any = os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
         self._run = wandb.init(
             id=_run_id(folder / WANDB_FOLDER / "run_id"),
             resume="allow" if mode == "online" else None,
@@ -61,7 +61,7 @@ class Wandb(Monitor):
             tags=options.tags,
             dir=folder,
             config=config.model_dump(mode="json"),
-            mode=mode,  # type: ignore[arg-type]
+            mode=mode,
             settings=wandb.Settings(silent=True, console="off"),  # the terminal is air's
         )
         self._run.define_metric("*", step_metric="step")
