@@ -22,4 +22,4 @@ def test_a_group_without_spread_is_played_again(small: Path, tmp_path: Path) -> 
     assert (row["groups"], row["zero_spread_groups"], row["group_replays"]) == (1, 1, 2)
     assert row["episodes"] == 4  # only those of the last attempt count
     assert len(groups(folder)) == 1
-    assert len(list((folder / "trajectories").rglob("*.jsonl"))) == 12
+    assert len(list((folder / "trajectories").glob("*.jsonl"))) == 12
