@@ -101,7 +101,11 @@ class PrefixCache:
         self._evict()
 
     def clear(self) -> None:
-        """Removes everything, and frees its memory."""
+        """Removes everything, and frees its memory at once: nodes that refer to each other would wait for
+        Python's collector of reference cycles."""
+        for node in self._order:
+            node.parent = None
+            node.children.clear()
         self._root = _Node([], [])
         self._order.clear()
         self.bytes = 0

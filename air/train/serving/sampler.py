@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from air.train.model.attention import attention_mask
+from air.train.model.heap import trim_heap
 from air.train.model.policy import Policy
 from air.train.serving.prefix_cache import PrefixCache
 from air.train.serving.row_cache import RowCache
@@ -168,6 +169,7 @@ class Sampler:
         """Frees the memory of all keys and values. No request may be running."""
         assert not self.rows
         self.clear()
+        trim_heap()
 
     def clear(self) -> None:
         """Removes all running requests and frees the memory of all keys and values."""
@@ -284,14 +286,15 @@ def sample(
     `uniforms` has one uniform random number between 0 and 1 for each row. Returns for each row the token id
     and its log-probability in nats."""
     device = logits.device
-    greedy = torch.tensor([p.temperature == 0 for p in params], device=device)
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
-    # In double precision: single precision loses unlikely tokens of large vocabularies.
-    cumulative = logprobs.double().exp().cumsum(-1)
+    # A sum in double precision: single precision loses unlikely tokens of large vocabularies.
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.double)
     aim = torch.tensor(uniforms, dtype=torch.double, device=device)[:, None] * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, aim, right=True).clamp(max=logits.shape[-1] - 1)[:, 0]
-    ids = torch.where(greedy, logprobs.argmax(-1), ids)
+    greedy = [p.temperature == 0 for p in params]
+    if any(greedy):
+        ids = torch.where(torch.tensor(greedy, device=device), logprobs.argmax(-1), ids)
     chosen = logprobs.gather(-1, ids[:, None])[:, 0]
     return ids.tolist(), chosen.tolist()
 

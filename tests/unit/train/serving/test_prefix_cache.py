@@ -82,7 +82,10 @@ def test_removed_parts_free_their_memory() -> None:
     insert(cache, [1, 2, 5])  # splits the node, and removes 3, 4
     assert whole() is None
     assert cache.bytes == 3 * BYTES
+    parts = [weakref.ref(one[0]._base) for one in cache.read([1, 2, 5])]  # type: ignore[arg-type]
+    assert len(parts) == 2
     cache.clear()
+    assert [part() for part in parts] == [None, None]
     assert cache.bytes == 0
     assert stored(cache, [1]) == 0
 

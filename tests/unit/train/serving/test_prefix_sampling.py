@@ -33,16 +33,18 @@ def tokens(draw: random.Random, count: int) -> list[int]:
     return [draw.randrange(3, families.VOCAB) for _ in range(count)]
 
 
-def check(policy: Policy, row: Row) -> None:
-    """The row's answer is that of a sampler without a cache, and its log-probabilities are the trainer's."""
-    reply = row.completion()
-    [alone] = finish(sampler(policy, 0), [Row(row.prompt, row.params)])
-    assert reply.token_ids == alone.token_ids
-    with torch.no_grad():
-        ids = torch.tensor([row.prompt + reply.token_ids])
-        expected = token_logprobs(policy.model, ids)[0, len(row.prompt) :]
-    # Float32 rounding of log-probabilities of up to -20 nats.
-    assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5, rel=2e-6)
+def check(policy: Policy, rows: Sequence[Row]) -> None:
+    """The rows' answers are those of a sampler without a cache; their log-probabilities are the trainer's."""
+    fresh = [Row(row.prompt, row.params) for row in rows]
+    alone = finish(sampler(policy, 0, max_batch=max(1, len(rows))), fresh)
+    for row, expected_reply in zip(rows, alone, strict=True):
+        reply = row.completion()
+        assert reply.token_ids == expected_reply.token_ids
+        with torch.no_grad():
+            ids = torch.tensor([row.prompt + reply.token_ids])
+            expected = token_logprobs(policy.model, ids)[0, len(row.prompt) :]
+        # Float32 rounding of log-probabilities of up to -20 nats.
+        assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5, rel=2e-6)
 
 
 @pytest.mark.parametrize(("family", "attention"), MODELS)
@@ -62,8 +64,7 @@ def test_groups_and_turns(family: str, attention: str) -> None:
     # The last token of a reply was never passed through the model.
     # More is found if another episode has the same tokens by chance.
     assert all(turn.cached >= row.length - 1 for row, turn in zip(rows, turns, strict=True))
-    for row in [*rows, *turns]:
-        check(policy, row)
+    check(policy, [*rows, *turns])
 
 
 def test_prompts_longer_than_a_chunk(small: Policy) -> None:
@@ -114,7 +115,7 @@ def test_released_memory_is_computed_anew_with_new_weights() -> None:
     second = Row([*first.prompt, *first.token_ids], first.params)
     finish(one, [second])
     assert second.cached == 0
-    check(policy, second)
+    check(policy, [second])
 
 
 @pytest.mark.parametrize(
@@ -141,8 +142,7 @@ def test_soak(family: str, limit: int) -> None:
             case "drop" if one.rows:
                 one.drop(draw.choice(one.rows))
             case "update" if not one.rows:
-                for row in ended:
-                    check(policy, row)
+                check(policy, ended)
                 ended.clear()
                 one.release()
                 with torch.no_grad():
@@ -153,5 +153,4 @@ def test_soak(family: str, limit: int) -> None:
     while one.rows:
         ended += one.step()
     assert ended
-    for row in ended:
-        check(policy, row)
+    check(policy, ended)

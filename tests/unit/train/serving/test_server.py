@@ -236,6 +236,20 @@ def test_new_weights_answer_under_a_new_version(server: InferenceServer, warm: P
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+def test_what_the_prefix_cache_saved_is_told(server: InferenceServer) -> None:
+    for _ in range(2):
+        ask(server, max_tokens=3, seed=1)
+    told = server.step_metrics()
+    assert (told["prompt_tokens"], told["cached_tokens"]) == (80, 39)
+    # 40 prompt tokens and 2 of the reply; keys and values; 2 layers of 2 heads of 32 numbers of 4 bytes.
+    assert told["prefix_cache_mb"] * 2**20 == 42 * 2 * 2 * 2 * 32 * 4
+    assert f"air_inference_cached_tokens {39}\n" in httpx.get(f"{server.url}/metrics").text
+    server.update_weights()
+    ask(server, max_tokens=3, seed=1)
+    told = server.step_metrics()
+    assert (told["prompt_tokens"], told["cached_tokens"]) == (40, 0)
+
+
 def test_exclusive_waits_and_holds_back(server: InferenceServer) -> None:
     answers: list[httpx.Response] = []
 
