@@ -4,7 +4,8 @@ same with rewards shuffled within each group as control.
 Each seed has a warm start, a training run and a control run of its own, and counts as one data point.
 With `delta = "best"` more tries alone earn more reward. So the table also has the gains at equal numbers of
 tries (the first one, the best of two), of the last submission, and in the test score, all as φ.
-Exit code 0 when the mean improvement of the reward exceeds two standard errors and the control's does not.
+Exit code 0 when the mean improvement of the reward, of the scores at equal numbers of tries, and of the test
+score exceeds two standard errors each, and the control's improvement of the reward does not.
 
     python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
 """
@@ -222,13 +223,16 @@ def report(results: Sequence[dict[str, Any]], seconds: float) -> None:
 
 
 def verdict(results: Sequence[dict[str, Any]]) -> int:
-    """0 when the trained arm's reward rises by more than two standard errors and the control's does not."""
+    """0 when the trained arm's reward, its scores at equal numbers of tries and its test score rise by more
+    than two standard errors, and the control's reward does not."""
+    learnt = True
     # First the measures that more tries alone do not raise; then the score, and what malformed replies cost.
     for measure in (*EQUAL_TRIES, "delta", "reward"):
         mean, error = mean_and_error(gains(results, "trained")[measure])
-        learnt = mean > 2 * error
+        rises = mean > 2 * error
+        learnt = learnt and (rises or measure == "delta")
         print(
-            f"trained {measure}: {mean:+.4f} ± {error:.4f}: {'rises' if learnt else 'does NOT rise'}"
+            f"trained {measure}: {mean:+.4f} ± {error:.4f}: {'rises' if rises else 'does NOT rise'}"
         )
     if "control" not in results[0]:
         return 0 if learnt else 1

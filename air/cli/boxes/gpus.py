@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -29,10 +31,12 @@ def run(args: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [
         ("INDEX", "UUID", "NAME", "MEMORY", "SLOTS", "HELD BY", "CONTAINERS")
     ]
-    containers = _containers(inventory)
+    containers, message = _containers(inventory)
     for gpu in inventory:
         rows += _rows(gpu, containers.get(gpu.uuid, []))
     print_columns(rows)
+    if message:
+        print(message, file=sys.stderr)
     return 0
 
 
@@ -56,8 +60,10 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
-    """Returns the names of the labelled containers of each GPU's UUID; empty without a container engine."""
+def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
+    """Returns the names of the labelled containers by GPU UUID, and a message. Without a container engine
+    there are no names; the message says so if `DOCKER_HOST` names an engine, and is empty otherwise."""
+    from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership
     from air.sandbox.docker import engine
@@ -65,12 +71,13 @@ def _containers(inventory: Sequence[Gpu]) -> dict[str, list[str]]:
 
     try:
         labelled = engine.boxes(ownership.GPU_LABEL)
-    except MissingError:
-        return {}
+    except MissingError as error:
+        named = os.environ.get("DOCKER_HOST")
+        return {}, paths.runnable(f"containers cannot be listed: {error}") if named else ""
     names: dict[str, list[str]] = {}
     for container in labelled:
         for gpu in inventory:
             if gpu_leases.users(gpu.uuid, [container]):
                 name = f"{container['Names'][0].lstrip('/')} ({container['State']})"
                 names.setdefault(gpu.uuid, []).append(name)
-    return names
+    return names, ""

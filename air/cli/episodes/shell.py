@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
 EXAMPLES = (
     "air shell titanic",
-    "air shell --from outputs/RUN/trajectories/ID.jsonl --step 2",
+    "air shell --from outputs/RUN/trajectories/ID.jsonl --turn 2",
 )
 USAGE = """\
 A line is an action: a command, `validate`, `submit`, or a tool of the action format.
@@ -46,6 +46,8 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :help         this text
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
+MAX_TURNS = 10
+"""The turns of an episode without `--max-turns`."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
@@ -63,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument("--format", help="the action format: fenced (default) or mlgym")
     flags.add_runtime(parser, default=None, note="default: docker; with --from: as recorded")
-    parser.add_argument("--max-turns", type=int, help="turns of the episode (10); 0: no limit")
+    parser.add_argument(
+        "--max-turns", type=int, help=f"turns of the episode ({MAX_TURNS}); 0: no limit"
+    )
     parser.add_argument("--seed", type=int, help="seed of the episode (0)")
     parser.add_argument(
         "--env",
@@ -78,7 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="continue a recorded episode"
     )
     parser.add_argument(
-        "--step", type=int, metavar="N", help="with --from: continue after N steps (default: all)"
+        "--turn",
+        "--step",
+        dest="turn",
+        type=int,
+        metavar="N",
+        help="with --from: continue after N turns; --step is the earlier name (default: all)",
     )
     parser.add_argument(
         "--attach",
@@ -92,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
-    if args.step is not None and args.origin is None:
-        raise ConfigError("has no effect without --from", where="--step")
+    if args.turn is not None and args.origin is None:
+        raise ConfigError("has no effect without --from", where="--turn")
     _refuse_idle(args)
     screen = Screen(as_json=args.json)
     commands = COMMANDS if args.attach is None else shell_attach.COMMANDS
@@ -141,14 +150,14 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
     from air.manual.session import ManualEpisode, recorded_config
     from air.sandbox.contract.box import NOT_ISOLATED
 
-    origin = None if args.origin is None else _origin(args.origin, args.step)
+    origin = None if args.origin is None else _origin(args.origin, args.turn)
     if origin is None:
         data: dict[str, Any] = {
             "taskset": {"id": "air", "tasks": [args.task]},
             "agent": {
                 "harness": {"id": "air", "format": args.format or "fenced"},
                 "runtime": {"type": args.runtime or "docker"},
-                "max_turns": 10,
+                "max_turns": MAX_TURNS,
             },
         }
     else:

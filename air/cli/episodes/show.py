@@ -18,7 +18,7 @@ DEFAULT_SORT, DEFAULT_LAST = "newest", 15
 HELP = "show a run, or an episode step by step, in the terminal"
 EXAMPLES = (
     "air show outputs/RUN --sort reward",
-    "air show outputs/RUN/trajectories/ID.jsonl --step 2",
+    "air show outputs/RUN/trajectories/ID.jsonl --turn 2",
 )
 
 
@@ -30,15 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last", type=flags.count, metavar="N", help="run: most episodes to list (15)"
     )
     parser.add_argument(
+        "--turn",
         "--step",
+        dest="turn",
         type=int,
         metavar="N",
-        help="episode: only this turn, in full (default: a line for each)",
+        help="episode: only this turn, in full; --step is the earlier name (default: a line for each)",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="episode: every turn in full; with --step: very long texts too",
+        help="episode: every turn in full; with --turn: very long texts too",
     )
     parser.add_argument(
         "--only",
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from air.errors import MissingError
 
     if args.path.is_dir():
-        _refuse(args, "an episode", "step", "full", "only")
+        _refuse(args, "an episode", "turn", "full", "only")
         _run(args)
     elif args.path.is_file():
         _refuse(args, "a run", "task", "sort", "last")
@@ -95,27 +97,27 @@ def _episode(args: argparse.Namespace) -> None:
     from air.view.index.episode_file import scan
 
     single = scan(args.path)
-    full = args.full or args.step is not None
+    full = args.full or args.turn is not None
     terminal.show_episode(
         terminal.console(),
         single,
         _wanted(single, args),
         full=full,
-        everything=args.step is not None and args.full,
+        everything=args.turn is not None and args.full,
     )
 
 
 def _wanted(single: Single, args: argparse.Namespace) -> Sequence[Item]:
     from air.errors import MissingError
 
-    if args.step is not None:
-        items = [p.item for p in single.places if p.kind == "step" and p.turn == args.step]
+    if args.turn is not None:
+        items = [p.item for p in single.places if p.kind == "step" and p.turn == args.turn]
         if not items:
             turns = single.facts.turns
             raise MissingError(
-                f"the episode has no turn {args.step}",
+                f"the episode has no turn {args.turn}",
                 where=str(single.path),
-                remedy=f"it has {turns} turns: --step N",
+                remedy=f"it has {turns} turns: --turn N",
             )
         return single.items(items[0], 1)
     every = single.items(0, single.facts.items)

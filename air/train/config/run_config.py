@@ -17,7 +17,8 @@ from pydantic import Field, field_validator, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
-from air.env.config import check_history
+from air.env.config import AirTasksetConfig, check_history
+from air.tasks.sources.mlgym.checkout import PREFIX, ROOT_VARIABLE
 from air.train.algorithms import (
     AlgoConfig,
     Algorithm,
@@ -310,6 +311,15 @@ class RunConfig(BaseConfig):
         name = re.sub(r"[^\w.-]+", "_", name)  # ids of tasks and models can be paths and addresses
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
+    def with_checkout(self) -> RunConfig:
+        """Returns a copy of this config in which sources with tasks of MLGym name their checkout: where they
+        name none, the one of the environment variable `AIR_MLGYM_ROOT`. So a resumed run finds it again."""
+        root = os.environ.get(ROOT_VARIABLE)
+        sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
+        train = self.orchestrator.train.model_copy(update={"source": sources})
+        orchestrator = self.orchestrator.model_copy(update={"train": train})
+        return self.model_copy(update={"orchestrator": orchestrator})
+
     def with_inference(self, inference: Inference) -> RunConfig:
         """Returns a copy of this config in which `embedded.inference` is `inference`."""
         embedded = self.embedded.model_copy(update={"inference": inference})
@@ -348,3 +358,13 @@ class RunConfig(BaseConfig):
         """The path of the run's folder, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name
+
+
+def _with_checkout(source: SourceConfig, root: str | None) -> SourceConfig:
+    taskset = source.env.taskset
+    if not root or not isinstance(taskset, AirTasksetConfig) or taskset.mlgym_root is not None:
+        return source
+    if not any(task.startswith(PREFIX) for task in taskset.tasks):
+        return source
+    named = taskset.model_copy(update={"mlgym_root": Path(root).expanduser().absolute()})
+    return source.model_copy(update={"env": source.env.model_copy(update={"taskset": named})})

@@ -112,7 +112,7 @@ class EmbeddedRun:
         self, config: RunConfig, progress: Progress, on_open: Callable[[], None] = lambda: None
     ) -> None:
         self._on_open = on_open
-        self.config, self.progress = config, progress
+        self.config, self.progress = config.with_checkout(), progress
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
         self._algorithm = config.algorithm()

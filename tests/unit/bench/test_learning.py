@@ -59,10 +59,14 @@ def test_a_gain_by_more_tries_alone_is_said(
     same = dict.fromkeys(learning.EQUAL_TRIES, 0.5)
     results = [result(learning, gain, **same) for gain in (0.1, 0.11, 0.12)]
     assert learning.gains(results, "trained")["tries"] == pytest.approx([0.1, 0.11, 0.12])
-    assert learning.verdict(results) == 0
+    assert learning.verdict(results) == 1
     said = capsys.readouterr().out.splitlines()
     for name in learning.EQUAL_TRIES:
         assert f"trained {name}: +0.0000 ± 0.0000: does NOT rise" in said
     assert "trained reward: +0.1100 ± 0.0058: rises" in said
+    assert learning.verdict([result(learning, gain) for gain in (0.1, 0.11, 0.12)]) == 0
+    test_score = [result(learning, g, **{"φ test score": 0.5}) for g in (0.1, 0.11, 0.12)]
+    assert learning.verdict(test_score) == 1
+    capsys.readouterr()
     learning.report(results, 60.0)
     assert "φ best of two tries" in capsys.readouterr().out

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ import pytest
 from air import paths
 from air.cli.commands import COMMANDS
 from air.cli.completion import script
+from air.cli.episodes import shell, show
 from air.cli.main import main
 from air.cli.parser import parser_of
+from air.cli.runs import eval as evaluation
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -22,6 +26,47 @@ def test_every_command_has_examples_that_its_parser_reads(name: str) -> None:
     assert "examples:" in parser.format_help()
     for flag in parser._actions:
         assert flag.help or isinstance(flag, argparse._SubParsersAction), flag
+
+
+def _flags(
+    parser: argparse.ArgumentParser, path: str
+) -> Iterator[tuple[str, argparse.Action, str]]:
+    """Yields each flag with a text in brackets at the end of its help: its name, itself, and this text."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, inner in action.choices.items():
+                yield from _flags(inner, f"{path} {name}")
+        elif action.option_strings and (found := re.findall(r"\(([^()]+)\)", action.help or "")):
+            yield f"{path} {action.option_strings[0]}", action, found[-1]
+
+
+CODE_DEFAULTS = {
+    "show --last": show.DEFAULT_LAST,
+    "show --sort": show.DEFAULT_SORT,
+    "shell --max-turns": shell.MAX_TURNS,
+    "eval --max-turns": evaluation._TURNS,
+    "eval --max-tokens": evaluation._TOKENS,
+    "eval --context": evaluation._CONTEXT,
+}
+"""Defaults that a command sets itself, because it must know whether the flag was given."""
+
+
+def test_defaults_in_help_are_those_of_the_code() -> None:
+    flags = [found for name in COMMANDS for found in _flags(parser_of(name), name)]
+    assert set(CODE_DEFAULTS) <= {name for name, _, _ in flags}
+    compared = 0
+    for name, action, text in flags:
+        default = CODE_DEFAULTS.get(name, action.default)
+        if default is None or default is False or default == argparse.SUPPRESS or default == []:
+            continue
+        if text == "default":  # behind the choice that is it
+            assert f"{default} (default)" in (action.help or ""), name
+        else:
+            words = " ".join(map(str, default)) if isinstance(default, list) else f"{default}"
+            said = re.split(r"[:,] (?:or )?", text)[-1].removeprefix("./")
+            assert said in (words, words.removesuffix(".0")), name
+        compared += 1
+    assert compared > 15
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_the_terminal_gets_no_escape_sequence(
         (["show", "{run}", "--last", "0"], "--last"),
         (
             ["show", "{run}", "--step", "1", "--full"],
-            "--step, --full: has a meaning only for an epi",
+            "--turn, --full: has a meaning only for an epi",
         ),
         (
             ["show", "{run}/trajectories/aa.jsonl", "--last", "3"],

@@ -12,6 +12,8 @@ from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
+from air.train.loop.progress import Progress
+from air.train.loop.run import EmbeddedRun
 
 GOOD = """
 max_steps = 3
@@ -232,3 +234,23 @@ def test_sft_refuses_settings_of_the_engine_that_it_does_not_read() -> None:
     for flag in ("--embedded.inference", "--embedded.port", "--inference"):
         with pytest.raises(ConfigError, match=flag):
             overrides.build(SFTRunConfig, overrides.parse([flag, "1"], SFTRunConfig))
+
+
+def test_the_checkout_of_the_variable_is_named_in_the_config(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a resumed run, and `air eval RUN`, find it in another shell."""
+    monkeypatch.setenv("AIR_MLGYM_ROOT", str(tmp_path / "variable"))
+    tasks = "--orchestrator.train.source.0.env.taskset.tasks"
+    flag = "--orchestrator.train.source.0.env.taskset.mlgym-root"
+
+    def named(*args: str) -> Path | None:
+        config = EmbeddedRun(built(f"@{good}", *args).named(), Progress(1)).config
+        root: Path | None = config.orchestrator.train.source[0].env.taskset.mlgym_root  # type: ignore[attr-defined]
+        return root
+
+    assert named(tasks, "mlgym:titanic") == tmp_path / "variable"
+    assert named(tasks, "mlgym:titanic", flag, str(tmp_path / "flag")) == tmp_path / "flag"
+    assert named(tasks, "titanic") is None
+    monkeypatch.delenv("AIR_MLGYM_ROOT")
+    assert named(tasks, "mlgym:titanic") is None
