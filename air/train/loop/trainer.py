@@ -23,7 +23,7 @@ from air.train.model.optimizer import learning_rate, optimizer, update
 from air.train.model.policy import Policy
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, linear_cost
+from air.train.tree.statistics import entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
 """Receives a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of its T tokens, as the
@@ -112,7 +112,7 @@ class Trainer:
             samples,
             self.micro_batch_tokens,
             self.policy.device,
-            linear_cost=linear_cost(self.policy.model),
+            mask_cost=mask_cost(self.policy.model),
         )
 
     def _backward(

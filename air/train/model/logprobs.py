@@ -44,15 +44,18 @@ def chosen_logprobs(
     token_ids: Tensor,
     *,
     entropy_gradient: bool = False,
+    chunk_logits: int = CHUNK_LOGITS,
 ) -> tuple[Tensor, Tensor]:
     """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, in nats.
 
     `hidden` [R, hidden] are hidden states, from each of which a token is predicted; `temperature` [R] divides
     their logits. `rows` [N], ascending, names the hidden state that predicts each of `token_ids` [N]. The
-    softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`.
+    softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`. At most
+    `chunk_logits` logits (but one row of them) are computed at once; the backward pass computes them again
+    unless all fit.
     """
     head = _head(_without_adapters(model))
-    size = max(1, CHUNK_LOGITS // int(model.config.get_text_config().vocab_size))
+    size = max(1, chunk_logits // int(model.config.get_text_config().vocab_size))
     logprobs, entropies = [], []
     for start in range(0, len(hidden), size):
         end = min(start + size, len(hidden))

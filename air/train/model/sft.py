@@ -23,7 +23,7 @@ from air.train.model.optimizer import learning_rate, optimizer, update
 from air.train.model.policy import Policy
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, linear_cost
+from air.train.tree.statistics import entry_statistics, mask_cost
 
 logger = logging.getLogger(__name__)
 OnStep = Callable[[dict[str, float]], None]
@@ -230,8 +230,8 @@ def _loss(
     ]
     tokens = sum(sum(e.mask) for e in batch)
     total, forward_tokens = 0.0, 0
-    cost = linear_cost(policy.model)
-    for micro_batch in pack(samples, micro_batch_tokens, policy.device, linear_cost=cost):
+    cost = mask_cost(policy.model)
+    for micro_batch in pack(samples, micro_batch_tokens, policy.device, mask_cost=cost):
         logprobs, _ = entry_statistics(policy.model, micro_batch)
         loss = cross_entropy(logprobs) / tokens
         if backward:

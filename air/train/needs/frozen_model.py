@@ -16,7 +16,7 @@ from air.errors import ConfigError
 from air.train.model.policy import Policy
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, linear_cost
+from air.train.tree.statistics import entry_statistics, mask_cost
 
 
 class FrozenModel:
@@ -38,9 +38,9 @@ class FrozenModel:
         scored = samples
         if self._temperature is not None:
             scored = [replace(sample, temperature=self._temperature) for sample in samples]
-        model, cost = self.policy.model, linear_cost(self.policy.model)
+        model, cost = self.policy.model, mask_cost(self.policy.model)
         found: dict[int, list[float]] = {}
-        for batch in pack(scored, self._micro_batch_tokens, self.policy.device, linear_cost=cost):
+        for batch in pack(scored, self._micro_batch_tokens, self.policy.device, mask_cost=cost):
             found |= by_sample(batch, entry_statistics(model, batch)[0])
         return [found[id(sample)] for sample in scored]
 

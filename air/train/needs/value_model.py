@@ -25,7 +25,7 @@ from air.train.model.policy import Policy
 from air.train.needs.frozen_model import by_sample
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import batch_hidden_states, linear_cost
+from air.train.tree.statistics import batch_hidden_states, mask_cost
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ValueModel:
             samples,
             self._micro_batch_tokens,
             self.device,
-            linear_cost=linear_cost(self.backbone),
+            mask_cost=mask_cost(self.backbone),
         )
 
     def _forward(self, batch: MicroBatch) -> Tensor:

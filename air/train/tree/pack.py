@@ -1,8 +1,8 @@
 """Packs samples into micro-batches: rows of tokens that go through the model together.
 
-A row holds a token tree, so a token that samples share goes through the model once. A tree is split, and what
-its parts share is repeated, if it is longer than a micro-batch may be, or if repeating is less work: in a row
-of T tokens attention costs T² operations, the rest of the model T.
+A row holds token trees, so a token that samples share goes through the model once. A tree is split, and what
+its parts share is repeated, if it is longer than a micro-batch may be. With attention that computes the whole
+mask, of which a row of T tokens has T² elements, trees are also split where repeating is less work.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from air.train.model.padding import micro_batches
+from air.train.tree.attention import TreeMask
 from air.train.tree.build import TokenTree, build, in_order, shared_prefix
 from air.train.tree.sample import Sample
 
@@ -55,21 +56,12 @@ class MicroBatch:
     """[B, T], padded on the right."""
     position_ids: Tensor | None
     """[B, T], the place of each token in its samples; None if this is its place in the row."""
-    ends: Tensor | None
-    """[B, T], the end of each token's descendants in its row (see `TokenTree.ends`). None if every token of a
-    row follows all tokens before it, so that no mask is needed."""
+    mask: TreeMask | None
+    """[B, 1, T, T]; None if every token of a row follows all tokens before it, so that no mask is needed."""
     entries: Entries
     samples: Sequence[Sample]
     tokens: int
     """The number of tokens without padding."""
-
-
-def ancestor_mask(ends: Tensor) -> Tensor:
-    """Returns a mask [B, 1, T, T], true where a token (third dimension) attends to another one (fourth
-    dimension): to itself and its ancestors. `ends` [B, T] are those of `MicroBatch`."""
-    places = torch.arange(ends.shape[1], device=ends.device)
-    earlier = places[:, None] >= places
-    return (earlier & (places[:, None] < ends[:, None, :]))[:, None]
 
 
 def pack(
@@ -77,28 +69,26 @@ def pack(
     max_tokens: int,
     device: torch.device,
     *,
-    linear_cost: float = 0.0,
+    mask_cost: float = 0.0,
 ) -> Iterator[MicroBatch]:
     """Yields micro-batches of at most `max_tokens` tokens with padding (more if one sample is longer).
 
-    `linear_cost` is the length of a row at which attention costs as much as the rest of the model.
+    `mask_cost` is what an element of a row's mask costs, if a token costs 1. 0: what it hides costs nothing.
     """
     ordered = in_order(samples)
-    trees = [build(part) for part in _split(ordered, max_tokens, linear_cost)]
+    trees = [build(part) for part in _split(ordered, max_tokens, mask_cost)]
     for numbers in micro_batches([len(tree) for tree in trees], max_tokens):
         yield _micro_batch([trees[number] for number in numbers], device)
 
 
-def _split(
-    samples: Sequence[Sample], max_tokens: int, linear_cost: float
-) -> list[Sequence[Sample]]:
+def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
     """Returns the ranges of `samples`, which are in order, that become one tree each."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
 
     def best(start: int, end: int) -> tuple[float, list[tuple[int, int]]]:
         size = float(lengths[start:end].sum() - shared[start + 1 : end].sum())
-        whole = size * size + linear_cost * size
+        whole = size + mask_cost * size * size
         if end - start == 1:
             return whole, [(start, end)]
         # Split where the least is shared, in the middle of such places.
@@ -116,17 +106,20 @@ def _split(
 def _micro_batch(trees: Sequence[TokenTree], device: torch.device) -> MicroBatch:
     width = max(len(tree) for tree in trees)
     shape = (len(trees), width)
-    ids, depths = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    ends = np.tile(np.arange(1, width + 1), (len(trees), 1))
+    ids, depths, ends = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.full(shape, width)
+    parents = []
     for row, tree in enumerate(trees):
         ids[row, : len(tree)] = tree.token_ids
         depths[row, : len(tree)] = tree.depths
         ends[row, : len(tree)] = tree.ends
+        # Padding is a chain of its own.
+        parents.append(np.concatenate([tree.parents, [-1], np.arange(len(tree), width)])[:width])
     chains = all(len(tree) == int(tree.depths[-1]) + 1 for tree in trees)
+    mask = None if chains else TreeMask.of(parents, torch.from_numpy(ends).to(device))
     return MicroBatch(
         input_ids=torch.from_numpy(ids).to(device),
         position_ids=None if chains else torch.from_numpy(depths).to(device),
-        ends=None if chains else torch.from_numpy(ends).to(device),
+        mask=mask,
         entries=_entries(trees, width, device),
         samples=[sample for tree in trees for sample in tree.samples],
         tokens=sum(len(tree) for tree in trees),

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from air.train.model.attention import attention_mask
+from air.train.model.attention import FULL_ATTENTION, attention_mask, windows
 from air.train.model.logprobs import chosen_logprobs, hidden_states
-from air.train.tree.pack import MicroBatch, ancestor_mask
+from air.train.tree.pack import MicroBatch
 
 
 def entry_statistics(
@@ -38,22 +38,25 @@ def entry_statistics(
 def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
     """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], as entries index them."""
     mask = None
-    if batch.ends is not None:
-        mask = attention_mask(model, ancestor_mask(batch.ends), batch.position_ids)
+    if batch.mask is not None:
+        mask = attention_mask(model, batch.mask, batch.position_ids)
     return hidden_states(model, batch.input_ids, batch.position_ids, mask).flatten(0, 1)
 
 
-def linear_cost(model: Any) -> float:
-    """Returns the length of a row, in tokens, at which attention costs as much as the rest of the backbone.
-    A token costs two operations for each weight, and four for each value of the queries and token seen."""
+def mask_cost(model: Any) -> float:
+    """Returns what an element of a row's mask costs, if a token costs 1 in the rest of the backbone; 0 if the
+    model's attention skips what the mask hides. A token takes two operations for each weight; an element
+    takes four for each of the numbers in a query."""
     config = model.config.get_text_config()
+    if config._attn_implementation == "sdpa" and windows(config) == {FULL_ATTENTION: None}:
+        return 0.0
     heads = config.num_attention_heads
     width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
     embeddings = {
-        id(p)
-        for m in (model.get_input_embeddings(), model.get_output_embeddings())
-        if m is not None
-        for p in m.parameters()
+        id(weight)
+        for module in (model.get_input_embeddings(), model.get_output_embeddings())
+        if module is not None
+        for weight in module.parameters()
     }
     weights = sum(p.numel() for p in model.parameters() if id(p) not in embeddings)
-    return float(weights / (2 * width * config.num_hidden_layers))
+    return float(2 * width * config.num_hidden_layers / weights)

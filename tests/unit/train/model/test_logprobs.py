@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from air.train.model.logprobs import token_statistics
+from air.train.model.logprobs import chosen_logprobs, token_statistics
 from air.train.model.policy import Policy
 
 
@@ -20,3 +24,57 @@ def test_token_statistics_against_the_plain_softmax(small: Policy) -> None:
     assert logprobs[1, 1].item() == pytest.approx(probabilities[10].log().item(), abs=1e-5)
     expected = -(probabilities * probabilities.log()).sum().item()
     assert entropy[1, 1].item() == pytest.approx(expected, abs=1e-4)
+
+
+class Largest(TorchDispatchMode):
+    """Notes the most elements of any tensor that an operation makes, apart from the given shapes."""
+
+    def __init__(self, apart: set[torch.Size]) -> None:
+        super().__init__()
+        self.elements, self.apart = 0, apart
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, torch.Tensor) and each.shape not in self.apart:
+                self.elements = max(self.elements, each.numel())
+        return result
+
+
+def gradients_in_chunks(
+    model: Any, chunk_logits: int
+) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor], int]:
+    torch.manual_seed(1)
+    hidden = torch.randn(37, 16, requires_grad=True)
+    temperature = torch.linspace(0.5, 1.5, 37)
+    rows = torch.randint(37, (60,)).sort().values
+    ids = torch.randint(1000, (60,))
+    weights = [p for p in model.parameters() if p.shape[0] == 1000]
+    transposed = {torch.Size((16, 1000)), torch.Size((1000, 16))}
+    with Largest(transposed) as largest:
+        logprobs, entropy = chosen_logprobs(
+            model, hidden, temperature, rows, ids, chunk_logits=chunk_logits
+        )
+        (logprobs * torch.linspace(-1, 1, 60)).sum().backward()
+    gradients = [hidden.grad, *(w.grad for w in weights)]
+    model.zero_grad()
+    return logprobs.detach(), entropy, [g for g in gradients if g is not None], largest.elements
+
+
+def test_the_logits_of_all_tokens_are_never_held_at_once() -> None:
+    # A soft cap, scaled logits and a temperature for each row: all of it in each chunk.
+    config = Gemma2Config(
+        vocab_size=1000, hidden_size=16, intermediate_size=16, num_hidden_layers=1, head_dim=8,
+        num_attention_heads=2, num_key_value_heads=1, final_logit_softcapping=2.0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Gemma2ForCausalLM(config).eval()
+    whole = gradients_in_chunks(model, 10**9)
+    chunked = gradients_in_chunks(model, 5000)
+    assert whole[3] >= 37 * 1000
+    assert chunked[3] <= 5000
+    for a, b in zip(whole[:2], chunked[:2], strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert len(whole[2]) == len(chunked[2]) == 2
+    for a, b in zip(whole[2], chunked[2], strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)

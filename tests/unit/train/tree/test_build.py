@@ -7,8 +7,9 @@ import random
 import numpy as np
 import torch
 
+from air.train.tree.attention import TreeMask
 from air.train.tree.build import build, in_order
-from air.train.tree.pack import ancestor_mask, pack
+from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def test_a_path_has_the_samples_tokens_and_a_token_sees_its_past() -> None:
     rng = random.Random(1)
     for count in (1, 2, 7, 20):
         tree = build(in_order(random_samples(rng, count)))
-        mask = ancestor_mask(torch.from_numpy(tree.ends)[None])[0, 0].numpy()
+        mask = TreeMask.of([tree.parents], torch.from_numpy(tree.ends)[None]).plain()[0, 0].numpy()
         for one, path in zip(tree.samples, tree.paths, strict=True):
             assert tree.token_ids[path].tolist() == one.token_ids
             for place, at in enumerate(path):
@@ -68,10 +69,12 @@ def test_no_token_is_twice_in_a_tree() -> None:
     assert len(build(in_order(samples))) == len(prefixes)
 
 
-def test_a_group_is_one_row_and_another_group_is_a_row_of_its_own() -> None:
+def test_groups_share_a_row_unless_the_whole_mask_is_computed() -> None:
     prompts = [list(range(100, 140)), list(range(200, 230))]
     samples = [sample([*prompt, 1, n], 2) for n in range(4) for prompt in prompts]
     (batch,) = pack(samples, 1000, CPU)
+    assert batch.input_ids.shape == (1, 45 + 35)
+    (batch,) = pack(samples, 1000, CPU, mask_cost=0.01)
     assert batch.input_ids.shape == (2, 45)
     assert batch.tokens == 45 + 35
     assert len(batch.entries) == 16
@@ -82,20 +85,20 @@ def test_a_tree_that_is_too_long_is_split_at_its_widest_fork() -> None:
     head = list(range(100, 110))
     halves = [head + list(range(start, start + 20)) for start in (200, 300)]
     samples = [sample([*half, n, n], 2) for half in halves for n in (1, 2, 3)]
-    (whole,) = pack(samples, 62, CPU, linear_cost=1e6)
+    (whole,) = pack(samples, 62, CPU)
     assert whole.tokens == 10 + 2 * (20 + 3 * 2)
-    first, second = pack(samples, 61, CPU, linear_cost=1e6)
+    first, second = pack(samples, 61, CPU)
     assert first.tokens == second.tokens == 10 + 20 + 3 * 2
     assert {s.token_ids[10] for s in first.samples} != {s.token_ids[10] for s in second.samples}
 
 
 def test_a_short_past_is_repeated_if_that_is_less_work() -> None:
     samples = [sample([9, *([n] * 50)]) for n in range(4)]
-    (cheap,) = pack(samples, 1000, CPU, linear_cost=0.0)
-    assert cheap.input_ids.shape == (4, 51)
-    assert cheap.ends is None
-    (dear,) = pack(samples, 1000, CPU, linear_cost=1e6)
-    assert dear.input_ids.shape == (1, 201)
+    (apart,) = pack(samples, 1000, CPU, mask_cost=0.1)
+    assert apart.input_ids.shape == (4, 51)
+    assert apart.mask is None
+    (together,) = pack(samples, 1000, CPU, mask_cost=0.00001)
+    assert together.input_ids.shape == (1, 201)
 
 
 def test_every_sampled_token_has_one_entry_for_each_sample() -> None:
@@ -108,7 +111,7 @@ def test_every_sampled_token_has_one_entry_for_each_sample() -> None:
     )
     for limit in (30, 100, 1000):
         seen = []
-        for batch in pack(samples, limit, CPU, linear_cost=100.0):
+        for batch in pack(samples, limit, CPU, mask_cost=0.01):
             width = batch.input_ids.shape[1]
             flat, e = batch.input_ids.flatten(), batch.entries
             assert flat[e.positions].equal(e.token_ids)

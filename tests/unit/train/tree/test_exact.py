@@ -17,7 +17,7 @@ from air.train.algorithms.losses.ppo_clip import ppo_clip_loss
 from air.train.config.loss_options import DefaultLossConfig, PPOClipLossConfig
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics
+from air.train.tree.statistics import entry_statistics, mask_cost
 from tests.unit.train.tree.test_build import random_samples
 
 CPU = torch.device("cpu")
@@ -40,13 +40,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "cohere": SHAPE | {"logit_scale": 0.25},
     "gemma2": SHAPE | {"final_logit_softcapping": 2.0, "layer_types": ["full_attention"] * 2},
     "gemma3_text": SHAPE | {"layer_types": ["full_attention"] * 2},
+    "mistral": SHAPE | {"sliding_window": 6},
+    "gemma3_text+window": SHAPE
+    | {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 6},
     "gpt2": GPT,
     "gptj": GPT | {"rotary_dim": 8},
 }
 
 
 def model_of(family: str, attention: str) -> Any:
-    config = transformers.AutoConfig.for_model(family, **FAMILIES[family])
+    config = transformers.AutoConfig.for_model(family.partition("+")[0], **FAMILIES[family])
     torch.manual_seed(0)
     auto: Any = transformers.AutoModelForCausalLM
     model = auto.from_config(config, attn_implementation=attention)
@@ -94,7 +97,7 @@ def as_trees(
     model: Any, samples: list[Sample], loss: Loss, limit: int
 ) -> tuple[Tensor, list[Tensor]]:
     total = torch.zeros(())
-    for batch in pack(samples, limit, CPU, linear_cost=200.0):
+    for batch in pack(samples, limit, CPU, mask_cost=mask_cost(model)):
         logprobs, _ = entry_statistics(model, batch)
         total = total + loss(logprobs, batch.entries.sampler_logprobs, batch.entries.advantages)
     return total, gradients(model, total)

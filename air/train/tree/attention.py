@@ -1,0 +1,159 @@
+"""Attention in a row that holds token trees: each token attends to its ancestors and itself alone.
+
+`TreeMask` is a mask for any attention implementation. SDPA attention gets a faster form of it: the row is cut
+into runs, in which every token follows the one before it. A run is a chain of queries whose keys are the
+run's ancestors and the run itself, so tokens that do not see each other cost nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from air.train.tree.build import Ints
+
+QUERIES = 256
+"""Runs with ancestors are computed in chunks of this many queries. It bounds the memory of their masks."""
+_SHAPE = {torch.Tensor.dim, torch.Tensor.size}
+"""Methods that read only the shape of a tensor."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tokens of a row from `start` to `end - 1`, of which each follows the one before it."""
+
+    start: int
+    end: int
+    blocks: tuple[int, ...]
+    """The blocks of the row (see `Runs`) that hold the run's ancestors and the run itself, in order."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of one row, which cover it, and its blocks: ranges that are seen as a whole or not at all."""
+
+    runs: Sequence[Run]
+    lengths: Sequence[int]
+    """The number of tokens in each block."""
+
+    @classmethod
+    def of(cls, parents: Ints) -> Self:
+        """Returns the runs of a row; `parents` are those of `TokenTree`."""
+        places = np.arange(len(parents))
+        starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
+        forks = {int(parents[start]) + 1 for start in starts}
+        edges = sorted({*starts, *forks, len(parents)} - {0})
+        blocks = list(pairwise([0, *edges]))
+        runs: list[Run] = []
+        for start, end in pairwise([*starts, len(parents)]):
+            parent = int(parents[start])
+            before: tuple[int, ...] = ()
+            if parent >= 0:
+                above = runs[bisect_left(starts, parent + 1) - 1]
+                before = tuple(block for block in above.blocks if blocks[block][0] <= parent)
+            first, last = (bisect_left(blocks, (place,)) for place in (start, end))
+            runs.append(Run(start, end, (*before, *range(first, last))))
+        return cls(runs, [end - start for start, end in blocks])
+
+
+class TreeMask(Tensor):
+    """A boolean mask [B, 1, T, T], true where a token (third dimension) attends to another one (fourth).
+
+    SDPA attention with this mask is computed by runs. Every other operation gets the plain mask, which is
+    made when it is first needed.
+    """
+
+    rows: Sequence[Runs]
+    ends: Tensor
+    _plain: Tensor | None
+    _staircase: Tensor | None
+
+    @classmethod
+    def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
+        """Returns the mask of B rows with the given `parents` and `ends` [B, T]; see `TokenTree`."""
+        count, length = ends.shape
+        shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
+        mask = shape.as_subclass(cls)
+        mask.rows, mask.ends = [Runs.of(each) for each in parents], ends
+        mask._plain = mask._staircase = None
+        return mask
+
+    def plain(self) -> Tensor:
+        """Returns the mask as an ordinary tensor."""
+        if self._plain is None:
+            places = torch.arange(self.ends.shape[1], device=self.ends.device)
+            seen = (places[:, None] >= places) & (places[:, None] < self.ends[:, None, :])
+            self._plain = seen[:, None]
+        return self._plain
+
+    def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
+        """Returns a mask [queries, keys] of numbers to add, with which the last query sees all keys, and each
+        query before sees one key less. All such masks are views of one."""
+        steps = self._staircase
+        if steps is None or steps.dtype != like.dtype:
+            width = int(self.ends.shape[1])
+            steps = torch.full((QUERIES, width + QUERIES), -torch.inf, dtype=like.dtype)
+            steps = self._staircase = steps.triu(width + 1).to(like.device)
+        first = steps.shape[1] - QUERIES - (keys - queries)
+        return steps[:queries, first : first + keys]
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        mask = kwargs.get("attn_mask")
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is F.scaled_dot_product_attention and isinstance(mask, TreeMask):
+                return _attention(mask, *args, **{**kwargs, "attn_mask": None})
+            if func in _SHAPE or getattr(func, "__name__", "") == "__get__":
+                return func(*args, **kwargs)
+            plain = {name: _plain(value) for name, value in kwargs.items()}
+            return func(*map(_plain, args), **plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.plain() if isinstance(value, TreeMask) else value
+
+
+def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """Computes scaled dot-product attention of [B, heads, T, head_dim] by runs."""
+    rows = []
+    for number, runs in enumerate(mask.rows):
+        q, k, v = (each[number : number + 1] for each in (query, key, value))
+        rows.append(_row(mask, runs, q, k, v, options))
+    return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _row(
+    mask: TreeMask, runs: Runs, query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+) -> Tensor:
+    queries = torch.split(query, [run.end - run.start for run in runs.runs], 2)
+    keys, values = (torch.split(each, list(runs.lengths), 2) for each in (key, value))
+    results = []
+    for run, own in zip(runs.runs, queries, strict=True):
+        k, v = (torch.cat([blocks[b] for b in run.blocks], 2) for blocks in (keys, values))
+        if k.shape[2] == own.shape[2]:
+            causal = {**options, "is_causal": True}
+            results.append(F.scaled_dot_product_attention(own, k, v, **causal))
+            continue
+        past = k.shape[2] - own.shape[2]
+        for chunk in torch.split(own, QUERIES, 2):
+            past += chunk.shape[2]
+            steps = {**options, "attn_mask": mask.staircase(chunk.shape[2], past, chunk)}
+            results.append(
+                F.scaled_dot_product_attention(chunk, k[:, :, :past], v[:, :, :past], **steps)
+            )
+    return torch.cat(results, 2)
