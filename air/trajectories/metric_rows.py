@@ -28,6 +28,7 @@ UPDATE = {
     "lr": "optim/lr",
     "train_seconds": "time/forward_backward",
     "val_loss": "val/loss",
+    "ref_kl": "ref_kl/mean",
 }
 """prime-rl's names of what an update of the weights reports, by the trainer's own short names."""
 _OLD = (

@@ -57,7 +57,7 @@ def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
     rewarded = any("reward" in row for rows in runs.values() for row in rows)
     losses = {"training": "loss/mean", "held out": "val/loss"}
     made = [
-        _panel(runs, "reward", {"reward": "reward"}),
+        _panel(runs, "reward", {"training": "reward", "held-out evaluation": "eval/reward"}),
         # The loss of a policy gradient says nothing about learning; that of a warm start is the result.
         None if rewarded else _panel(runs, "loss (nats per token)", losses),
         _terms(next(iter(runs.values()))) if one else None,
@@ -72,6 +72,7 @@ def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
             },
             log=True,
         ),
+        _panel(runs, "distance from the reference (nats)", {"KL": "train/reference_kl"}),
         _panel(runs, "gradient norm", {"gradient norm": _of_updates("optim/grad_norm")}, log=True),
         _panel(
             runs,
@@ -122,7 +123,7 @@ def _panel(
             if points:
                 one = len(runs) == 1
                 curves.append(Curve(label if one else run, points, place if one else order, edges))
-    if len(runs) > 1 and len(values) > 1:
+    if len(runs) > 1 and len(values) > 1 and title != "reward":
         title = f"{title}: {next(iter(values))}"
     return Panel(title, curves, log=log, share=share)
 

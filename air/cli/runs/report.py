@@ -75,10 +75,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _plot(file: Path, runs: Sequence[Path]) -> None:
     """Draws the learning curves of the runs that have training steps; says on stderr where they are."""
-    from air.trajectories import metric_rows
+    from air.trajectories import evaluations, metric_rows
     from air.view import curves
 
     rows = {run: metric_rows.read(run / metric_rows.FILE) for run in runs}
+    for run, each in rows.items():
+        each += [
+            {"step": one["step"], "eval/reward": one["reward"]} for one in evaluations.rows(run)
+        ]
     short = [run.resolve().name for run in rows]
     names = [
         name if short.count(name) == 1 else str(run) for run, name in zip(rows, short, strict=True)

@@ -35,8 +35,9 @@ class Exactness:
     A version is the number of the step after which the weights were made, so step N trains version N - 1.
     """
 
-    def __init__(self, step: int, groups: Sequence[Group]) -> None:
-        self._step = step
+    def __init__(self, step: int, groups: Sequence[Group], *, trains_zeros: bool = False) -> None:
+        """`trains_zeros`: whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
+        self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
             id(node): rollout.weights_version
@@ -48,7 +49,7 @@ class Exactness:
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
         """Collects the trained tokens of a sample; see `Trainer.step`, which calls this."""
-        trained = np.asarray(sample.advantages()) != 0
+        trained = np.asarray(sample.mask if self._trains_zeros else sample.advantages()) != 0
         theirs = np.asarray(sample.logprobs, np.float64)[trained]
         ours = logprobs.double().numpy()[trained]
         version = self._versions.get(id(sample.nodes[0])) if sample.nodes else None

@@ -9,8 +9,6 @@ from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row, of_updates, percent, ratio, series
 
-REFERENCE_KL = ("ref_kl/mean", "reference_kl/all/mean", "train/reference_kl", "train/ref_kl")
-"""The names under which a run may record the distance from its reference model."""
 _FEWEST_BEFORE_SPIKE = 5
 
 
@@ -50,20 +48,18 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
 
 def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the policy leaves its reference model."""
-    for name in REFERENCE_KL:
-        kl = series(rows, name, window)
-        if kl is None:
-            continue
-        limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * max(0.0, kl.first))
-        if (step := kl.began(lambda mean: mean > limit)) is not None:  # noqa: B023  called at once
-            return Finding(
-                "growing kl",
-                "fail",
-                step,
-                f"{name} {kl.first:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
-                "raise the coefficient of the KL term, or lower trainer.optim.lr",
-            )
-    return None
+    kl = series(rows, "train/reference_kl", window)
+    limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * kl.first) if kl else 0.0
+    step = kl.began(lambda mean: mean > limit) if kl else None
+    if kl is None or step is None:
+        return None
+    return Finding(
+        "growing kl",
+        "fail",
+        step,
+        f"penalty for the distance {kl.first:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
+        "raise coefficient under [embedded.kl], or lower trainer.optim.lr",
+    )
 
 
 def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:

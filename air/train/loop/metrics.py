@@ -246,15 +246,18 @@ def _distributions(prefix: str, rollouts: Sequence[Rollout]) -> dict[str, float]
 
 
 def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
-    """Returns mean, standard deviation and extremes, over the sampled tokens that are trained, of the
-    advantages and of what else the algorithm gave each token, such as returns."""
+    """Returns mean, standard deviation and extremes, over the sampled tokens, of the advantages and, if the
+    algorithm has any, of the returns."""
     arrays: dict[str, list[float]] = {}
     for sample in samples:
-        for name, values in {"advantages": sample.advantages(), **sample.arrays}.items():
-            kept = (value for value, trained in zip(values, sample.mask, strict=True) if trained)
+        for name in ("advantages", "returns"):
+            values = sample.advantages() if name == "advantages" else sample.arrays.get(name, [])
+            kept = (value for value, sampled in zip(values, sample.mask, strict=False) if sampled)
             arrays.setdefault(name, []).extend(kept)
     row: dict[str, float] = {}
     for name, each in arrays.items():
+        if not each:
+            continue
         row[f"{name}/mean"], row[f"{name}/std"] = float(np.mean(each)), float(np.std(each))
         row[f"{name}/min"], row[f"{name}/max"] = min(each), max(each)
     return row

@@ -342,7 +342,7 @@ class EmbeddedRun:
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
         samples = self._samples(batch.step, groups, scored)
-        exactness = Exactness(batch.step, groups)
+        exactness = Exactness(batch.step, groups, trains_zeros=resources.trainer.trains_zeros)
         report = await asyncio.to_thread(self._learn, batch, samples, scored, resources, exactness)
         row = StepRow(
             step=batch.step,

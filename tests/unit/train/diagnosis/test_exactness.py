@@ -77,6 +77,15 @@ def test_a_version_that_is_not_known_is_no_version() -> None:
     assert Exactness(1, []).metrics() == {}
 
 
+def test_tokens_without_advantage_count_if_the_trainer_trains_them() -> None:
+    """As with an entropy bonus: the loss then moves tokens of advantage 0, too."""
+    sample = Sample([1, 2, 3], [False, True, True], [0.0, -1.0, -1.0], [0.0, 0.0, 2.0], 1.0)
+    for trains_zeros, largest in ((False, 0.0), (True, 0.5)):
+        exactness = Exactness(1, [], trains_zeros=trains_zeros)
+        exactness.listen(sample, torch.tensor([math.nan, -1.5, -1.0]))
+        assert exactness.metrics()["logprob_diff/max"] == largest
+
+
 def test_the_trainer_reports_what_the_sampler_did_not_say(small: Policy) -> None:
     """The recorded log-probabilities are made up, so the trainer differs from them."""
     one = group(0, 0)
