@@ -30,6 +30,12 @@ async def to_the_end(work: Awaitable[T]) -> T:
     return task.result()
 
 
+async def ended(task: asyncio.Task[Any]) -> None:
+    """Cancels `task` unless it is done, and returns when it has ended, however it ended."""
+    task.cancel()
+    await to_the_end(asyncio.gather(task, return_exceptions=True))
+
+
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
     """Runs all coroutines in `works`, at most `at_once` at the same time; returns their results in order.
     If one coroutine raises an error, the others are cancelled. The error is raised after all have ended."""

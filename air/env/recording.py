@@ -85,6 +85,7 @@ def started(episode: Episode) -> dict[str, Any]:
     pay = config.model_dump(mode="json", include=set(RewardSettings.model_fields))
     return {
         "episode": episode.id,
+        "training_step": TRAINING_STEP.get(),
         "metric": task.metric,
         "direction": task.direction,
         "split": task.split.name,

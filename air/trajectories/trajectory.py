@@ -109,6 +109,9 @@ class Start(Line):
     """SHA-256 of everything that the task is made of, in hex."""
     seed: int = 0
     """The episode's seed."""
+    training_step: int | None = None
+    """The training step that trains on the episode, or that an evaluation follows; None without training, and
+    in older files."""
     metric: str = ""
     """The name of the task's primary metric."""
     direction: Literal["higher", "lower"] | None = None

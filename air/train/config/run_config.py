@@ -128,6 +128,11 @@ class OrchestratorConfig(BaseConfig):
     """Number of episodes in one step. It must be a multiple of every `group_size`."""
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
+    max_off_policy_steps: int = Field(0, ge=0)
+    """Largest number of updates between the weights that sampled a token and those that train on it. 0
+    (prime-rl: 8): none, so sampling and training take turns. 1 or more: the episodes of the next step play
+    during an update, and go on with the new weights; so a token is at most one update old, whatever the
+    number."""
     algo: AlgoConfig = GRPOConfig()
     """The algorithm, which turns the rewards of a group into advantages; `type` names it."""
     train: TrainConfig
@@ -295,6 +300,11 @@ class RunConfig(BaseConfig):
                 'embedded.deterministic needs embedded.inference = "transformers": vLLM rounds differently '
                 "with each batch"
             )
+        if self.embedded.deterministic and self.orchestrator.max_off_policy_steps:
+            raise ValueError(
+                "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
+                "weights sample depends on timing"
+            )
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
 
@@ -346,6 +356,11 @@ class RunConfig(BaseConfig):
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns
         return wanted and not by_segment
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the episodes of the next step play during an update of the weights."""
+        return self.orchestrator.max_off_policy_steps > 0
 
     @property
     def uses_process_boxes(self) -> bool:

@@ -40,7 +40,7 @@ class Exactness:
         self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
-            id(node): rollout.weights_version
+            id(node): rollout.version_of(node)
             for rollout in self._rollouts
             for trace in rollout.traces
             for node in trace.nodes
@@ -52,12 +52,21 @@ class Exactness:
         trained = np.asarray(sample.mask if self._trains_zeros else sample.advantages()) != 0
         theirs = np.asarray(sample.logprobs, np.float64)[trained]
         ours = logprobs.double().numpy()[trained]
-        version = self._versions.get(id(sample.nodes[0])) if sample.nodes else None
-        self._differences.setdefault(version, []).append(ours - theirs)
+        versions = self._of_tokens(sample)[trained]
+        for version in dict.fromkeys(versions):
+            self._differences.setdefault(version, []).append((ours - theirs)[versions == version])
+
+    def _of_tokens(self, sample: Sample) -> npt.NDArray[np.object_]:
+        """Returns the version of the weights for each token of a sample; None where it is not known."""
+        if not sample.nodes:
+            return np.full(len(sample.mask), None)
+        each = [[self._versions.get(id(node))] * len(node.mask) for node in sample.nodes]
+        return np.array([version for part in each for version in part], dtype=object)
 
     def metrics(self) -> dict[str, Any]:
         """Returns the metrics of the step (docs/training.md); those of no token are absent."""
         row: dict[str, Any] = {}
+        # As in prime-rl, an episode is as old as its oldest reply.
         played = [r.weights_version for r in self._rollouts if r.weights_version is not None]
         if played:
             staleness = [self._step - 1 - version for version in played]

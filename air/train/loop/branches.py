@@ -122,7 +122,8 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     """Returns the trajectories in `folder` of episodes that were played after step `step`.
 
     An episode in no group is an attempt that was repeated after a failure, or belongs to a step that did not
-    end. Its time decides: the first episode of a step begins after the last one of the step before has ended.
+    end. Its trajectory names the step. In an older one its time decides: there the first episode of a step
+    began after the last one of the step before had ended.
     """
     if not folder.is_dir() or (step and not groups.kept):  # an older air wrote no groups
         return []
@@ -133,7 +134,7 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     return [
         path
         for path in sorted(folder.glob("*.jsonl"))
-        if path.stem not in kept and (path.stem in later or _started(path) > ended)
+        if path.stem not in kept and (path.stem in later or _is_later(path, step, ended))
     ]
 
 
@@ -163,8 +164,15 @@ def _move(source: Path, target: Path) -> None:
     source.rename(target)
 
 
-def _started(path: Path) -> float:
-    return next((float(line.get("t") or 0) for line in _lines(path)), float("inf"))
+def _is_later(path: Path, step: int, ended: float) -> bool:
+    """Whether an episode in no group belongs to a later step than `step`, whose episodes ended by `ended`."""
+    first = next(_lines(path), None)
+    if first is None:
+        return True
+    training_step = first.get("training_step")
+    if isinstance(training_step, int):
+        return training_step > step
+    return float(first.get("t") or 0) > ended
 
 
 def _ended(path: Path) -> float:

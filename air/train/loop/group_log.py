@@ -2,9 +2,10 @@
 
 A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`. The groups of a step are
 numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
-`{"episode": …, "reward": …, "advantage": …, "weights_version": …, "error": …}`: `episode` names its
-trajectory (null if it failed before its first line), and `reward` is null if it failed. A line can also have
-`"greedy"`: an episode that was played at temperature 0 as a baseline, and is not trained on.
+`{"episode": …, "reward": …, "advantage": …, "weights_version": …, "reply_versions": […], "error": …}`:
+`episode` names its trajectory (null if it failed before its first line), and `reward` is null if it failed.
+`reply_versions` has the weights' version of each reply in order, `weights_version` that of the oldest. A line
+can also have `"greedy"`: an episode that was played at temperature 0 as a baseline, and is not trained on.
 """
 
 from __future__ import annotations
@@ -48,5 +49,11 @@ def _member(rollout: Rollout) -> dict[str, Any]:
         "reward": rollout.reward if rollout.ok else None,
         "advantage": rollout.advantage,
         "weights_version": rollout.weights_version,
+        "reply_versions": [
+            rollout.version_of(node)
+            for trace in rollout.traces
+            for node in trace.nodes
+            if node.sampled and any(node.mask)
+        ],
         "error": rollout.error or None,
     }

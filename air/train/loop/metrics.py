@@ -45,9 +45,12 @@ class StepRow:
     seconds_weights: float
     """Seconds until the inference server had loaded the present weights."""
     seconds_rollout: float
-    """Seconds (wall time) in which the episodes were played."""
+    """Seconds (wall time) in which the run waited for the episodes."""
     seconds_train: float
     """Seconds (wall time) in which advantages were computed and the weights were updated."""
+    seconds_play: float
+    """Seconds (wall time) in which the episodes were played; longer than `seconds_rollout` if they began
+    during the update before."""
     peak_memory_mb: float
     """Largest memory use of this process so far, in MiB."""
 
@@ -62,7 +65,7 @@ class StepRow:
         row["time/broadcast_weights"] = self.seconds_weights
         row["time/wait_for_batch"] = self.seconds_rollout
         row["time/train"] = self.seconds_train
-        row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_rollout, 1e-9)
+        row["tokens_per_second"] = row["sampled_tokens"] / max(self.seconds_play, 1e-9)
         row["peak_memory_mb"] = self.peak_memory_mb
         row |= distributions(self.groups)
         row["tasks"] = scores_by_task(rollouts)

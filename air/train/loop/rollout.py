@@ -10,7 +10,12 @@ import hashlib
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +42,10 @@ class Rollout:
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
     weights_version: int | None = None
-    """The number of the training step after which the weights were made that sampled the episode's replies;
-    0: the weights at the run's start. None: not known."""
+    """The number of the training step after which the weights were made that sampled the episode's oldest
+    reply; 0: the weights at the run's start. None: not known."""
+    reply_versions: dict[int, int] = field(default_factory=dict)
+    """The same for each reply, by its node's `id()`; empty if one version sampled all replies."""
     advantage: float | None = None
     """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
 
@@ -75,6 +82,11 @@ class Rollout:
     def info(self) -> dict[str, Any]:
         """The facts that air's environment recorded about the episode (`info["air"]` of the last trace)."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
+
+    def version_of(self, node: Any) -> int | None:
+        """Returns the number of the training step after which the weights were made that sampled a reply of
+        this episode, a node of one of its traces. None: not known."""
+        return self.reply_versions.get(id(node), self.weights_version)
 
     @property
     def sampled_tokens(self) -> int:
@@ -195,6 +207,10 @@ async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterato
         yield sources
 
 
+Gate = AbstractAsyncContextManager[None]
+"""Is entered before an episode, and left after it: a semaphore, or a context manager that does nothing."""
+_OPEN: Gate = nullcontext()
+
 Prompt = tuple[Source, vf.Task]
 """A source of tasks, and the task from it that all episodes of a group play."""
 
@@ -237,16 +253,23 @@ async def play_group(
     *,
     seed: str | None = None,
     with_greedy: bool = False,
+    gate: Gate = _OPEN,
 ) -> Group:
     """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each.
     Each episode's sampling seed follows from `seed` and the episode's number; None sets no seed. With
-    `with_greedy`, one more episode is played, at temperature 0."""
+    `with_greedy`, one more episode is played, at temperature 0. `gate` is entered for each episode, and
+    limits how many play at once."""
     each = [
         ctx if seed is None else seeded(ctx, f"{seed} {number}")
         for number in range(source.group_size)
     ]
     each += [greedy(ctx)] * with_greedy
-    rollouts = await together([play(source, task, one, on_done) for one in each])
+
+    async def gated(one: vf.ModelContext) -> Rollout:
+        async with gate:
+            return await play(source, task, one, on_done)
+
+    rollouts = await together([gated(one) for one in each])
     size = source.group_size
     return Group(rollouts[:size], rollouts[size] if with_greedy else None)
 

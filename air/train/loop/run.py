@@ -13,8 +13,9 @@ import random
 import resource
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ import verifiers.v1 as vf
 from torch import Tensor
 
 from air import json_lines, paths
-from air.aio import cancelled_by_signals, to_the_end, together
+from air.aio import cancelled_by_signals, ended, to_the_end, together
 from air.env import recording
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
@@ -41,6 +42,7 @@ from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.needed import NeededModels
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
+    Gate,
     Group,
     Positions,
     Prompt,
@@ -103,6 +105,21 @@ class _Batch:
     positions: Positions
     """The positions of the sources of tasks after this step."""
 
+    @property
+    def episodes(self) -> int:
+        """The number of episodes in all groups."""
+        return sum(source.group_size for source, _ in self.prompts)
+
+
+@dataclass(frozen=True)
+class _Played:
+    """The episodes of a training step."""
+
+    batch: _Batch
+    groups: Sequence[Group]
+    seconds: float
+    """Seconds (wall time) in which they were played."""
+
 
 class EmbeddedRun:
     """One run of the embedded training engine. Call `run` only once.
@@ -124,6 +141,10 @@ class EmbeddedRun:
         """The number of the last training step that was done."""
         self._served = 0
         """The number of the training step after which the inference server's weights were made."""
+        self._versions: dict[int | None, int] = {}
+        """The number of that step for each version of the weights that the server had."""
+        self._played_until = 0.0
+        """When the last step's episodes had ended, by the monotonic clock."""
 
     async def run(self) -> Outcome:
         """Trains until `max_steps` steps are done, and writes metrics, trajectories and checkpoints.
@@ -281,15 +302,47 @@ class EmbeddedRun:
 
     async def _steps(self, resources: Resources) -> None:
         self.progress.begin(self._done)
+        self._versions = {0: self._done}
         try:
             await self._evaluate(resources)
-            for step in range(self._done + 1, self.config.max_steps + 1):
-                await self._step(self._batch(step, resources.sources), resources)
-                await self._evaluate(resources)
+            await self._play_and_train(resources)
         except InferenceError as error:
             raise InferenceError(f"{error}; {self.how_to_resume}") from error
         finally:
             self._save(resources, final=True)
+
+    async def _play_and_train(self, resources: Resources) -> None:
+        """Does all steps. With overlap, an episode of the next step begins whenever one of the present step
+        has ended, and plays on during the update."""
+        first, last = self._done + 1, self.config.max_steps
+        batch = self._batch(first, resources.sources, self._positions)
+        # With overlap, no more episodes play at once than without.
+        gate = asyncio.Semaphore(batch.episodes) if self.config.overlaps else nullcontext()
+        playing: deque[tuple[_Batch, asyncio.Task[_Played]]] = deque()
+        try:
+            for step in range(first, last + 1):
+                began = time.monotonic()
+                await asyncio.to_thread(self._update_server, resources.server)
+                updated = time.monotonic()
+                while len(playing) < (2 if self.config.overlaps else 1) and batch.step <= last:
+                    playing.append((batch, asyncio.create_task(self._play(batch, resources, gate))))
+                    batch = self._batch(batch.step + 1, resources.sources, batch.positions)
+                present, task = playing[0]
+                self.progress.phase(f"step {step}", present.episodes)
+                played = await task
+                playing.popleft()
+                seconds = {
+                    "seconds_weights": updated - began,
+                    "seconds_rollout": time.monotonic() - updated,
+                }
+                await self._check(played, resources)
+                scored = await asyncio.to_thread(self._score, played.groups, resources)
+                # To the end, even if the run is interrupted: each change of the weights has its line.
+                await to_the_end(self._train(played, scored, resources, seconds))
+                await self._evaluate(resources)
+        finally:
+            for _, task in playing:
+                await ended(task)
 
     async def _evaluate(self, resources: Resources) -> None:
         """Plays the evaluation after the last step if it is due; saves a checkpoint if it is the best one."""
@@ -307,38 +360,36 @@ class EmbeddedRun:
         if step and evaluations.best_step([*run_folder.steps(self._checkpoints), step]) == step:
             self._save(resources, final=True)
 
-    def _batch(self, step: int, sources: Sequence[Source]) -> _Batch:
+    def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> _Batch:
+        """Returns what a step plays; `positions` are those of the sources before it."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
-        if self._positions is None:  # a checkpoint of an older air: draw the earlier steps again
-            self._positions = {}
+        if positions is None:  # a checkpoint of an older air: draw the earlier steps again
+            positions = {}
             for earlier in range(1, step):
-                _, self._positions = prompts(sources, size, seed, earlier, self._positions)
-        return _Batch(step, *prompts(sources, size, seed, step, self._positions))
+                _, positions = prompts(sources, size, seed, earlier, positions)
+        return _Batch(step, *prompts(sources, size, seed, step, positions))
 
-    async def _step(self, batch: _Batch, resources: Resources) -> None:
-        began = time.monotonic()
-        await asyncio.to_thread(self._update_server, resources.server)
-        updated = time.monotonic()
-        groups = await self._play(batch, resources)
-        played = time.monotonic()
-        # A server that is gone stops the run before the weights change.
+    async def _check(self, played: _Played, resources: Resources) -> None:
+        """Stops the run, before its weights change, if the server is gone or too many episodes failed."""
         await asyncio.to_thread(resources.server.ready)
-        self._count_failures(batch.step, [r for g in groups for r in g.played])
+        rollouts = [rollout for group in played.groups for rollout in group.played]
+        self._count_failures(played.batch.step, rollouts)
         await self._check_breakers(resources.sources)
-        scored = await asyncio.to_thread(resources.needed.score, groups)
-        seconds = {"seconds_weights": updated - began, "seconds_rollout": played - updated}
-        # To the end, even if the run is interrupted: each change of the weights has its line of metrics.
-        await to_the_end(self._train(batch, groups, scored, resources, seconds))
+
+    def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
+        """Returns what the algorithm needs of other models, while nothing is sampled."""
+        with resources.server.exclusive():
+            return resources.needed.score(groups)
 
     async def _train(
         self,
-        batch: _Batch,
-        groups: Sequence[Group],
+        played: _Played,
         scored: Needed,
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
         """Changes the weights, writes the step's lines, and writes a checkpoint if one is due."""
+        batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
         samples = self._samples(batch.step, groups, scored)
@@ -353,6 +404,7 @@ class EmbeddedRun:
             inference=resources.server.step_metrics(),
             **seconds,
             seconds_train=time.monotonic() - began,
+            seconds_play=played.seconds,
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         ).as_dict()
         warn_of_drift(
@@ -369,16 +421,14 @@ class EmbeddedRun:
     def _update_server(self, server: Server) -> None:
         """Makes the server load the present weights unless it has them; waits until it answers."""
         if self._served != self._done:
-            server.update_weights()
+            self._versions[server.update_weights()] = self._done
             self._served = self._done
         server.ready()
 
-    async def _play(self, batch: _Batch, resources: Resources) -> list[Group]:
-        greedy = resources.needed.greedy
-        step, count = batch.step, sum(s.group_size + greedy for s, _ in batch.prompts)
-        version = self._served
+    async def _play(self, batch: _Batch, resources: Resources, gate: Gate) -> _Played:
+        greedy, began = resources.needed.greedy, time.monotonic()
+        step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
-        self.progress.phase(f"step {step}", count)
         sampling = self.config.orchestrator.train.sampling
         ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
         tick = self.progress.episode
@@ -392,6 +442,7 @@ class EmbeddedRun:
                 lambda _: tick(),
                 seed=seed if self._seeded else None,
                 with_greedy=greedy,
+                gate=gate,
             )
 
         groups = await together([play(number) for number in range(len(batch.prompts))])
@@ -408,7 +459,25 @@ class EmbeddedRun:
                 groups[number] = group
         for rollout in (rollout for group in groups for rollout in group.played):
             rollout.weights_version = version
-        return groups
+            if self._served != version:
+                self._note_versions(rollout, resources.server)
+        now = time.monotonic()
+        seconds, self._played_until = now - max(began, self._played_until), now
+        return _Played(batch, groups, seconds)
+
+    def _note_versions(self, rollout: Rollout, server: Server) -> None:
+        """Sets the versions of the replies of an episode during which the weights changed."""
+        versions: dict[int, int] = {}
+        for trace in rollout.traces:
+            ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
+            for number, node in enumerate(trace.nodes):
+                if not (node.sampled and any(node.mask)):
+                    continue
+                ids = [t for t, drawn in zip(node.token_ids, node.mask, strict=True) if drawn]
+                version = server.version_of(ids, node.logprobs, ends.get(number, 0.0))
+                versions[id(node)] = self._versions.get(version, rollout.weights_version or 0)
+        rollout.weights_version = min(versions.values(), default=rollout.weights_version)
+        rollout.reply_versions = versions
 
     def _context(
         self, resources: Resources, temperature: float, max_tokens: int | None
@@ -493,7 +562,9 @@ class EmbeddedRun:
 
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
             report = resources.trainer.step(samples, listen)
-        self._done, self._positions = batch.step, batch.positions
+            self._done, self._positions = batch.step, batch.positions
+            if self.config.overlaps:  # in the same block: no request meets new weights unannounced
+                self._update_server(resources.server)
         return {**self._algorithm.metrics(), **report, **metrics}
 
     def _stop_again(self) -> None:

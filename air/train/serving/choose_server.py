@@ -44,7 +44,14 @@ class Server(Protocol):
         """Returns the metrics of sampling since the last call, by name; empty if the server has none."""
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights, and returns the number of their version."""
+        """Makes the server load the policy's present weights, and returns the number of their version.
+        Running requests end with the old weights. The first version, at the start, is 0."""
+
+    def version_of(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
+    ) -> int | None:
+        """Returns the version of the weights that sampled a reply: its tokens, their log-probabilities, and
+        when the client had it (seconds since 1970). None: not known."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,8 @@ def server(
             max_batch=config.max_batch,
             name=name,
             alone=config.deterministic,
-            prefix_cache_mb=config.prefix_cache_mb,
+            # What the cache holds depends on other requests.
+            prefix_cache_mb=0 if config.deterministic else config.prefix_cache_mb,
         )
     launch = Launch(
         choice.vllm,

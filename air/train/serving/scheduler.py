@@ -72,6 +72,8 @@ class Batcher:
         self.window = window
         self.alone = alone
         self.version = 0
+        self._sampled_by: dict[int, int] = {}
+        """The weights' version of each reply of the last two versions, by a hash of the reply."""
         self._metrics = Metrics()
         self._waiting: deque[_Job] = deque()
         self._running: dict[Row, _Job] = {}
@@ -125,6 +127,20 @@ class Batcher:
             with self._changed:
                 self._paused -= 1
                 self._changed.notify_all()
+
+    def next_version(self) -> int:
+        """Counts that the weights were changed, and returns their new version. Call it inside `exclusive`."""
+        self.version += 1
+        with self._changed:
+            recent = self._sampled_by.items()
+            self._sampled_by = {key: one for key, one in recent if one >= self.version - 1}
+        return self.version
+
+    def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
+        """Returns the version of the weights that sampled a reply, known by its tokens and their
+        log-probabilities. None for a reply that is not of the last two versions."""
+        with self._changed:
+            return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 
     def metrics(self) -> Metrics:
         """Returns a copy of the counters."""
@@ -193,6 +209,8 @@ class Batcher:
             self._metrics.cached_tokens += job.row.cached
             self._metrics.completion_tokens += len(job.row.token_ids)
             self._metrics.queue_seconds += queued
+            reply_key = hash((tuple(job.row.token_ids), tuple(job.row.logprobs)))
+            self._sampled_by[reply_key] = self.version
         reply = Reply(job.row.completion(), self.version, queued, now - job.submitted)
         job.future.set_result(reply)
 

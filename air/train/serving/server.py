@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any, Self
@@ -162,8 +162,14 @@ class InferenceServer:
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
-            self._batcher.version += 1
-            return self.version
+            return self._batcher.next_version()
+
+    def version_of(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
+    ) -> int | None:
+        """Returns the version of the weights that sampled a reply with these tokens and log-probabilities;
+        None for a reply that is not of the last two versions."""
+        return self._batcher.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
         """Returns, by name, the numbers of prompt tokens, and of those that were read from the prefix cache,

@@ -20,7 +20,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class VllmServer:
         self.policy, self.launch, self.port = policy, launch, port
         self.log = folder / "vllm.log"
         self.version = 0
+        self._resumed: list[float] = []
+        """When each version after the first began to sample, in seconds since 1970."""
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
         self._lock = threading.Lock()  # after `stop` has held it, no process is started
@@ -133,9 +136,9 @@ class VllmServer:
     def update_weights(self) -> int:
         """Makes the server load the policy's present weights; returns the number of their version, from 1.
 
-        Running requests are aborted. A server that fails meanwhile is restarted with the new weights. Raises
-        UsageError if the weights could not be written (disk full). Raises InferenceError if the server
-        refused the weights, or has failed and will not be restarted.
+        Running requests end with the old weights, and later ones wait. A server that fails meanwhile is
+        restarted with the new weights. Raises UsageError if the weights could not be written (disk full).
+        Raises InferenceError if the server refused the weights, or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
@@ -144,6 +147,8 @@ class VllmServer:
             starts = self._starts
             try:
                 self._reload()
+                self._resumed[self.version - 1 :] = [time.time()]
+                self._ask("/resume")
                 return self.version
             except httpx.HTTPStatusError as error:
                 text = " ".join(error.response.text.split())[:300]
@@ -154,12 +159,18 @@ class VllmServer:
             except httpx.TransportError as error:
                 self._await_restart(starts, error)
 
+    def version_of(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
+    ) -> int | None:
+        """Returns the version of the weights that sampled a reply, by the time at which the client had it:
+        vLLM does not name it, but no reply is sampled by two versions."""
+        return bisect_right(self._resumed, ended)
+
     def _reload(self) -> None:
         reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._model)}}
-        self._ask("/pause")
+        self._ask("/pause?mode=wait")  # running requests end with the old weights
         self._ask("/collective_rpc", reload)
         self._ask("/reset_prefix_cache")
-        self._ask("/resume")
 
     def _ask(
         self, path: str, body: Any = None, *, method: str = "POST", timeout: float = _RELOAD_SECONDS

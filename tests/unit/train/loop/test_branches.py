@@ -135,6 +135,17 @@ def test_evaluations_go_with_their_steps(folder: Path) -> None:
     assert (evaluated(folder), evaluated(everything)) == ([], ["step_0"])
 
 
+def test_an_episode_that_began_during_the_step_before_goes_with_its_own_step(folder: Path) -> None:
+    """With overlap, episodes of step 5 begin before those of step 4 have ended; an attempt is repeated."""
+    for name, step in (("early", 5), ("again", 4)):
+        with Recorder(folder / "trajectories", name) as recorder:
+            recorder.write("start", t=42.0, episode=name, training_step=step, **START)
+    branch = set_aside(folder, 4)
+    assert branch is not None
+    assert recorded(branch) == {"early", "a5"}
+    assert "again" in recorded(folder)
+
+
 def evaluated(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "evaluations").iterdir())
 

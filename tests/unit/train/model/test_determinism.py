@@ -39,6 +39,24 @@ def test_torch_is_left_as_it_was() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
+def test_a_reply_knows_the_weights_that_sampled_it(small: Policy) -> None:
+    batcher = Batcher(Sampler(small, max_batch=8, max_model_len=256))
+    batcher.start()
+    params = SamplingParams(max_tokens=5, seed=1)
+    try:
+        replies = []
+        for _ in range(3):
+            replies.append(batcher.submit([5, 6, 7], params).result(60).completion)
+            with batcher.exclusive(), torch.no_grad():
+                next(small.model.parameters()).mul_(1.1)
+                batcher.next_version()
+    finally:
+        batcher.stop()
+    # The weights have version 3 now; replies before the last two versions are forgotten.
+    assert [batcher.version_of(r.token_ids, r.logprobs) for r in replies] == [None, None, 2]
+    assert batcher.version_of(replies[2].token_ids, [0.0] * 5) is None
+
+
 def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> None:
     sampler = Sampler(small, max_batch=8, max_model_len=256)
     batcher = Batcher(sampler, alone=True)
@@ -54,13 +72,20 @@ def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> N
     assert [one.completion for one in together] == [one.completion for one in apart]
 
 
-def test_vllm_cannot_be_deterministic() -> None:
+@pytest.mark.parametrize(
+    ("more", "steps", "words"),
+    [
+        ({"inference": "vllm"}, 0, r"deterministic needs .*transformers"),
+        ({}, 1, r"deterministic needs .*max_off_policy_steps = 0"),
+    ],
+)
+def test_what_depends_on_timing_is_refused(more: dict[str, str], steps: int, words: str) -> None:
     sources = overrides.Sources()
     settings = {
         "max_steps": 1,
-        "orchestrator": {"train": {"source": [{}]}},
-        "embedded": {"deterministic": True, "inference": "vllm"},
+        "orchestrator": {"max_off_policy_steps": steps, "train": {"source": [{}]}},
+        "embedded": {"deterministic": True, **more},
     }
     overrides.put(sources, settings, "x")
-    with pytest.raises(ConfigError, match=r"deterministic needs .*transformers"):
+    with pytest.raises(ConfigError, match=words):
         overrides.build(RunConfig, sources)
