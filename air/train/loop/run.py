@@ -250,6 +250,7 @@ class EmbeddedRun:
             kl=kl.estimator if kl is not None and kl.place == "loss" else None,
             max_steps=self.config.max_steps,
             micro_batch_tokens=self.config.embedded.micro_batch_tokens,
+            gradient_checkpointing=self.config.embedded.gradient_checkpointing,
         )
 
     def _resume(self, trainer: Trainer, models: NeededModels) -> None:

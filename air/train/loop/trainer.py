@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from air.train.config.model_options import (
 )
 from air.train.model.optimizer import learning_rate, optimizer, update
 from air.train.model.policy import Policy
+from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
 from air.train.tree.statistics import entry_statistics, mask_cost
@@ -37,6 +39,7 @@ class Trainer:
     loss has a term for them: a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus. A schedule
     that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens (number of samples
     x longest sample) of one forward and backward pass, and so the memory use; it does not change the result.
+    Nor does `gradient_checkpointing`, with which layers are computed again in the backward pass.
     """
 
     def __init__(
@@ -49,7 +52,11 @@ class Trainer:
         kl: KLEstimator | None = None,
         max_steps: int | None = None,
         micro_batch_tokens: int = 8192,
+        gradient_checkpointing: bool = False,
     ) -> None:
+        if gradient_checkpointing:
+            check_layers(policy.model, policy.name)
+        self.gradient_checkpointing = gradient_checkpointing
         self.policy = policy
         self.config = optim
         self.scheduler = scheduler or ConstantSchedulerConfig()
@@ -87,8 +94,9 @@ class Trainer:
         if used:
             each = token_weights([counts[id(s)] for s in used], self.loss)
             weights = {id(s): weight for s, weight in zip(used, each, strict=True)}
-            for batch in self._pack(used):
-                sums.update(self._backward(batch, weights, listener))
+            with recomputed(self.policy.model) if self.gradient_checkpointing else nullcontext():
+                for batch in self._pack(used):
+                    sums.update(self._backward(batch, weights, listener))
             for settings in self.optimizer.param_groups:
                 settings["lr"] = lr
             norm = update(self.optimizer, self.parameters, self.config)
