@@ -84,6 +84,17 @@ class ScoredGroup:
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
+def stream_rewards(stream: Sequence[Part]) -> list[float]:
+    """Returns the reward after each sampled token of a stream (see `ScoredGroup.streams`). The reward of a
+    part without tokens counts at the token before it."""
+    rewards: list[float] = []
+    for part in stream:
+        rewards += part.token_rewards()
+        if not part.tokens and rewards:
+            rewards[-1] += part.reward
+    return rewards
+
+
 @dataclass(frozen=True)
 class Credit:
     """What an algorithm gives the n sampled tokens of one part."""

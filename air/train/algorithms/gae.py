@@ -23,6 +23,7 @@ from air.train.algorithms.base import (
     GroupCredits,
     Part,
     ScoredGroup,
+    stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
 
@@ -86,21 +87,10 @@ class GAE(Algorithm):
         credits = []
         for stream in streams:
             values = [value for part in stream for value in part.values or ()]
-            advantages, returns = gae(_rewards(stream), values, self.gamma, self.lam)
+            advantages, returns = gae(stream_rewards(stream), values, self.gamma, self.lam)
             start = 0
             for part in stream:
                 here = slice(start, start + part.tokens)
                 credits.append(Credit(advantages[here], returns[here]))
                 start += part.tokens
         return credits
-
-
-def _rewards(stream: Sequence[Part]) -> list[float]:
-    """Returns the reward after each sampled token. The reward of a part without tokens counts at the token
-    before it."""
-    rewards: list[float] = []
-    for part in stream:
-        rewards += part.token_rewards()
-        if not part.tokens and rewards:
-            rewards[-1] += part.reward
-    return rewards

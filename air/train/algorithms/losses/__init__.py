@@ -62,5 +62,4 @@ def total_loss(
     if kl is not None:
         penalty = KL[kl](inputs.logprobs - inputs.arrays["reference"])
         loss = loss + inputs.arrays["kl_coefficient"] * penalty
-        metrics["reference_kl"] = penalty.detach().sum()
     return loss, metrics

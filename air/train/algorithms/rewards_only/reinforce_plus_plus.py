@@ -23,6 +23,7 @@ from air.train.algorithms.base import (
     GroupCredits,
     Part,
     ScoredGroup,
+    stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
 
@@ -58,7 +59,7 @@ class ReinforcePlusPlus(Algorithm):
         ]
 
     def _of_stream(self, stream: Sequence[Part]) -> list[list[float]]:
-        rewards = iter(returns([r for part in stream for r in part.token_rewards()], self.gamma))
+        rewards = iter(returns(stream_rewards(stream), self.gamma))
         return [[next(rewards) for _ in range(part.tokens)] for part in stream]
 
     def finish(

@@ -20,6 +20,7 @@ from air.train.algorithms import (
     ScoredGroup,
     grpo,
 )
+from air.train.algorithms.base import stream_rewards
 from air.train.algorithms.rewards_only.adpo import ADPOConfig, scale, upper_clip
 from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig, grpo_std
 from air.train.algorithms.rewards_only.max_rl import MaxRLConfig, max_rl
@@ -113,6 +114,11 @@ def test_reinforce_plus_plus_passes_later_turns_on_only_with_reward_to_go() -> N
     assert flat == pytest.approx([half, -half], abs=1e-6)
     flat = [a for (a,) in advantages(algorithm, ScoredGroup([turns]))]
     assert flat == pytest.approx([-half, half], abs=1e-6)
+
+
+def test_a_reward_without_a_token_counts_at_the_token_before() -> None:
+    parts = [Part(1.0, 2), Part(5.0, 0), Part(3.0, 1, penalties=[0.5])]
+    assert stream_rewards(parts) == [0.0, 6.0, 2.5]
 
 
 def test_reinforce_plus_plus_baseline_by_hand() -> None:
