@@ -8,6 +8,7 @@ COMMANDS = {
     "eval": "air.cli.runs.eval",
     "demos": "air.cli.runs.demos",
     "report": "air.cli.runs.report",
+    "merge": "air.cli.runs.merge",
     "view": "air.cli.episodes.view",
     "show": "air.cli.episodes.show",
     "export": "air.cli.episodes.export",

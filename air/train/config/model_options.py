@@ -13,6 +13,33 @@ from pydantic import BeforeValidator, Field, model_validator
 from air.config import BaseConfig
 
 
+class LoRAConfig(BaseConfig):
+    """Settings of LoRA: small matrices are trained beside the model's weights, which stay as they are."""
+
+    rank: int = Field(16, ge=1, le=512)
+    """Rank of the matrices. A higher rank can learn more, and needs more memory."""
+    alpha: float = Field(32.0, gt=0)
+    """Scale: the product of the matrices is multiplied by `alpha / rank`."""
+    dropout: float = Field(0.0, ge=0, le=0)
+    """Only 0: with dropout, the trainer's probabilities would differ from the sampler's."""
+    target_modules: list[str] = Field(
+        default=[
+            "q_proj",
+            "k_proj",
+            "v_proj",
+            "o_proj",
+            "gate_proj",
+            "up_proj",
+            "down_proj",
+            "qkv_proj",
+            "gate_up_proj",
+        ],
+        min_length=1,
+    )
+    """Names of the linear layers that get matrices. Names that the model does not have are left out; if it
+    has none of them, the error lists the names that it has."""
+
+
 class _OptimizerConfig(BaseConfig):
     """Base class for the settings of an optimiser."""
 

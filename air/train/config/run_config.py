@@ -34,6 +34,7 @@ from air.train.config.loss_options import DefaultLossConfig, KLConfig, LossConfi
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
+    LoRAConfig,
     OptimizerConfig,
     SchedulerConfig,
     check_schedule,
@@ -88,9 +89,18 @@ class ResumeConfig(BaseConfig):
     """The step of the checkpoint to continue from. None: the latest checkpoint."""
 
 
-class TrainerConfig(BaseConfig):
-    """Settings in the run file's table `[trainer]`: optimiser, learning-rate schedule and loss."""
+class TrainedModelConfig(BaseConfig):
+    """Settings in the run file's table `[trainer.model]`: what of the model is trained."""
 
+    lora: LoRAConfig | None = None
+    """LoRA. None: all weights are trained."""
+
+
+class TrainerConfig(BaseConfig):
+    """Settings in the run file's table `[trainer]`: what is trained, optimiser, schedule and loss."""
+
+    model: TrainedModelConfig = TrainedModelConfig()
+    """What of the model is trained: all its weights, or a LoRA adapter."""
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
@@ -176,6 +186,17 @@ class ComputeConfig(BaseConfig):
     and threads that wait for each other on busy cores are many times slower than one thread."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
+
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """Where the model is held and trained: `cpu`, `cuda` (the first GPU that is free) or `cuda:N` (N as in
+    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds, else the CPU. The engine leases its GPU,
+    so no box gets it."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the model's weights. `auto`: bfloat16 on a GPU, float32 on the CPU. In bfloat16 the optimiser
+    keeps float32 copies of trained weights, because small updates would be lost in rounding."""
+    attention: Literal["auto", "sdpa", "eager"] = "auto"
+    """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
+    `sdpa` if the model's family supports it, else `eager`."""
 
     def set_threads(self) -> None:
         """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from renderers import RendererConfig
 
-from air.train.config.model_options import SFTConfig
+from air.train.config.model_options import LoRAConfig, SFTConfig
 from air.train.config.run_config import (
     CheckpointConfig,
     ComputeConfig,
@@ -19,6 +19,13 @@ from air.train.config.run_config import (
 )
 
 
+class SFTModelConfig(ModelConfig):
+    """Settings in the table `[model]` of a run file of `sft`: the model, and what of it is trained."""
+
+    lora: LoRAConfig | None = None
+    """LoRA. None: all weights are trained."""
+
+
 class SFTRunConfig(SFTConfig):
     """All settings in a run file of the command `sft`, which trains on demonstrations."""
 
@@ -26,7 +33,7 @@ class SFTRunConfig(SFTConfig):
     """The folder of all runs. The trained model is written to `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig(name="sft")
     """The name of the run."""
-    model: ModelConfig = ModelConfig()
+    model: SFTModelConfig = SFTModelConfig()
     """The model to train."""
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""

@@ -58,7 +58,8 @@ from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
-from air.train.model import checkpoint, determinism, policy
+from air.train.model import checkpoint, determinism, device, policy
+from air.train.model.device import Device
 from air.train.model.policy import Policy
 from air.train.monitors import Monitors
 from air.train.serving import choose_server
@@ -137,6 +138,8 @@ class EmbeddedRun:
         self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
+        self._reserved: dict[str, Gpu | None] = {}
+        """The GPUs of inference and trainer, by the setting that keeps boxes off them."""
         self._done = 0
         """The number of the last training step that was done."""
         self._served = 0
@@ -178,10 +181,13 @@ class EmbeddedRun:
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
         self.progress.say(str(choice))
+        place = await asyncio.to_thread(self._device, choice.gpu)
+        stack.callback(place.release)
+        self.progress.say(str(place))
         self.config = self.config.with_inference(choice.name)
         self.config.embedded.set_threads()
         start = str(self.outcome.checkpoint or _expanded(self.config.model.name))
-        model = await asyncio.to_thread(policy.load, start)
+        model = await asyncio.to_thread(self._load, start, place)
         trainer = self._trainer(model)
         needs = self._algorithm.needs
         models = await asyncio.to_thread(needed.load, needs, self.config, model, self.progress.say)
@@ -200,21 +206,22 @@ class EmbeddedRun:
         await asyncio.to_thread(server.start)
         train = self.config.orchestrator.train
         trajectories = self.folder / run_folder.TRAJECTORIES
-        configs = [self._settled(one, model, choice.gpu, trajectories) for one in train.source]
+        self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
+        configs = [self._settled(one, model, trajectories) for one in train.source]
         group_size = self.config.orchestrator.group_size
         sources = await stack.enter_async_context(serving(configs, group_size))
-        evaluations = self._evaluations(model, choice.gpu)
+        evaluations = self._evaluations(model)
         return Resources(
             model, trainer, server, sources, models, self._token_log(model), evaluations
         )
 
-    def _evaluations(self, model: Policy, gpu: Gpu | None) -> Evaluations | None:
+    def _evaluations(self, model: Policy) -> Evaluations | None:
         config = self.config.orchestrator.eval
         if config is None:
             return None
 
         def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
-            return self._settled(source, model, gpu, record_dir)
+            return self._settled(source, model, record_dir)
 
         embedded = self.config.embedded
         seed = embedded.seed if self._seeded else None
@@ -231,6 +238,30 @@ class EmbeddedRun:
             temperature=self.config.orchestrator.train.sampling.temperature,
             by_turn=self.config.rewards_at_turns,
             shuffled=embedded.shuffle_rewards,
+        )
+
+    def _device(self, inference: Gpu | None) -> Device:
+        """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
+        envs = [s.env for s in self.config.orchestrator.train.source]
+        research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
+        boxes: list[str] = []
+        for env in research:
+            boxes += [] if env.gpus == "auto" else env.gpus
+        return device.choose(
+            self.config.embedded.device,
+            boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
+            trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
+            inference=inference,
+        )
+
+    def _load(self, name: str, place: Device) -> Policy:
+        embedded = self.config.embedded
+        return policy.load(
+            name,
+            dtype=place.dtype(embedded.dtype),
+            device=place.torch_device,
+            attention=embedded.attention,
+            lora=self.config.trainer.model.lora,
         )
 
     def _choose(self) -> Choice:
@@ -282,14 +313,13 @@ class EmbeddedRun:
         """The model's name in requests and records; the same before and after a resume."""
         return _expanded(self.config.model.name)
 
-    def _settled(
-        self, source: AnySource, model: Policy, gpu: Gpu | None, record_dir: Path
-    ) -> AnySource:
-        """Returns the source's config with the run's values for absent settings. `gpu` is not for boxes.
-        `record_dir` is the folder of the trajectories."""
+    def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
+        """Returns the source's config with the run's values for absent settings. The GPUs of inference and
+        trainer are not for boxes. `record_dir` is the folder of the trajectories."""
         env = source.env
-        if gpu is not None and isinstance(env, ResearchEnvConfig) and not env.inference_gpus:
-            env = env.model_copy(update={"inference_gpus": [gpu.uuid]})
+        if isinstance(env, ResearchEnvConfig):
+            absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
+            env = env.model_copy(update={k: [gpu.uuid] for k, gpu in absent.items() if gpu})
         env = settled(
             env,
             model,

@@ -22,13 +22,17 @@ from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.sft_config import SFTRunConfig
 from air.train.loop import branches, run_folder
-from air.train.model import checkpoint
+from air.train.model import adapters, checkpoint, device
 from air.train.model.demonstrations import read_examples
 from air.train.model.policy import Policy, load
 from air.train.model.sft import SFT
 from air.trajectories import metric_rows
 
 OnRow = Callable[[dict[str, Any]], None]
+
+
+_LAST_FILES = (run_folder.CONFIG_FILE, adapters.ADAPTER_CONFIG)
+"""The file that is written last into a model's folder, and into a LoRA adapter's folder."""
 
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
@@ -38,13 +42,24 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
     SIGTERM stops the training after the present step: a checkpoint is written, and KeyboardInterrupt raised.
     Raises UsageError if the model, the demonstrations or the folder cannot be used.
     """
-    with run_folder.locked(config.folder), _stop_requests() as stopped:
+    embedded = config.embedded
+    with (
+        run_folder.locked(config.folder),
+        _stop_requests() as stopped,
+        device.choose(embedded.device) as place,
+    ):
         run_folder.remove_unfinished(config.folder)
         start = start_from(config)
         examples = read_examples(Path(config.data.name).expanduser())
         held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
         config.embedded.set_threads()
-        policy = load(start or _expanded(config.model.name))
+        policy = load(
+            start or _expanded(config.model.name),
+            dtype=place.dtype(embedded.dtype),
+            device=place.torch_device,
+            attention=embedded.attention,
+            lora=config.model.lora,
+        )
         policy.renderer_config = config.renderer
         training = SFT(
             policy,
@@ -73,7 +88,7 @@ def start_from(config: SFTRunConfig) -> Path | None:
     folder, resume = config.folder, config.resume
     root = folder / run_folder.CHECKPOINTS
     steps = run_folder.steps(root)
-    if (folder / run_folder.CONFIG_FILE).exists():
+    if any((folder / name).exists() for name in _LAST_FILES):
         raise UsageError(
             "the folder has a policy already",
             where=str(folder),
@@ -101,14 +116,14 @@ def start_from(config: SFTRunConfig) -> Path | None:
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Writes the policy into a run's locked folder. The file `config.json` comes last, so that a folder with
-    this file holds a whole policy, also if a process is killed while it saves."""
+    """Writes the policy into a run's locked folder. The file `config.json` (of an adapter, another one) comes
+    last, so that a folder with this file holds a whole policy, also if a process is killed while it saves."""
     unfinished = folder / ".policy"
     shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
     unfinished.mkdir()
     try:
         policy.save(unfinished)
-        for path in sorted(unfinished.iterdir(), key=lambda p: p.name == run_folder.CONFIG_FILE):
+        for path in sorted(unfinished.iterdir(), key=lambda p: p.name in _LAST_FILES):
             path.rename(folder / path.name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
-from air.errors import InfrastructureError
+from air.errors import InfrastructureError, UsageError
 from air.train.config.model_options import (
     ConstantSchedulerConfig,
     CosineSchedulerConfig,
@@ -16,15 +16,38 @@ from air.train.config.model_options import (
     SchedulerConfig,
     SGDConfig,
 )
+from air.train.model.master_weights import MasterWeights
+
+Stepper = torch.optim.Optimizer | MasterWeights
+"""An optimiser: of torch, or for weights of lower precision."""
 
 _NEARLY_ZERO = 1e-8
 """Share of the peak learning rate, as in prime-rl: start of a rise and end of a fall if `min_lr` is 0."""
 
 
-def optimizer(
-    parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig
+def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:
+    """Returns a new optimiser, with the settings in `config`, for those of `parameters` that are trained.
+    Weights in bfloat16 get float32 copies. Raises UsageError if nothing is trained."""
+    trained = [weights for weights in parameters if weights.requires_grad]
+    if not trained:
+        raise UsageError(
+            "the model has no weights to train: it is a LoRA adapter",
+            where="model.name",
+            remedy="set [trainer.model.lora] (for sft: [model.lora]) to train the adapter on, or merge it "
+            "with `air merge`",
+        )
+
+    def make(weights: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return _torch_optimizer(weights, config)
+
+    if all(weights.dtype == torch.float32 for weights in trained):
+        return make(trained)
+    return MasterWeights(trained, make)
+
+
+def _torch_optimizer(
+    parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """Returns a new torch optimiser for `parameters` with the settings in `config`."""
     if isinstance(config, SGDConfig):
         return torch.optim.SGD(
             parameters,
@@ -77,11 +100,13 @@ def _linear_fall(
 
 
 def update(
-    optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter], config: OptimizerConfig
+    optimizer: Stepper, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
     """Clips the gradients to `config.max_norm`, applies and clears them; returns their norm before clipping.
     Raises InfrastructureError if the gradients are not finite. The weights are then unchanged."""
     limit = math.inf if config.max_norm is None else config.max_norm
+    if isinstance(optimizer, MasterWeights):
+        parameters = optimizer.masters  # they hold the gradients
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
     if not math.isfinite(norm):
         optimizer.zero_grad(set_to_none=True)

@@ -1,7 +1,8 @@
 """The policy: the causal language model that is trained, with its tokenizer.
 
 `build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model of the
-Hugging Face hub. The model always stays in evaluation mode (no dropout), so sampling and training agree.
+Hugging Face hub, with a LoRA adapter if it is asked for. The model always stays in evaluation mode (no
+dropout), so sampling and training agree.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any
 import torch
 
 from air.errors import MissingError, UsageError
-from air.train.model import attention
+from air.train.config.model_options import LoRAConfig
+from air.train.model import adapters, agreement
+from air.train.model.attention import check_supported
 from air.train.model.tokenizer import END_OF_TEXT, IM_END, build_tokenizer
 
 
@@ -65,8 +68,23 @@ class Policy:
         config = self.renderer_config or default_renderer(self.model.config.model_type)
         return create_renderer(copy.deepcopy(self.tokenizer), config)
 
+    @contextmanager
+    def base_model(self) -> Iterator[None]:
+        """Context manager: the model predicts as it did without its LoRA adapter, for example as a reference.
+        Only the calling thread may use the model meanwhile. Raises ValueError if there is no adapter."""
+        if not self.has_adapter:
+            raise ValueError("the model has no adapter, so its weights are not the base model's")
+        with adapters.switched_off(self.model):
+            yield
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether the model is a base model with a LoRA adapter."""
+        return adapters.has_adapter(self.model)
+
     def save(self, folder: Path) -> None:
-        """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format."""
+        """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format. Of a model with a
+        LoRA adapter, only the adapter is written (as an adapter's folder)."""
         with _no_progress_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
@@ -145,24 +163,66 @@ def build(
     return folder
 
 
-def load(name_or_path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Policy:
+def load(
+    name_or_path: str | Path,
+    *,
+    dtype: str | torch.dtype = "float32",
+    device: str | torch.device = "cpu",
+    attention: str = "auto",
+    lora: LoRAConfig | None = None,
+) -> Policy:
     """Loads a model and its tokenizer from a folder, or from the Hugging Face hub (or its cache) by id.
+
+    A LoRA adapter's folder is loaded with its base model; it is trained only if `lora` is given, which else
+    adds a new adapter. `attention` is transformers' name of the implementation, or `auto`. The model's
+    attention is compared with and without masks (see `agreement`).
+
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
-    model cannot be loaded, or has attention layers that the embedded training engine does not support."""
+    model cannot be loaded, has layers that the embedded training engine does not support, or predicts
+    otherwise under masks; or if `lora` does not fit the model or the adapter.
+    """
+    name = str(name_or_path)
+    _check_source(name)
+    is_adapter = adapters.is_adapter(name)
+    if is_adapter and lora is not None:
+        adapters.check_same(name, lora)
+    model, tokenizer = _read(name, dtype, None if attention == "auto" else attention)
+    check_supported(model.config, name)
+    if is_adapter:
+        adapters.set_trained(model, lora is not None)
+    elif lora is not None:
+        adapters.add(model, lora, name)
+    model.to(torch.device(device)).eval()
+    agreement.check(model, name)
+    return Policy(model, tokenizer, name)
+
+
+def merged(adapter: str | Path, dtype: str = "float32") -> Policy:
+    """Loads a LoRA adapter, and returns its base model with the adapter added into the weights. The sums are
+    computed in float32, and rounded to `dtype`. The errors are those of `load`."""
+    from transformers import AutoTokenizer
+
+    model = adapters.merged(adapter).to(getattr(torch, dtype))
+    return Policy(model, AutoTokenizer.from_pretrained(adapter), str(adapter))
+
+
+def _read(name: str, dtype: str | torch.dtype, attention: str | None) -> tuple[Any, Any]:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    name = str(name_or_path)
-    _check_source(name)
+    if adapters.is_adapter(name):
+        adapters.settings(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         with _no_progress_bars():
-            model: Any = AutoModelForCausalLM.from_pretrained(name, dtype=getattr(torch, dtype))
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                name,
+                dtype=getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+                attn_implementation=attention,
+            )
     except (OSError, ValueError, SafetensorError) as error:
         raise _explained(name, error) from error
-    attention.check_supported(model.config, name)
-    model.to(torch.device(device)).eval()
-    return Policy(model, tokenizer, name)
+    return model, tokenizer
 
 
 @contextmanager
@@ -181,7 +241,7 @@ def _no_progress_bars() -> Iterator[None]:
 def _check_source(name: str) -> None:
     path = Path(name).expanduser()
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not (path / "config.json").is_file() and not adapters.is_adapter(path):
             raise MissingError(
                 "this folder holds no model (no config.json)",
                 where=name,

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import torch
 
 from air.errors import UsageError
+from air.train.model import agreement
 from air.train.model.attention import attention_mask, check_supported
 from air.train.model.logprobs import token_logprobs
 from air.train.serving.sampler import SamplingParams
@@ -97,3 +99,27 @@ def test_unsupported_layers_are_refused_by_name(settings: dict[str, object], pro
     config.model_type = settings["model_type"]
     with pytest.raises(UsageError, match=rf"^a-model: .*{problem}.*prime-rl"):
         check_supported(config, "a-model")
+
+
+class IgnoresMasks(torch.nn.Module):
+    """A model whose tokens attend to all earlier ones, whatever mask it is given."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+
+    dtype = torch.float32
+    device = torch.device("cpu")
+
+    def forward(self, attention_mask: object = None, **arguments: Any) -> Any:
+        return self.inner(**arguments)
+
+
+@pytest.mark.parametrize(("family", "attention"), MODELS)
+def test_each_family_passes_the_check_of_a_load(family: str, attention: str) -> None:
+    agreement.check(families.model(family, attention), family)
+
+
+def test_a_model_that_reads_masks_otherwise_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^odd: the model does not follow .* differ by \d.*eager"):
+        agreement.check(IgnoresMasks(families.model("llama")), "odd")

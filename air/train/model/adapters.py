@@ -1,0 +1,146 @@
+"""LoRA adapters: small trained matrices beside the frozen weights of a base model.
+
+An adapter's folder is an ordinary one of the package `peft` (`adapter_config.json` and
+`adapter_model.safetensors`) with the tokenizer. It names its base model by path or hub id. With the adapter
+switched off, a model predicts as its base model. Adapters are float32, whatever the base model's type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from air.errors import MissingError, UsageError
+from air.train.config.model_options import LoRAConfig
+
+ADAPTER_CONFIG = "adapter_config.json"
+_KEY = "lora"
+
+
+def is_adapter(name: str | Path) -> bool:
+    """Whether `name` is the folder of an adapter."""
+    return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
+
+
+def settings(folder: str | Path) -> dict[str, Any]:
+    """Returns the contents of an adapter's `adapter_config.json`. Raises UsageError if it is no LoRA adapter,
+    and MissingError if its base model was a folder that is not there."""
+    path = Path(folder).expanduser() / ADAPTER_CONFIG
+    try:
+        read: dict[str, Any] = json.loads(path.read_text())
+        kind, base = read["peft_type"], str(read["base_model_name_or_path"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"cannot be read ({error!r})", where=str(path)) from None
+    if kind != "LORA":
+        raise UsageError(f"is an adapter of type {kind}, not LORA", where=str(path))
+    if base.startswith("/") and not Path(base).is_dir():
+        raise MissingError(
+            f"the adapter's base model is not at {base}",
+            where=str(path),
+            remedy="put it back, or correct base_model_name_or_path in this file",
+        )
+    return read
+
+
+def add(model: Any, config: LoRAConfig, name: str) -> None:
+    """Adds a new adapter to a loaded model; its first predictions equal the base model's. `name` is the base
+    model. Raises UsageError if no layer of the model has a name in `config.target_modules`."""
+    from peft import LoraConfig
+
+    layers = sorted(
+        {path.rpartition(".")[2] for path, part in model.named_modules() if _takes(part)}
+    )
+    targets = [target for target in config.target_modules if target in layers]
+    if not targets:
+        raise UsageError(
+            f"no layer is named {', '.join(config.target_modules)}",
+            where=f"{_KEY}.target_modules",
+            remedy=f"{name} has: {', '.join(layers)}",
+        )
+    base = Path(name).expanduser()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # the same run makes the same adapter
+        model.add_adapter(
+            LoraConfig(
+                r=config.rank,
+                lora_alpha=config.alpha,  # type: ignore[arg-type]  # peft takes any number
+                lora_dropout=config.dropout,
+                target_modules=targets,
+                task_type="CAUSAL_LM",
+            )
+        )
+    model.peft_config["default"].base_model_name_or_path = (
+        str(base.resolve()) if base.is_dir() else name
+    )
+    set_trained(model, True)
+
+
+def set_trained(model: Any, trained: bool) -> None:
+    """Freezes the base model, and trains the adapter if `trained`. Adapters become float32."""
+    for name, weights in model.named_parameters():
+        is_adapters = ".lora_" in name
+        weights.requires_grad_(is_adapters and trained)
+        if is_adapters:
+            weights.data = weights.data.float()
+
+
+def check_same(folder: str | Path, config: LoRAConfig) -> None:
+    """Raises UsageError if the adapter in `folder` was made with another rank or alpha than `config`."""
+    saved = settings(folder)
+    for key, name in (("rank", "r"), ("alpha", "lora_alpha")):
+        if saved.get(name) != getattr(config, key):
+            raise UsageError(
+                f"{getattr(config, key)} does not fit the adapter in {folder}, which has {saved.get(name)}",
+                where=f"{_KEY}.{key}",
+                remedy="use the adapter's value, or merge it with `air merge` and add a new one",
+            )
+
+
+@contextmanager
+def switched_off(model: Any) -> Iterator[None]:
+    """Context manager: the model predicts as its base model does. Without an adapter, nothing changes.
+    No other thread may use the model meanwhile."""
+    if not has_adapter(model):
+        yield
+        return
+    model.disable_adapters()
+    try:
+        yield
+    finally:
+        model.enable_adapters()
+
+
+def has_adapter(model: Any) -> bool:
+    """Whether an adapter was added to the model, or loaded with it."""
+    return bool(getattr(model, "_hf_peft_config_loaded", False))
+
+
+def merged(folder: str | Path) -> Any:
+    """Returns a new float32 model: the adapter's base model, with the adapter added into its weights. It
+    predicts as the base model with the adapter, to rounding. The errors are those of `settings`."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from transformers import AutoModelForCausalLM
+
+    base = settings(folder)["base_model_name_or_path"]
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    layers = [
+        (path, part) for path, part in model.named_modules() if isinstance(part, BaseTunerLayer)
+    ]
+    for path, layer in layers:
+        layer.merge()
+        parent, _, child = path.rpartition(".")
+        setattr(model.get_submodule(parent), child, layer.get_base_layer())
+    whole: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    whole.load_state_dict(model.state_dict())
+    return whole.eval()
+
+
+def _takes(part: Any) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(part, (torch.nn.Linear, Conv1D))

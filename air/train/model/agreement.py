@@ -1,0 +1,60 @@
+"""Checks that a model predicts the same with the masks of `attention` as it does by itself.
+
+The sampler and the trainer describe by masks and positions what each token sees. A model that reads them
+otherwise would be trained on wrong probabilities without an error, so each load compares both on a few
+tokens: two branches that share a beginning, in one row, beside each branch alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.errors import UsageError
+from air.train.model.attention import attention_mask
+
+LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.3, torch.float16: 0.3}
+"""The largest accepted mean difference of log-probabilities, in nats. Rounding of float32 makes about 1e-5,
+of bfloat16 up to 0.1; a wrong mask makes 1 or more in a trained model."""
+_TRUNK, _TWIG = 6, 5
+
+
+@torch.no_grad()
+def check(model: Any, name: str) -> None:
+    """Raises UsageError, which names the model `name`, if `model` predicts otherwise under a mask."""
+    vocab = int(model.config.get_text_config().vocab_size)
+    size = _TRUNK + 2 * _TWIG
+    row = torch.arange(1, size + 1, device=model.device) * 7919 % vocab
+    depth = [*range(_TRUNK + _TWIG), *range(_TRUNK, _TRUNK + _TWIG)]
+    positions = torch.tensor([depth], device=model.device)
+    visible = torch.ones(size, size, dtype=torch.bool, device=model.device).tril()
+    visible[_TRUNK + _TWIG :, _TRUNK : _TRUNK + _TWIG] = False
+    try:
+        masked = _logprobs(
+            model, row, position_ids=positions,
+            attention_mask=attention_mask(model, visible[None, None], positions),
+        )  # fmt: skip
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise _refusal(name, f"it fails with one: {' '.join(str(error).split())[:150]}") from error
+    second = torch.cat([row[:_TRUNK], row[_TRUNK + _TWIG :]])
+    alone = torch.cat([_logprobs(model, row[: _TRUNK + _TWIG]), _logprobs(model, second)[_TRUNK:]])
+    difference = float((masked - alone).abs().mean())
+    if not difference <= LIMITS.get(model.dtype, 0.01):
+        raise _refusal(name, f"log-probabilities differ by {difference:.2g} nats on average")
+
+
+def _logprobs(model: Any, ids: Tensor, **arguments: Any) -> Tensor:
+    """Returns, for each token, the log-probability of one fixed and one likely next token, [T, 2]."""
+    logits = model(input_ids=ids[None], use_cache=False, **arguments).logits[0].float()
+    logprobs = logits.log_softmax(-1)
+    return torch.stack([logprobs[:, 0], logprobs.max(-1).values], -1)
+
+
+def _refusal(name: str, problem: str) -> UsageError:
+    return UsageError(
+        f"the model does not follow attention masks and positions: {problem}",
+        where=name,
+        remedy='try embedded.attention = "eager" or "sdpa", or use prime-rl with vLLM',
+    )

@@ -1,0 +1,135 @@
+"""Chooses the device on which the policy is held and trained: one GPU, or the CPU.
+
+The engine leases its GPU as boxes do, so that it never runs on a GPU that boxes of any process hold, and none
+of them takes the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from air.errors import UsageError
+from air.sandbox.pool import gpus
+from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
+from air.sandbox.pool.gpus import Gpu, Wanted, listed
+
+_WHERE = "embedded.device"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device that was chosen for the policy, with the reason."""
+
+    torch_device: torch.device
+    reason: str
+    gpu: Gpu | None = None
+    """The GPU; None is the CPU."""
+    lease: GpuLease | None = None
+    """The right to use the GPU, until the process ends or `release` is called."""
+
+    def dtype(self, setting: str) -> torch.dtype:
+        """Returns the type of the policy's weights for `embedded.dtype`. `auto` is bfloat16 on a GPU that
+        computes with it, else float32."""
+        if setting != "auto":
+            dtype: torch.dtype = getattr(torch, setting)
+            return dtype
+        fast = self.gpu is not None and torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if fast else torch.float32
+
+    def release(self) -> None:
+        """Gives the GPU back, if there is one."""
+        if self.lease is not None:
+            self.lease.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __str__(self) -> str:
+        name = "the CPU" if self.gpu is None else f"GPU {self.gpu}"
+        return f"training: on {name} ({self.reason})"
+
+
+def choose(
+    setting: str,
+    *,
+    boxes: Wanted = (),
+    trainer: Sequence[str] = (),
+    inference: Gpu | None = None,
+) -> Device:
+    """Chooses the device for `embedded.device`: `auto`, `cpu`, `cuda`, or `cuda:N` with N as in `nvidia-smi`.
+
+    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `auto` takes a GPU if
+    torch can use one that no box holds, else the CPU. The GPU of vLLM, `inference`, is taken last. Raises
+    UsageError if `setting` asks for a GPU that is not there, that boxes may use, or that another process
+    holds; and the errors of `gpus.select`.
+    """
+    if setting == "cpu":
+        return Device(torch.device("cpu"), "as asked")
+    problem = _problem_of_torch()
+    problem_remedy = "install a build of torch for CUDA, or set it to cpu"
+    candidates: list[Gpu] = []
+    if not problem:
+        inventory = gpus.inventory()
+        candidates = free_for_training(setting, inventory, boxes=boxes, trainer=trainer)
+        if not inventory:
+            problem, problem_remedy = "this machine has no NVIDIA GPU", "set it to cpu, or to auto"
+        elif not candidates:
+            problem = f"boxes may use every GPU that is visible ({listed(inventory)})"
+            problem_remedy = "name the boxes' GPUs in `gpus`, or the trainer's in `trainer_gpus`"
+    for gpu in sorted(candidates, key=lambda gpu: gpu == inference):
+        lease = asyncio.run(GpuPool([gpu]).try_take(1))
+        if lease is not None:
+            return Device(
+                _torch_device(gpu), "as asked" if setting != "auto" else "free", gpu, lease
+            )
+        held = ", ".join(str(holder) for holder in holders(gpu).values()) or "a container"
+        problem = f"GPU {gpu} is held by {held}"
+        problem_remedy = "wait until it is free, choose another GPU, or set it to cpu"
+    if setting == "auto":
+        return Device(torch.device("cpu"), problem)
+    raise UsageError(f"{setting} cannot be used: {problem}", where=_WHERE, remedy=problem_remedy)
+
+
+def free_for_training(
+    setting: str, inventory: Sequence[Gpu], *, boxes: Wanted, trainer: Sequence[str]
+) -> list[Gpu]:
+    """Returns the GPUs of `inventory` that the policy may be held on, the preferred one first.
+    If boxes may use all GPUs (`auto`), one of them is for the policy, if another one remains."""
+    if setting.startswith("cuda:"):
+        wanted: Wanted = [setting.removeprefix("cuda:")]
+    else:
+        wanted = list(trainer) or "auto"
+    if wanted == "auto" and not inventory:
+        return []
+    selection = gpus.select(wanted, inventory, where=_WHERE if not trainer else "trainer_gpus")
+    if boxes == "auto":
+        named = trainer or setting.startswith("cuda:")
+        return selection if named else selection[: 1 if len(selection) > 1 else 0]
+    of_boxes = gpus.select(boxes, inventory) if boxes else []
+    return [gpu for gpu in selection if gpu not in of_boxes]
+
+
+def _problem_of_torch() -> str:
+    """Returns why torch cannot use a GPU, or an empty string."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return "" if torch.cuda.is_available() else "torch sees no GPU"
+
+
+def _torch_device(gpu: Gpu) -> torch.device:
+    """Returns torch's device for a GPU; torch's numbers may differ from those of `nvidia-smi`."""
+    for number in range(torch.cuda.device_count()):
+        uuid = str(torch.cuda.get_device_properties(number).uuid)
+        if gpu.uuid in (uuid, f"GPU-{uuid}", f"MIG-{uuid}"):
+            return torch.device("cuda", number)
+    raise UsageError(
+        f"torch does not see GPU {gpu}", where=_WHERE, remedy="check CUDA_VISIBLE_DEVICES"
+    )

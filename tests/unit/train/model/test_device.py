@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from air.errors import ConfigError, UsageError
+from air.sandbox.pool.gpus import Gpu
+from air.train.model import device
+from air.train.model.device import Device, free_for_training
+
+A, B, C = (Gpu(number, f"GPU-{letter * 4}") for number, letter in enumerate("abc"))
+without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
+
+
+@pytest.fixture(autouse=True)
+def visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@without_cuda
+def test_a_torch_without_cuda_trains_on_the_cpu_and_says_why() -> None:
+    chosen = device.choose("auto", boxes="auto")
+    assert (chosen.torch_device, chosen.gpu) == (torch.device("cpu"), None)
+    assert str(chosen) == f"training: on the CPU (torch {torch.__version__} is built without CUDA)"
+
+
+@without_cuda
+@pytest.mark.parametrize("setting", ["cuda", "cuda:1"])
+def test_a_gpu_that_cannot_be_used_is_an_error_with_a_remedy(setting: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        device.choose(setting)
+    assert str(raised.value) == (
+        f"embedded.device: {setting} cannot be used: torch {torch.__version__} is built without CUDA — "
+        "install a build of torch for CUDA, or set it to cpu"
+    )
+
+
+def test_the_cpu_is_taken_as_asked_and_keeps_float32() -> None:
+    chosen = device.choose("cpu")
+    assert chosen == Device(torch.device("cpu"), "as asked")
+    assert chosen.dtype("auto") == torch.float32
+    assert chosen.dtype("bfloat16") == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("setting", "boxes", "trainer", "expected"),
+    [
+        ("auto", [], [], [A, B, C]),
+        ("auto", ["0"], [], [B, C]),
+        ("auto", ["0", "1", "2"], [], []),
+        ("auto", "auto", [], [A]),  # the others are for boxes
+        ("auto", "auto", ["2"], [C]),
+        ("auto", ["0"], ["1"], [B]),
+        ("cuda", ["GPU-aaaa"], [], [B, C]),
+        ("cuda:1", "auto", [], [B]),
+        ("cuda:1", ["1"], [], []),
+    ],
+)
+def test_gpus_of_boxes_are_never_taken(
+    setting: str, boxes: list[str], trainer: list[str], expected: list[Gpu]
+) -> None:
+    assert free_for_training(setting, [A, B, C], boxes=boxes, trainer=trainer) == expected
+
+
+def test_the_only_gpu_is_for_boxes_that_may_use_all() -> None:
+    assert free_for_training("auto", [A], boxes="auto", trainer=[]) == []
+    assert free_for_training("auto", [], boxes="auto", trainer=[]) == []
+
+
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"embedded\.device: there is no GPU '7'"):
+        free_for_training("cuda:7", [A], boxes=[], trainer=[])
