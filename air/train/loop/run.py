@@ -242,7 +242,9 @@ class EmbeddedRun:
 
     def _device(self, inference: Gpu | None) -> Device:
         """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
-        envs = [s.env for s in self.config.orchestrator.train.source]
+        orchestrator = self.config.orchestrator
+        held_out = orchestrator.eval.source if orchestrator.eval else []
+        envs = [source.env for source in [*orchestrator.train.source, *held_out]]
         research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
         boxes: list[str] = []
         for env in research:
