@@ -58,7 +58,7 @@ from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
-from air.train.model import checkpoint, determinism, device, policy
+from air.train.model import checkpoint, determinism, device, memory, policy
 from air.train.model.device import Device
 from air.train.model.policy import Policy
 from air.train.monitors import Monitors
@@ -201,6 +201,7 @@ class EmbeddedRun:
             max_model_len=self._context_tokens(model),
             folder=self.folder,
             say=self.progress.say,
+            gpu_share=self._check_memory(model, choice, place),
         )
         stack.callback(server.stop)
         await asyncio.to_thread(server.start)
@@ -265,6 +266,28 @@ class EmbeddedRun:
             attention=embedded.attention,
             lora=self.config.trainer.model.lora,
         )
+
+    def _check_memory(self, model: Policy, choice: Choice, place: Device) -> float | None:
+        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
+        how they share its memory, and returns the share of vLLM."""
+        embedded, orchestrator = self.config.embedded, self.config.orchestrator
+        need = memory.estimate(
+            model.model,
+            self.config.trainer.optim,
+            micro_batch_tokens=embedded.micro_batch_tokens,
+            seq_len=self._context_tokens(model),
+            max_batch=0 if choice.vllm else min(embedded.max_batch, orchestrator.batch_size),
+        )
+        if place.gpu is not None and place.gpu == choice.gpu:
+            total = memory.total(place.torch_device)
+            share = memory.share_for_vllm(need, total, need.weights)
+            self.progress.say(memory.split(need, total, share))
+            return share
+        name = "this machine" if place.gpu is None else f"GPU {place.gpu.index}"
+        available = memory.available(place.torch_device) + need.weights  # they are loaded already
+        if problem := memory.warning(need, available, name):
+            self.progress.say(problem)
+        return None
 
     def _choose(self) -> Choice:
         envs = [s.env for s in self.config.orchestrator.train.source]
@@ -521,7 +544,7 @@ class EmbeddedRun:
             temperature=temperature,
             max_tokens=max_tokens,
             renderer=self.config.orchestrator.renderer,
-            name=self._model_name,
+            name=resources.server.name,
         )
 
     @property

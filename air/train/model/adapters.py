@@ -115,6 +115,17 @@ def switched_off(model: Any) -> Iterator[None]:
         model.enable_adapters()
 
 
+def base_name(model: Any) -> str:
+    """Returns the folder or hub id of the base model to which an adapter was added."""
+    (config,) = model.peft_config.values()
+    return str(config.base_model_name_or_path)
+
+
+def rank(model: Any) -> int:
+    """Returns the rank of a model's adapter; 0 without an adapter."""
+    return next(iter(model.peft_config.values())).r if has_adapter(model) else 0
+
+
 def has_adapter(model: Any) -> bool:
     """Whether an adapter was added to the model, or loaded with it."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))

@@ -82,6 +82,11 @@ class Policy:
         """Whether the model is a base model with a LoRA adapter."""
         return adapters.has_adapter(self.model)
 
+    @property
+    def base(self) -> str | None:
+        """The base model of the LoRA adapter: a folder or a hub id. None without an adapter."""
+        return adapters.base_name(self.model) if self.has_adapter else None
+
     def save(self, folder: Path) -> None:
         """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format. Of a model with a
         LoRA adapter, only the adapter is written (as an adapter's folder)."""

@@ -13,6 +13,7 @@ import torch
 from air.errors import ConfigError, MissingError, UsageError
 from air.sandbox.pool import gpus
 from air.train.config.run_config import EmbeddedConfig, Inference
+from air.train.model import adapters
 from air.train.model.policy import Policy
 from air.train.serving.server import InferenceServer
 from air.train.serving.vllm import locate
@@ -26,6 +27,10 @@ class Server(Protocol):
     @property
     def url(self) -> str:
         """The root address (URL) of the server."""
+
+    @property
+    def name(self) -> str:
+        """The model's name in requests, which may change with the weights."""
 
     def start(self) -> None:
         """Starts the server, and returns when it answers requests."""
@@ -131,11 +136,12 @@ def server(
     max_model_len: int,
     folder: Path,
     say: Callable[[str], None],
+    gpu_share: float | None = None,
 ) -> Server:
     """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it.
     `name` is the model's name in requests. `max_model_len` limits the tokens of a prompt and its reply
     together. `folder` gets vLLM's log and its copy of the weights. `say` gets a message of one line when vLLM
-    is restarted."""
+    is restarted. `gpu_share` is the share of the GPU's memory for vLLM if the trainer uses the same GPU."""
     if choice.vllm is None:
         return InferenceServer(
             policy,
@@ -154,6 +160,8 @@ def server(
         max_model_len,
         config.max_batch,
         torch.get_num_threads(),
+        lora_rank=adapters.rank(policy.model),
+        gpu_share=gpu_share,
     )
     return VllmServer(
         policy,

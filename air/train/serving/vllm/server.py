@@ -5,6 +5,11 @@ method `reload_weights`, which needs vLLM's development mode). Every process tha
 loopback interface can do the same, also in a box that shares the machine's network. `die_with_parent.py` ends
 vLLM when this process ends, even by SIGKILL.
 
+A LoRA adapter is loaded under a new name for each version (`POST /v1/load_lora_adapter`), because vLLM keeps
+keys and values of prompts by name; the base model stays as it is. If the trainer uses the same GPU, vLLM
+sleeps while weights are trained (`/sleep`, `/wake_up`): its weights wait in the machine's memory, and its
+keys and values are dropped.
+
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
 Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
 """
@@ -21,12 +26,13 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import torch
 
 from air.errors import InferenceError, UsageError
 from air.sandbox.contract import ownership
@@ -86,6 +92,11 @@ class VllmServer:
         """The root address (URL) of the server. An OpenAI client needs this address with `/v1` at its end."""
         return f"http://127.0.0.1:{self.port}"
 
+    @property
+    def name(self) -> str:
+        """The model's name in requests. Each version of a LoRA adapter has a name of its own."""
+        return f"{self.launch.name}:{self.version}" if self.policy.has_adapter else self.launch.name
+
     def start(self) -> None:
         """Starts the server, and returns when it answers requests.
         Raises UsageError if the port cannot be used or the disk is full. Raises InferenceError if the server
@@ -125,9 +136,28 @@ class VllmServer:
                 return
             time.sleep(_POLL_SECONDS)
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager that does nothing, because vLLM uses its own copy of the weights."""
-        return nullcontext()
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Context manager: vLLM sleeps during the `with` block, if it shares its GPU with the trainer. Else
+        nothing happens, because vLLM has its own copy of the weights. No request may be running. Raises
+        InferenceError if vLLM does not go to sleep, or does not wake up."""
+        if self.launch.gpu_share is None:
+            yield
+            return
+        self._change_memory("/sleep?level=1")
+        try:
+            yield
+        finally:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()  # what training has used is vLLM's now
+            self._change_memory("/wake_up")
+
+    def _change_memory(self, path: str) -> None:
+        try:
+            self._ask(path)
+        except httpx.HTTPError as error:
+            problem = str(error).splitlines()[0] if str(error) else repr(error)
+            raise InferenceError(f"vLLM failed at {path} ({problem}) — see {self.log}") from error
 
     def step_metrics(self) -> Mapping[str, float]:
         """Returns no metrics: vLLM's own are at its address `/metrics`."""
@@ -167,10 +197,23 @@ class VllmServer:
         return bisect_right(self._resumed, ended)
 
     def _reload(self) -> None:
+        if self.policy.has_adapter:
+            self._serve_adapter()
+            return
         reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._model)}}
         self._ask("/pause?mode=wait")  # running requests end with the old weights
         self._ask("/collective_rpc", reload)
         self._ask("/reset_prefix_cache")
+
+    def _serve_adapter(self) -> None:
+        """Loads the newest version of the adapter, unless it is loaded already, and removes older ones."""
+        listed = self._ask("/v1/models", method="GET").json()["data"]
+        served = {card["id"] for card in listed}
+        if self.name not in served:
+            adapter = {"lora_name": self.name, "lora_path": str(self._model)}
+            self._ask("/v1/load_lora_adapter", adapter)
+        for old in served - {self.name, self.launch.name}:
+            self._ask("/v1/unload_lora_adapter", {"lora_name": old})
 
     def _ask(
         self, path: str, body: Any = None, *, method: str = "POST", timeout: float = _RELOAD_SECONDS
@@ -201,7 +244,7 @@ class VllmServer:
             parent = [sys.executable, "-I", die_with_parent.__file__]
             parent += [str(_GRACE_SECONDS), str(self._weights)]
             self._process = subprocess.Popen(
-                parent + self.launch.command(self._model, self.port),
+                parent + self.launch.command(self.policy.base or self._model, self.port),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -227,6 +270,13 @@ class VllmServer:
                     "embedded.inference_start_seconds gives it more time"
                 )
         self._check_answers()
+        if self.policy.has_adapter:
+            try:
+                self._serve_adapter()
+            except httpx.HTTPError as error:
+                raise InferenceError(
+                    f"vLLM did not load the LoRA adapter ({error}) — see {self.log}"
+                ) from error
 
     def _check_answers(self) -> None:
         """Samples one token, to check that vLLM writes tokens as `token_id:N`, as `renderers` expects."""

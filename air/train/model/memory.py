@@ -1,0 +1,165 @@
+"""Estimates the memory that a run needs on the device of its policy, from the model's shapes.
+
+An estimate is not a limit: it leaves out fragments, the program itself and the boxes. It is for saying before
+a run, not after an hour, that it will not fit, and which setting lowers which part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from air.errors import UsageError
+from air.train.config.model_options import AdamWConfig, OptimizerConfig
+from air.train.model.logprobs import CHUNK_LOGITS
+
+GB = 10**9
+CONTEXTS = 2 * GB
+"""What the programs of trainer and vLLM need on a GPU besides tensors, also while vLLM sleeps."""
+LEAST_FOR_REPLIES = GB
+"""What vLLM needs at least besides the model, for keys, values and its own tensors."""
+_CHUNK_COPIES = 3
+"""Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The parts of a run's memory on one device, in bytes."""
+
+    weights: int
+    """The model's weights, as they are used in sampling and training."""
+    optimizer: int
+    """Gradients, the optimiser's states, and float32 copies of trained weights in bfloat16."""
+    activations: int
+    """What the backward pass of one micro-batch needs of its forward pass, and the logits."""
+    keys_values: int
+    """Keys and values of the replies that are sampled at once; not while training."""
+
+    @property
+    def resident(self) -> int:
+        """What stays for the whole run."""
+        return self.weights + self.optimizer
+
+    @property
+    def peak(self) -> int:
+        """The largest sum at one time: sampling and training take turns."""
+        return self.resident + max(self.activations, self.keys_values)
+
+    def __str__(self) -> str:
+        parts = (
+            f"{f.name.replace('_', ' and ')} {getattr(self, f.name) / GB:.1f}" for f in fields(self)
+        )
+        return f"{self.peak / GB:.1f} GB ({', '.join(parts)})"
+
+
+def estimate(
+    model: Any,
+    optim: OptimizerConfig,
+    *,
+    micro_batch_tokens: int,
+    seq_len: int,
+    max_batch: int,
+) -> Memory:
+    """Returns an estimate for a loaded model, with its adapter if it has one. `max_batch` replies of at most
+    `seq_len` tokens are sampled at once in this process (0: another process samples)."""
+    config = model.config.get_text_config()
+    size = model.dtype.itemsize
+    trained = [p for p in model.parameters() if p.requires_grad]
+    states = 8 if isinstance(optim, AdamWConfig) else 4
+    per_weight = {torch.float32: 4 + states}  # the gradient, and the states
+    optimizer = sum(p.numel() * per_weight.get(p.dtype, 8 + states) for p in trained)
+    layers = int(config.num_hidden_layers)
+    heads = int(config.num_attention_heads)
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    kv = int(getattr(config, "num_key_value_heads", None) or heads) * head_dim
+    tokens = max(micro_batch_tokens, seq_len)
+    values = _activation_values(model, config, heads * head_dim, kv)
+    activations = tokens * layers * values * size
+    if config._attn_implementation == "eager":
+        activations += layers * heads * tokens * tokens * (size + 4)
+    logits = min(CHUNK_LOGITS, tokens * int(config.vocab_size)) * 4 * _CHUNK_COPIES
+    return Memory(
+        weights=sum(p.numel() * p.element_size() for p in model.parameters()),
+        optimizer=optimizer,
+        activations=activations + logits,
+        keys_values=max_batch * seq_len * layers * 2 * kv * size,
+    )
+
+
+def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
+    """Returns how many values of a token each layer keeps for its backward pass: inputs and results of norms,
+    queries, keys and values before and after their rotation (and norm, in some families), the attention's
+    result, and the gated feed-forward part. It was fitted to what torch keeps of Llama and Qwen 3."""
+    hidden = int(config.hidden_size)
+    inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
+    normed = any(name.endswith("q_norm") for name, _ in model.named_modules())
+    return 6 * hidden + 3 * queries + 3 * kv + 4 * inner + 2 * (queries + kv) * normed
+
+
+def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
+    """Returns the share of a GPU's memory of `total` bytes that vLLM may use beside the trainer, for a model
+    of `model_bytes` in vLLM. While replies are sampled, the trainer keeps only what is resident. Raises
+    UsageError if too little is left for vLLM, or for training while vLLM sleeps."""
+    left = total - memory.resident - CONTEXTS
+    trained = memory.resident + memory.activations + CONTEXTS
+    if left < model_bytes + LEAST_FOR_REPLIES or trained > total:
+        raise UsageError(
+            f"the GPU's {total / GB:.1f} GB are too few for trainer and vLLM together: the trainer keeps "
+            f"{memory.resident / GB:.1f} GB and needs {memory.activations / GB:.1f} more to train, vLLM "
+            f"needs {(model_bytes + LEAST_FOR_REPLIES) / GB:.1f}, both programs {CONTEXTS / GB:.1f}",
+            where="embedded.inference",
+            remedy="use [trainer.model.lora], a smaller embedded.micro_batch_tokens, or "
+            'inference = "transformers"',
+        )
+    return left / total
+
+
+def split(memory: Memory, total: int, share: float) -> str:
+    """Returns one line that says how trainer and vLLM share a GPU's memory of `total` bytes."""
+    return (
+        f"memory of {total / GB:.1f} GB: while sampling, trainer {memory.resident / GB:.1f} and vLLM "
+        f"{share * total / GB:.1f} GB; while training, vLLM sleeps and the trainer uses about "
+        f"{(memory.resident + memory.activations) / GB:.1f} GB"
+    )
+
+
+def available(device: torch.device) -> int:
+    """Returns the bytes that are free on a device: of a GPU, or of this machine or container."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(_available_memory())
+
+
+def total(device: torch.device) -> int:
+    """Returns the memory of a GPU in bytes, free or not."""
+    return int(torch.cuda.mem_get_info(device)[1])
+
+
+def _available_memory() -> Iterator[int]:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        limit = Path("/sys/fs/cgroup", name)
+        if limit.is_file() and (text := limit.read_text().strip()).isdigit():
+            yield int(text)
+
+
+def warning(memory: Memory, available: int, device: str) -> str:
+    """Returns one line for a run that needs more than `available` bytes on `device`, or an empty string."""
+    if memory.peak <= available:
+        return ""
+    remedies = []
+    if memory.activations > memory.keys_values:
+        remedies.append("embedded.micro_batch_tokens or seq_len")
+    elif memory.keys_values:
+        remedies.append("embedded.max_batch or seq_len")
+    if memory.optimizer > memory.weights:
+        remedies.append("[trainer.model.lora], which trains few weights")
+    return (
+        f"this run may need about {memory}, and {device} has {available / GB:.1f} GB free; lower "
+        + ", or use ".join(remedies or ["the size of the model"])
+    )
