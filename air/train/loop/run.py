@@ -35,6 +35,8 @@ from air.train.config import overrides
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalSourceConfig
 from air.train.config.run_config import RunConfig
+from air.train.devices import device, memory
+from air.train.devices.device import Device
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.evaluation.during_run import Evaluations
 from air.train.loop import branches, group_log, needed, run_folder
@@ -58,8 +60,7 @@ from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
-from air.train.model import checkpoint, determinism, device, memory, policy
-from air.train.model.device import Device
+from air.train.model import checkpoint, determinism, policy
 from air.train.model.policy import Policy
 from air.train.monitors import Monitors
 from air.train.serving import choose_server

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from air.train.config.run_config import RunConfig
 
 CONFIG_FILE = "config.json"
+_ADAPTER_FILE = "adapter_config.json"
+"""The file that a LoRA adapter's folder has in the place of a model's `config.json`."""
 METRICS_FILE = "metrics.jsonl"
 SFT_FILE = "sft.json"
 """The settings of a run of `sft`, whose `config.json` is that of the trained model."""
@@ -40,8 +42,12 @@ def steps(root: Path) -> list[int]:
     """Returns the training steps for which the folder `root` has a complete checkpoint, ascending."""
     if not root.is_dir():
         return []
-    matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if (p / CONFIG_FILE).is_file())
+    matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if _holds_model(p))
     return sorted(int(match[1]) for match in matches if match)
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / CONFIG_FILE).is_file() or (folder / _ADAPTER_FILE).is_file()
 
 
 def step_folder(root: Path, step: int) -> Path:

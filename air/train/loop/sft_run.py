@@ -21,8 +21,9 @@ from air import json_lines, paths
 from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.sft_config import SFTRunConfig
+from air.train.devices import device
 from air.train.loop import branches, run_folder
-from air.train.model import adapters, checkpoint, device
+from air.train.model import adapters, checkpoint
 from air.train.model.demonstrations import read_examples
 from air.train.model.policy import Policy, load
 from air.train.model.sft import SFT

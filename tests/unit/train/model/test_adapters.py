@@ -8,7 +8,8 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import AdamWConfig, LoRAConfig, SFTConfig, SFTDataConfig
-from air.train.model import policy
+from air.train.loop import run_folder
+from air.train.model import checkpoint, policy
 from air.train.model.policy import Policy
 from air.train.model.sft import train_sft
 from air.train.serving.sampler import SamplingParams
@@ -69,6 +70,8 @@ def test_a_saved_adapter_goes_on_and_merges(folder: Path, tmp_path: Path) -> Non
     assert "model.safetensors" not in names
     saved = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (saved["r"], saved["base_model_name_or_path"]) == (4, str(folder))
+    checkpoint.save(tmp_path / "checkpoints", 3, learner)
+    assert run_folder.steps(tmp_path / "checkpoints") == [3]
     further = policy.load(tmp_path / "adapter", lora=LORA)
     assert predictions(further).equal(predictions(learner))
     assert further.eos_ids == learner.eos_ids

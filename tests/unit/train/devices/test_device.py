@@ -5,8 +5,8 @@ import torch
 
 from air.errors import ConfigError, UsageError
 from air.sandbox.pool.gpus import Gpu
-from air.train.model import device
-from air.train.model.device import Device, free_for_training
+from air.train.devices import device
+from air.train.devices.device import Device, free_for_training
 
 A, B, C = (Gpu(number, f"GPU-{letter * 4}") for number, letter in enumerate("abc"))
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")

@@ -5,8 +5,9 @@ import torch
 
 from air.errors import UsageError
 from air.train.config.model_options import AdamWConfig, LoRAConfig, SGDConfig
-from air.train.model import adapters, memory
-from air.train.model.memory import GB, Memory, estimate
+from air.train.devices import memory
+from air.train.devices.memory import GB, Memory, estimate
+from air.train.model import adapters
 from tests.unit.train import families
 
 
