@@ -28,7 +28,7 @@ from air.aio import cancelled_by_signals, ended, to_the_end, together
 from air.env import recording
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.errors import InferenceError, InfrastructureError
+from air.errors import InferenceError, InfrastructureError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train import monitors
 from air.train.config import overrides
@@ -272,6 +272,13 @@ class EmbeddedRun:
         """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
         how they share its memory, and returns the share of vLLM."""
         embedded, orchestrator = self.config.embedded, self.config.orchestrator
+        shared = place.gpu is not None and place.gpu == choice.gpu
+        if orchestrator.max_off_policy_steps and choice.vllm and (shared or model.has_adapter):
+            raise UsageError(
+                "vLLM cannot sample during an update if it serves a LoRA adapter, or shares the trainer's GPU",
+                where="orchestrator.max_off_policy_steps",
+                remedy='set it to 0, or embedded.inference = "transformers"',
+            )
         need = memory.estimate(
             model.model,
             self.config.trainer.optim,
@@ -279,7 +286,7 @@ class EmbeddedRun:
             seq_len=self._context_tokens(model),
             max_batch=0 if choice.vllm else min(embedded.max_batch, orchestrator.batch_size),
         )
-        if place.gpu is not None and place.gpu == choice.gpu:
+        if shared:
             total = memory.total(place.torch_device)
             share = memory.share_for_vllm(need, total, need.weights)
             self.progress.say(memory.split(need, total, share))
