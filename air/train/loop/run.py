@@ -275,7 +275,7 @@ class EmbeddedRun:
         shared = place.gpu is not None and place.gpu == choice.gpu
         if orchestrator.max_off_policy_steps and choice.vllm and (shared or model.has_adapter):
             raise UsageError(
-                "vLLM cannot sample during an update if it serves a LoRA adapter, or shares the trainer's GPU",
+                "vLLM cannot sample during an update while it serves an adapter or shares the GPU",
                 where="orchestrator.max_off_policy_steps",
                 remedy='set it to 0, or embedded.inference = "transformers"',
             )
