@@ -95,7 +95,7 @@ class Started:
     def requests(self) -> list[tuple[str, Any]]:
         lines = (self.folder / "requests.jsonl").read_text().splitlines()
         pairs = [tuple(json.loads(line)) for line in lines]
-        return [(path, body) for path, body in pairs if path != "/inference/v1/generate"]
+        return [one for one in pairs if one[0] not in ("/inference/v1/generate", "/resume")]
 
 
 @pytest.fixture
