@@ -16,7 +16,7 @@ from air.train.config.model_options import (
     SchedulerConfig,
     SGDConfig,
 )
-from air.train.model.master_weights import MasterWeights
+from air.train.devices.master_weights import MasterWeights
 
 Stepper = torch.optim.Optimizer | MasterWeights
 """An optimiser: of torch, or for weights of lower precision."""

@@ -5,7 +5,7 @@ import torch
 
 from air.errors import InfrastructureError, UsageError
 from air.train.config.model_options import AdamWConfig, SGDConfig
-from air.train.model.master_weights import MasterWeights
+from air.train.devices.master_weights import MasterWeights
 from air.train.model.optimizer import optimizer, update
 
 
