@@ -9,12 +9,15 @@ from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row, of_updates, percent, ratio, series
 
+WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
+"""Metrics of algorithms that learn from groups without spread, too: `gae` and `opd`."""
 _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that most groups have equal rewards, so that they teach nothing."""
-    shares = series(rows, ratio("zero_spread_groups", "groups"), window)
+    comparing = [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
+    shares = series(comparing, ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
         return None

@@ -118,8 +118,9 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the rewards of traces without errors differ; else the group teaches the policy nothing."""
-        rewards = [float(t.reward) for r in self.rollouts if r.ok for t in r.traces]
+        """Whether the rewards of traces without errors differ, also from the greedy episode's; else the group
+        teaches nothing to an algorithm that compares rewards."""
+        rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
 

@@ -124,6 +124,12 @@ def test_a_fault_that_went_away_is_not_reported() -> None:
     assert examine(rows) == []
 
 
+@pytest.mark.parametrize("metric", ["train/value_loss", "ref_kl/mean"])
+def test_algorithms_that_compare_no_rewards_need_no_spread(metric: str) -> None:
+    assert examine(planted(lambda one, n: {"zero_spread_groups": 4})) != []
+    assert examine([one | {metric: 0.1} for one in planted(PLANTS["no spread"])]) == []
+
+
 def test_steps_without_an_update_are_no_collapse() -> None:
     rows = planted(lambda one, n: {"entropy/all/mean": 0.0, "train/updated": 0.0} if n % 2 else {})
     assert examine(rows) == []
