@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.trajectories import evaluations, metric_rows
 from air.trajectories.outcome import Outcome, Start, outcome
@@ -102,17 +103,26 @@ class Report:
 def read_run(path: Path, *, last: int | None = None) -> Run:
     """Reads the outcomes of a run's episodes and the metrics of its training steps.
 
-    A folder of trajectories has no metrics. `last` limits the episodes of each task and model to the latest
+    A folder of trajectories has no metrics. Greedy episodes, which a run plays only as baselines, are left
+    out (`greedy` in `groups.jsonl`). `last` limits the episodes of each task and model to the latest
     that ended without an infrastructure failure. Raises MissingError if the folder or a trajectory is
     missing, and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
-    inner, files = path / "trajectories", trajectory_files(path)
+    inner, baselines = path / "trajectories", _greedy(path / "groups.jsonl")
+    files = [file for file in trajectory_files(path) if file.stem not in baselines]
     outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
     steps = tuple(metric_rows.read(path / metric_rows.FILE)) if inner.is_dir() else ()
     evaluated = tuple(evaluations.rows(path)) if inner.is_dir() else ()
     return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps, evaluated)
+
+
+def _greedy(groups: Path) -> set[str]:
+    """Returns the names of the episodes that were played at temperature 0 as baselines of their groups."""
+    rows = [row for _, row in json_lines.read(groups)] if groups.is_file() else []
+    each = [row.get("greedy") for row in rows if isinstance(row, dict)]
+    return {one["episode"] for one in each if isinstance(one, dict) and one.get("episode")}
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ def test_best_attempt_and_last_submission_of_an_episode(tmp_path: Path) -> None:
     assert (lost.best, lost.last) == (0.8, None)
     zero = outcome(episode(tmp_path, "0", X, [0.0]))
     assert (zero.best, zero.last) == (0.0, 0.0)
+
+
+def test_greedy_episodes_are_left_out(two: list[Path]) -> None:
+    episode(two[0] / "trajectories", "greedy", X, [0.97])
+    assert read_run(two[0]).counts()["well"] == 5
+    groups = [{"v": 1, "episodes": [{"episode": "x0"}], "greedy": {"episode": "greedy"}}, {"v": 1}]
+    groups.append({"v": 1, "episodes": [], "greedy": {"episode": None, "error": "BoxDiedError"}})
+    (two[0] / "groups.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in groups))
+    run = read_run(two[0])
+    assert run.counts() == {"well": 4, "failed": 1, "unfinished": 1}
+    assert compare([run]).rows["best_attempt"][0].best == 0.8
 
 
 def test_rows_by_hand(two: list[Path]) -> None:
