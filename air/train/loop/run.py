@@ -615,9 +615,6 @@ class EmbeddedRun:
         exactness: Exactness,
     ) -> dict[str, float]:
         tokens, models = resources.tokens, resources.needed
-        metrics = {**scored.metrics, **models.train(samples, scored)}
-        if not models.trains_policy(batch.step):
-            samples = []
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
             exactness.listen(sample, logprobs)
@@ -625,7 +622,9 @@ class EmbeddedRun:
                 tokens.listen(sample, logprobs)
 
         with resources.server.exclusive():  # nothing is sampled while the weights change in place
-            report = resources.trainer.step(samples, listen)
+            metrics = {**scored.metrics, **models.train(samples, scored)}
+            trained = samples if models.trains_policy(batch.step) else []
+            report = resources.trainer.step(trained, listen)
             self._done, self._positions = batch.step, batch.positions
             if self.config.overlaps:  # in the same block: no request meets new weights unannounced
                 self._update_server(resources.server)
