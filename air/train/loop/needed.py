@@ -12,23 +12,25 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
+import torch
+
 from air.errors import ConfigError, UsageError
 from air.train.algorithms.base import Need
 from air.train.algorithms.opd import OPDConfig
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.needs_config import TeacherConfig, ValueModelConfig
 from air.train.config.run_config import RunConfig
 from air.train.loop.rollout import Group
 from air.train.loop.samples import Needed, branch_masks
-from air.train.model import policy
+from air.train.model import adapters, policy
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel, check_same_tokens
+from air.train.needs.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
 from air.train.needs.teacher_endpoint import TeacherEndpoint
 from air.train.needs.value_model import ValueModel, ValueTarget
 from air.train.tree.sample import Sample
 
 
 class Scorer(Protocol):
-    """A model that gives log-probabilities of sampled tokens: a `FrozenModel` or a `TeacherEndpoint`."""
+    """A model that gives log-probabilities of sampled tokens: of `frozen_model`, or a `TeacherEndpoint`."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens."""
@@ -102,24 +104,21 @@ class NeededModels:
 def load(
     needs: Collection[Need], config: RunConfig, model: Policy, say: Callable[[str], None]
 ) -> NeededModels:
-    """Loads the models that `needs` names, with the settings of `config`; `model` is the policy.
-    Waits for a teacher's server. Raises UsageError if a model cannot be loaded or has another vocabulary, and
-    InferenceError if the teacher's server does not answer."""
-    embedded, start = config.embedded, config.model.name
-    tokens = embedded.micro_batch_tokens
+    """Loads the models that `needs` names, with the settings of `config`; `model` is the policy, whose device
+    they share. Waits for a teacher's server. Raises UsageError if a model cannot be loaded or has another
+    vocabulary, and InferenceError if the teacher's server does not answer."""
+    embedded = config.embedded
+    beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens)
     scorers: dict[Need, Scorer] = {}
     if "reference" in needs:
-        other = _load(embedded.reference.model or start, model, "embedded.reference.model")
-        scorers["reference"] = FrozenModel(other, tokens)
+        scorers["reference"] = beside.reference(embedded.reference.model or config.model.name)
     if "teacher" in needs:
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
-        scorers["teacher"] = _teacher(algo.teacher, tokens, model, say)
+        scorers["teacher"] = beside.teacher(algo.teacher, say)
     values = None
     if "values" in needs:
-        settings = embedded.value_model
-        other = _load(settings.model or start, model, "embedded.value_model.model")
-        values = ValueModel(other, settings, tokens)
+        values = beside.value_model(embedded.value_model, config.model.name)
     temperature = config.orchestrator.train.sampling.temperature
     return NeededModels(scorers, values, "greedy" in needs, temperature)
 
@@ -184,26 +183,51 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
     return fmean(score - p for score, p in zip(flat, logprobs, strict=True))
 
 
-def _teacher(
-    config: TeacherConfig, tokens: int, model: Policy, say: Callable[[str], None]
-) -> Scorer:
-    if config.base_url is None:
-        other = _load(config.name, model, "orchestrator.algo.teacher.name")
-        return FrozenModel(other, tokens, temperature=1.0)
-    endpoint = TeacherEndpoint(config, say)
-    try:
-        endpoint.wait()
-    except BaseException:
-        endpoint.close()
-        raise
-    return endpoint
+@dataclass(frozen=True)
+class _Beside:
+    """Loads models beside the policy: on its device, and with its kind of attention."""
+
+    policy: Policy
+    attention: str
+    micro_batch_tokens: int
+
+    def reference(self, name: str) -> Scorer:
+        """Returns the reference. If it is the base model of the policy's adapter, it is not loaded again."""
+        name = _expanded(name)
+        if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
+            return WithoutAdapter(self.policy, self.micro_batch_tokens)
+        other = self._load(name, "embedded.reference.model", self.policy.model.dtype)
+        return FrozenModel(other, self.micro_batch_tokens)
+
+    def teacher(self, config: TeacherConfig, say: Callable[[str], None]) -> Scorer:
+        """Loads the teacher, or waits for its server."""
+        if config.base_url is None:
+            key = "orchestrator.algo.teacher.name"
+            other = self._load(_expanded(config.name), key, self.policy.model.dtype)
+            return FrozenModel(other, self.micro_batch_tokens, temperature=1.0)
+        endpoint = TeacherEndpoint(config, say)
+        try:
+            endpoint.wait()
+        except BaseException:
+            endpoint.close()
+            raise
+        return endpoint
+
+    def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
+        """Loads the value model. It is float32: in bfloat16, small updates would be lost by rounding."""
+        name = _expanded(config.model or start)
+        other = self._load(name, "embedded.value_model.model", torch.float32)
+        return ValueModel(other, config, self.micro_batch_tokens)
+
+    def _load(self, name: str, key: str, dtype: torch.dtype) -> Policy:
+        device = self.policy.device
+        try:
+            other = policy.load(name, dtype=dtype, device=device, attention=self.attention)
+        except UsageError as error:
+            raise ConfigError(str(error), where=key) from error
+        check_same_tokens(self.policy, other, key)
+        return other
 
 
-def _load(name: str, model: Policy, key: str) -> Policy:
-    name = str(Path(name).expanduser()) if name.startswith("~") else name
-    try:
-        other = policy.load(name)
-    except UsageError as error:
-        raise ConfigError(str(error), where=key) from error
-    check_same_tokens(model, other, key)
-    return other
+def _expanded(name: str) -> str:
+    return str(Path(name).expanduser()) if name.startswith("~") else name

@@ -62,7 +62,6 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
             where=f"{_KEY}.target_modules",
             remedy=f"{name} has: {', '.join(layers)}",
         )
-    base = Path(name).expanduser()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the same run makes the same adapter
         model.add_adapter(
@@ -74,9 +73,7 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
                 task_type="CAUSAL_LM",
             )
         )
-    model.peft_config["default"].base_model_name_or_path = (
-        str(base.resolve()) if base.is_dir() else name
-    )
+    model.peft_config["default"].base_model_name_or_path = lasting_name(name)
     set_trained(model, True)
 
 
@@ -113,6 +110,12 @@ def switched_off(model: Any) -> Iterator[None]:
         yield
     finally:
         model.enable_adapters()
+
+
+def lasting_name(name: str) -> str:
+    """Returns the name that an adapter keeps of its base model: a folder's absolute path, or a hub id."""
+    base = Path(name).expanduser()
+    return str(base.resolve()) if base.is_dir() else name
 
 
 def base_name(model: Any) -> str:

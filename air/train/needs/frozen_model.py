@@ -1,7 +1,8 @@
-"""A model that is not trained, loaded into this process: the reference of KL terms, or a local teacher.
+"""A model that is not trained, in this process: the reference of KL terms, or a local teacher.
 
-It takes as much memory as its weights; no gradient or optimiser state is kept. It reads micro-batches as the
-trainer does, with the same functions: with the same weights, its log-probabilities equal the trainer's.
+It takes as much memory as its weights, and none beside a policy with a LoRA adapter, whose base model it can
+be; no gradient or optimiser state is kept. It reads micro-batches as the trainer does, with the same
+functions: with the same weights, its log-probabilities equal the trainer's.
 """
 
 from __future__ import annotations
@@ -32,20 +33,42 @@ class FrozenModel:
         self._micro_batch_tokens, self._temperature = micro_batch_tokens, temperature
         policy.model.requires_grad_(False)
 
-    @torch.no_grad()
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
         scored = samples
         if self._temperature is not None:
             scored = [replace(sample, temperature=self._temperature) for sample in samples]
-        model, cost = self.policy.model, mask_cost(self.policy.model)
-        found: dict[int, list[float]] = {}
-        for batch in pack(scored, self._micro_batch_tokens, self.policy.device, mask_cost=cost):
-            found |= by_sample(batch, entry_statistics(model, batch)[0])
-        return [found[id(sample)] for sample in scored]
+        return _logprobs(self.policy, scored, self._micro_batch_tokens)
 
     def close(self) -> None:
         """Does nothing: the memory is free when no one refers to this object."""
+
+
+class WithoutAdapter:
+    """Computes the log-probabilities of sampled tokens with the base model of `policy`, which has a LoRA
+    adapter and may be trained: the base model's weights stay as they are. No weights are copied.
+
+    One forward pass reads at most `micro_batch_tokens` tokens."""
+
+    def __init__(self, policy: Policy, micro_batch_tokens: int) -> None:
+        self.policy, self._micro_batch_tokens = policy, micro_batch_tokens
+
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns the same as `FrozenModel.score`. No other thread may use the policy meanwhile."""
+        with self.policy.base_model():
+            return _logprobs(self.policy, samples, self._micro_batch_tokens)
+
+    def close(self) -> None:
+        """Does nothing: the weights are the policy's."""
+
+
+@torch.no_grad()
+def _logprobs(policy: Policy, samples: Sequence[Sample], tokens: int) -> list[list[float]]:
+    model, cost = policy.model, mask_cost(policy.model)
+    found: dict[int, list[float]] = {}
+    for batch in pack(samples, tokens, policy.device, mask_cost=cost):
+        found |= by_sample(batch, entry_statistics(model, batch)[0])
+    return [found[id(sample)] for sample in samples]
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:

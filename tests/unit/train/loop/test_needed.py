@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from air.env.credit import split
-from air.train.loop.needed import NeededModels
+from air.train.config.model_options import LoRAConfig
+from air.train.config.run_config import RunConfig
+from air.train.loop.needed import NeededModels, load
 from air.train.loop.rollout import Group, Rollout
+from air.train.model import policy
+from air.train.needs.frozen_model import FrozenModel, WithoutAdapter
 from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment
 
@@ -80,3 +86,49 @@ def test_equal_rewards_have_spread_if_the_greedy_episodes_differs() -> None:
     assert not played(*same).has_spread
     assert not played(*same, greedy=Rollout("s", "t", [same[0]])).has_spread
     assert played(*same, greedy=Rollout("s", "t", [chain(1, [])])).has_spread
+
+
+def config(folder: Path) -> RunConfig:
+    algo = {"type": "opd", "teacher": {"name": str(folder)}}
+    source = {"env": {"taskset": {"id": "air"}, "agent": {"harness": {"id": "air"}}}}
+    return RunConfig.model_validate(
+        {
+            "max_steps": 1,
+            "model": {"name": str(folder)},
+            "embedded": {"attention": "eager"},
+            "orchestrator": {
+                "batch_size": 2,
+                "group_size": 2,
+                "algo": algo,
+                "train": {"source": [source]},
+            },
+        }
+    )
+
+
+def test_models_beside_the_policy_have_its_type_and_attention(folder: Path) -> None:
+    learner = policy.load(folder, dtype="bfloat16", attention="eager")
+    needs = ("reference", "teacher", "values")
+    models = load(needs, config(folder), learner, lambda _: None)
+    for scorer in models.scorers.values():
+        assert isinstance(scorer, FrozenModel)
+        beside = scorer.policy.model
+        assert beside is not learner.model
+        assert (beside.dtype, beside.config._attn_implementation) == (torch.bfloat16, "eager")
+    assert all(p.requires_grad for p in learner.model.parameters())
+    assert models.values is not None
+    assert {p.dtype for p in models.values.parameters} == {torch.float32}
+    assert models.values.backbone.config._attn_implementation == "eager"
+
+
+def test_the_base_model_of_the_policys_adapter_is_not_loaded_again(
+    folder: Path, tmp_path: Path
+) -> None:
+    learner = policy.load(folder, lora=LoRAConfig(rank=2, alpha=4))
+    learner.save(tmp_path)
+    [reference] = load(["reference"], config(folder), learner, print).scorers.values()
+    assert isinstance(reference, WithoutAdapter)
+    assert reference.policy is learner
+    # A run that goes on with an adapter starts from it, not from its base model.
+    [reference] = load(["reference"], config(tmp_path), learner, print).scorers.values()
+    assert isinstance(reference, FrozenModel)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
 from air.errors import ConfigError
+from air.train.config.model_options import LoRAConfig
 from air.train.model import policy
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel, check_same_tokens
+from air.train.needs.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
 from air.train.tree.sample import Sample
 
 
@@ -39,6 +41,23 @@ def test_scores_are_log_probabilities_in_any_batch(small: Policy) -> None:
     assert scorer.score([only_last]) == [[pytest.approx(float(expected[1, 7]), abs=1e-4)]]
     assert not any(p.requires_grad for p in small.model.parameters())
     assert all(math.isfinite(v) and v <= 0 for row in together for v in row)
+
+
+def test_the_base_model_of_an_adapter_scores_as_a_model_of_its_own(
+    folder: Path, small: Policy
+) -> None:
+    learner = policy.load(folder, lora=LoRAConfig(rank=2, alpha=4))
+    trained = [p for p in learner.model.parameters() if p.requires_grad]
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in trained:
+            weights.normal_(generator=generator)
+    samples = [sample(list(range(10, 40))), sample([5, 6, 7], temperature=0.5)]
+    base = WithoutAdapter(learner, 1000)
+    assert base.score(samples) == FrozenModel(small, 1000).score(samples)
+    assert all(p.requires_grad for p in trained)
+    changed = FrozenModel(learner, 1000).score(samples)
+    assert abs(changed[0][0] - base.score(samples)[0][0]) > 0.01
 
 
 def test_another_vocabulary_is_refused(
