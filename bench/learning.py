@@ -34,8 +34,8 @@ from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation import tries
+from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
-from air.train.loop.evaluate import evaluate, served
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import Rollout, settled
 from air.train.loop.run import EmbeddedRun

@@ -99,7 +99,7 @@ def chain(turns: int, payments: Sequence[dict[str, Any]], **more: Any) -> Any:
 
 async def record(model: Path) -> str:
     """Plays, and returns the file's text."""
-    from air.train.loop.evaluate import served
+    from air.train.evaluation.play import served
     from air.train.model import policy as policies
     from tests.e2e.conftest import research
 

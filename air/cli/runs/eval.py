@@ -160,8 +160,8 @@ def _of_model(args: argparse.Namespace) -> Evaluation:
     """Returns the evaluation of a model that no run trained, or of an endpoint."""
     from air import tasks
     from air.errors import ConfigError
+    from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
-    from air.train.loop.evaluate import research_env
 
     if args.no_start:
         raise ConfigError(
@@ -258,7 +258,7 @@ async def _play(
     args: argparse.Namespace, evaluation: Evaluation, missing: dict[str, int]
 ) -> list[Rollout]:
     from air.train.config.run_config import EmbeddedConfig
-    from air.train.loop.evaluate import endpoint, served
+    from air.train.evaluation.play import endpoint, served
     from air.train.loop.rollout import settled
     from air.train.model.policy import load
 

@@ -19,9 +19,9 @@ from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import UsageError
 from air.tasks import splits
+from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
 from air.train.evaluation.tries import Played
-from air.train.loop.evaluate import evaluate
 from air.train.loop.rollout import Rollout
 from air.trajectories.outcome import outcome
 

@@ -21,7 +21,7 @@ import verifiers.v1 as vf
 from air.cli.main import main
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
-from air.train.loop.evaluate import served
+from air.train.evaluation.play import served
 from air.train.loop.rollout import seeded
 from air.train.model import policy as policies
 from air.trajectories import trained_tokens
