@@ -387,6 +387,12 @@ class RunConfig(BaseConfig):
         return self.orchestrator.max_off_policy_steps > 0
 
     @property
+    def seeds_requests(self) -> bool:
+        """Whether requests for replies have seeds. vLLM gets none: with one seed it would draw the same
+        numbers in every turn of an episode. `embedded.inference` must have been chosen."""
+        return self.embedded.inference == "transformers"
+
+    @property
     def uses_process_boxes(self) -> bool:
         """Whether episodes run in process boxes, which isolate less than containers."""
         envs = (source.env for source in self.orchestrator.train.source)

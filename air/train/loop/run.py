@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import verifiers.v1 as vf
 from torch import Tensor
@@ -26,22 +26,15 @@ from torch import Tensor
 from air import json_lines, paths
 from air.aio import cancelled_by_signals, ended, to_the_end, together
 from air.env import recording
-from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.errors import InferenceError, InfrastructureError, UsageError
-from air.sandbox.pool.gpus import Gpu
+from air.errors import InferenceError, InfrastructureError
 from air.train import monitors
 from air.train.config import overrides
-from air.train.config.env_source import EnvSource
-from air.train.config.eval_config import EvalSourceConfig
 from air.train.config.run_config import RunConfig
-from air.train.devices import device, memory
-from air.train.devices.device import Device
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
-from air.train.evaluation.during_run import Evaluations
-from air.train.loop import branches, group_log, needed, run_folder
+from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
-from air.train.loop.needed import NeededModels
+from air.train.loop.opening import Opening, Resources
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
     Gate,
@@ -53,22 +46,15 @@ from air.train.loop.rollout import (
     context,
     play_group,
     prompts,
-    serving,
-    settled,
 )
 from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
-from air.train.loop.token_log import TokenLog
-from air.train.loop.trainer import Trainer
-from air.train.model import checkpoint, determinism, policy
-from air.train.model.policy import Policy
+from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
-from air.train.serving import choose_server
-from air.train.serving.choose_server import Choice, Server
+from air.train.serving.choose_server import Server
 from air.train.tree.sample import Sample
 
 logger = logging.getLogger(__name__)
-AnySource = TypeVar("AnySource", bound=EnvSource)
 
 
 @dataclass
@@ -80,22 +66,6 @@ class Outcome:
     """The lines of `metrics.jsonl`, one dict per training step."""
     checkpoint: Path | None = None
     """The folder of the last checkpoint, or None if the run has none."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The objects with which a run does its steps: policy, trainer, inference server and environments."""
-
-    policy: Policy
-    trainer: Trainer
-    server: Server
-    sources: Sequence[Source]
-    needed: NeededModels
-    """The models beside the policy that the algorithm needs."""
-    tokens: TokenLog | None
-    """None: the run records no tokens."""
-    evaluations: Evaluations | None
-    """None: the run has no evaluations."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +109,6 @@ class EmbeddedRun:
         self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
-        self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of inference and trainer, by the setting that keeps boxes off them."""
         self._done = 0
         """The number of the last training step that was done."""
         self._served = 0
@@ -178,154 +146,18 @@ class EmbeddedRun:
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Loads the policy, and starts the inference server and environments; closing `stack` stops them."""
-        stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
-        choice = await asyncio.to_thread(self._choose)
-        self.progress.say(str(choice))
-        place = await asyncio.to_thread(self._device, choice.gpu)
-        stack.callback(place.release)
-        self.progress.say(str(place))
-        self.config = self.config.with_inference(choice.name)
-        self.config.embedded.set_threads()
-        start = str(self.outcome.checkpoint or _expanded(self.config.model.name))
-        model = await asyncio.to_thread(self._load, start, place)
-        trainer = self._trainer(model)
-        needs = self._algorithm.needs
-        models = await asyncio.to_thread(needed.load, needs, self.config, model, self.progress.say)
-        stack.callback(models.close)
-        self._resume(trainer, models)
-        server = choose_server.server(
-            choice,
-            model,
-            self.config.embedded,
-            name=self._model_name,
-            max_model_len=self._context_tokens(model),
-            folder=self.folder,
-            say=self.progress.say,
-            gpu_share=self._check_memory(model, choice, place),
-        )
-        stack.callback(server.stop)
-        await asyncio.to_thread(server.start)
-        train = self.config.orchestrator.train
-        trajectories = self.folder / run_folder.TRAJECTORIES
-        self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
-        configs = [self._settled(one, model, trajectories) for one in train.source]
-        group_size = self.config.orchestrator.group_size
-        sources = await stack.enter_async_context(serving(configs, group_size))
-        evaluations = self._evaluations(model)
-        return Resources(
-            model, trainer, server, sources, models, self._token_log(model), evaluations
-        )
-
-    def _evaluations(self, model: Policy) -> Evaluations | None:
-        config = self.config.orchestrator.eval
-        if config is None:
-            return None
-
-        def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
-            return self._settled(source, model, record_dir)
-
-        embedded = self.config.embedded
-        seed = embedded.seed if self._seeded else None
-        return Evaluations(config, self.folder, settle, seed=seed, best_metric=embedded.best_metric)
-
-    def _token_log(self, model: Policy) -> TokenLog | None:
-        embedded = self.config.embedded
-        if not embedded.record_tokens_mb:
-            return None
-        return TokenLog(
-            self.folder,
-            model.tokenizer,
-            embedded.record_tokens_mb * 2**20,
-            temperature=self.config.orchestrator.train.sampling.temperature,
-            by_turn=self.config.rewards_at_turns,
-            shuffled=embedded.shuffle_rewards,
-        )
-
-    def _device(self, inference: Gpu | None) -> Device:
-        """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
-        orchestrator = self.config.orchestrator
-        held_out = orchestrator.eval.source if orchestrator.eval else []
-        envs = [source.env for source in [*orchestrator.train.source, *held_out]]
-        research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
-        boxes: list[str] = []
-        for env in research:
-            boxes += [] if env.gpus == "auto" else env.gpus
-        return device.choose(
-            self.config.embedded.device,
-            boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
-            trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
-            inference=inference,
-        )
-
-    def _load(self, name: str, place: Device) -> Policy:
-        embedded = self.config.embedded
-        return policy.load(
-            name,
-            dtype=place.dtype(embedded.dtype),
-            device=place.torch_device,
-            attention=embedded.attention,
-            lora=self.config.trainer.model.lora,
-        )
-
-    def _check_memory(self, model: Policy, choice: Choice, place: Device) -> float | None:
-        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
-        how they share its memory, and returns the share of vLLM."""
-        embedded, orchestrator = self.config.embedded, self.config.orchestrator
-        shared = place.gpu is not None and place.gpu == choice.gpu
-        if orchestrator.max_off_policy_steps and choice.vllm and (shared or model.has_adapter):
-            raise UsageError(
-                "vLLM cannot sample during an update while it serves an adapter or shares the GPU",
-                where="orchestrator.max_off_policy_steps",
-                remedy='set it to 0, or embedded.inference = "transformers"',
-            )
-        need = memory.estimate(
-            model.model,
-            self.config.trainer.optim,
-            micro_batch_tokens=embedded.micro_batch_tokens,
-            seq_len=self._context_tokens(model),
-            max_batch=0 if choice.vllm else min(embedded.max_batch, orchestrator.batch_size),
-        )
-        if shared:
-            total = memory.total(place.torch_device)
-            share = memory.share_for_vllm(need, total, need.weights)
-            self.progress.say(memory.split(need, total, share))
-            return share
-        name = "this machine" if place.gpu is None else f"GPU {place.gpu.index}"
-        available = memory.available(place.torch_device) + need.weights  # they are loaded already
-        if problem := memory.warning(need, available, name):
-            self.progress.say(problem)
-        return None
-
-    def _choose(self) -> Choice:
-        envs = [s.env for s in self.config.orchestrator.train.source]
-        names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
-        embedded = self.config.embedded
-        wanted = "transformers" if embedded.deterministic else embedded.inference
-        return choose_server.choose(wanted, list(dict.fromkeys(names)))
-
-    def _trainer(self, model: Policy) -> Trainer:
-        kl = self.config.embedded.kl
-        return Trainer(
-            model,
-            self.config.trainer.optim,
-            scheduler=self.config.trainer.scheduler,
-            loss=self.config.trainer.loss,
-            kl=kl.estimator if kl is not None and kl.place == "loss" else None,
-            max_steps=self.config.max_steps,
-            micro_batch_tokens=self.config.embedded.micro_batch_tokens,
-            gradient_checkpointing=self.config.embedded.gradient_checkpointing,
-        )
-
-    def _resume(self, trainer: Trainer, models: NeededModels) -> None:
-        if self.outcome.checkpoint is None:
-            return
-        self._done, state = checkpoint.load_state(self.outcome.checkpoint)
-        self._served = self._done
-        self._positions = state.get("positions")
-        trainer.load_state_dict(state)
-        self._algorithm.load_state_dict(state.get("algorithm", {}))
-        models.load_state_dict(state.get("needed", {}))
+        """Takes over what the checkpoint remembers, and opens everything; closing `stack` ends it."""
+        state = None
+        if self.outcome.checkpoint is not None:
+            self._done, state = checkpoint.load_state(self.outcome.checkpoint)
+            self._served = self._done
+            self._positions = state.get("positions")
+            self._algorithm.load_state_dict(state.get("algorithm", {}))
+        resources = await Opening(
+            self.config, self._algorithm.needs, self.outcome.checkpoint, state, self.progress.say
+        ).open(stack)
+        self.config = resources.config
+        return resources
 
     def _set_aside(self) -> None:
         """Makes a branch of what an earlier process made after the step from which this run continues."""
@@ -340,29 +172,6 @@ class EmbeddedRun:
             )
         if branch is not None:
             self.progress.say(f"what the run made after step {self._done} is now in {branch}")
-
-    @property
-    def _model_name(self) -> str:
-        """The model's name in requests and records; the same before and after a resume."""
-        return _expanded(self.config.model.name)
-
-    def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns the source's config with the run's values for absent settings. The GPUs of inference and
-        trainer are not for boxes. `record_dir` is the folder of the trajectories."""
-        env = source.env
-        if isinstance(env, ResearchEnvConfig):
-            absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
-            env = env.model_copy(update={k: [gpu.uuid] for k, gpu in absent.items() if gpu})
-        env = settled(
-            env,
-            model,
-            max_context_tokens=self._context_tokens(model),
-            record_dir=record_dir,
-        )
-        return source.model_copy(update={"env": env})
-
-    def _context_tokens(self, model: Policy) -> int:
-        return min(self.config.seq_len, model.max_length)
 
     async def _steps(self, resources: Resources) -> None:
         self.progress.begin(self._done)
@@ -504,7 +313,7 @@ class EmbeddedRun:
                 *batch.prompts[number],
                 ctx,
                 lambda _: tick(),
-                seed=seed if self._seeded else None,
+                seed=seed if self.config.seeds_requests else None,
                 with_greedy=greedy,
                 gate=gate,
             )
@@ -554,12 +363,6 @@ class EmbeddedRun:
             renderer=self.config.orchestrator.renderer,
             name=resources.server.name,
         )
-
-    @property
-    def _seeded(self) -> bool:
-        """Whether requests have seeds. vLLM gets none: with one seed it would draw the same numbers in every
-        turn of an episode."""
-        return self.config.embedded.inference == "transformers"
 
     def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
         errors = [r.error for r in rollouts if not r.ok]
@@ -677,7 +480,3 @@ class EmbeddedRun:
             keep_last=keep,
             keep=() if best is None else (best,),
         )
-
-
-def _expanded(name: str) -> str:
-    return str(Path(name).expanduser()) if name.startswith("~") else name

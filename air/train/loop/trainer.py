@@ -160,7 +160,7 @@ class Trainer:
         """Returns the optimiser's state and the number of steps, for a checkpoint."""
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the optimiser's state and the number of steps from a result of `state_dict`."""
         self.steps = int(state["steps"])
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,245 @@
+"""Opens what a run of the embedded engine works with: policy, trainer, inference server and environments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from air.env.config import ResearchEnvConfig
+from air.errors import UsageError
+from air.sandbox.pool.gpus import Gpu
+from air.train.algorithms.base import Need
+from air.train.config.env_source import EnvSource
+from air.train.config.eval_config import EvalSourceConfig
+from air.train.config.run_config import RunConfig
+from air.train.devices import device, memory
+from air.train.devices.device import Device
+from air.train.evaluation.during_run import Evaluations
+from air.train.loop import needed, run_folder
+from air.train.loop.needed import NeededModels
+from air.train.loop.rollout import Source, serving, settled
+from air.train.loop.token_log import TokenLog
+from air.train.loop.trainer import Trainer
+from air.train.model import determinism, policy
+from air.train.model.policy import Policy
+from air.train.serving import choose_server
+from air.train.serving.choose_server import Choice, Server
+
+AnySource = TypeVar("AnySource", bound=EnvSource)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The objects with which a run does its steps: policy, trainer, inference server and environments."""
+
+    config: RunConfig
+    """The run's settings, in which `embedded.inference` is what was chosen."""
+    policy: Policy
+    trainer: Trainer
+    server: Server
+    sources: Sequence[Source]
+    needed: NeededModels
+    """The models beside the policy that the algorithm needs."""
+    tokens: TokenLog | None
+    """None: the run records no tokens."""
+    evaluations: Evaluations | None
+    """None: the run has no evaluations."""
+
+
+class Opening:
+    """Opens the resources of one run. Call `open` only once.
+
+    `checkpoint` is the folder from which the run goes on, and `state` its training state; both are None for a
+    new run. `say` shows a line to the user.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        needs: Set[Need],
+        checkpoint: Path | None,
+        state: Mapping[str, Any] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.config, self.needs = config, needs
+        self.start = str(checkpoint or _expanded(config.model.name))
+        self.state = state
+        self.say = say
+        self.folder = config.folder
+        self._reserved: dict[str, Gpu | None] = {}
+        """The GPUs of inference and trainer, by the setting that keeps boxes off them."""
+
+    async def open(self, stack: AsyncExitStack) -> Resources:
+        """Loads the models, and starts the inference server and environments; closing `stack` stops them.
+        Raises UsageError if the model, a GPU, vLLM or a port cannot be used."""
+        stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
+        choice = await asyncio.to_thread(self._choose)
+        self.say(str(choice))
+        place = await asyncio.to_thread(self._device, choice.gpu)
+        stack.callback(place.release)
+        self.say(str(place))
+        self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
+        self.config = self.config.with_inference(choice.name)
+        self.config.embedded.set_threads()
+        model = await asyncio.to_thread(self._load, place)
+        trainer = self._trainer(model)
+        models = await asyncio.to_thread(needed.load, self.needs, self.config, model, self.say)
+        stack.callback(models.close)
+        if self.state is not None:
+            trainer.load_state_dict(self.state)
+            models.load_state_dict(self.state.get("needed", {}))
+        server = await self._server(choice, model, place, stack)
+        sources = await self._sources(model, stack)
+        log, evaluations = self._token_log(model), self._evaluations(model)
+        return Resources(self.config, model, trainer, server, sources, models, log, evaluations)
+
+    async def _server(
+        self, choice: Choice, model: Policy, place: Device, stack: AsyncExitStack
+    ) -> Server:
+        server = choose_server.server(
+            choice,
+            model,
+            self.config.embedded,
+            # Not the checkpoint's name: it is the same before and after a resume.
+            name=_expanded(self.config.model.name),
+            max_model_len=self._context_tokens(model),
+            folder=self.folder,
+            say=self.say,
+            gpu_share=self._check_memory(model, choice, place),
+        )
+        stack.callback(server.stop)
+        await asyncio.to_thread(server.start)
+        return server
+
+    async def _sources(self, model: Policy, stack: AsyncExitStack) -> Sequence[Source]:
+        trajectories = self.folder / run_folder.TRAJECTORIES
+        sources = self.config.orchestrator.train.source
+        configs = [self._settled(source, model, trajectories) for source in sources]
+        group_size = self.config.orchestrator.group_size
+        return await stack.enter_async_context(serving(configs, group_size))
+
+    def _evaluations(self, model: Policy) -> Evaluations | None:
+        config = self.config.orchestrator.eval
+        if config is None:
+            return None
+
+        def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
+            return self._settled(source, model, record_dir)
+
+        embedded = self.config.embedded
+        seed = embedded.seed if self.config.seeds_requests else None
+        return Evaluations(config, self.folder, settle, seed=seed, best_metric=embedded.best_metric)
+
+    def _token_log(self, model: Policy) -> TokenLog | None:
+        embedded = self.config.embedded
+        if not embedded.record_tokens_mb:
+            return None
+        return TokenLog(
+            self.folder,
+            model.tokenizer,
+            embedded.record_tokens_mb * 2**20,
+            temperature=self.config.orchestrator.train.sampling.temperature,
+            by_turn=self.config.rewards_at_turns,
+            shuffled=embedded.shuffle_rewards,
+        )
+
+    def _device(self, inference: Gpu | None) -> Device:
+        """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
+        orchestrator = self.config.orchestrator
+        held_out = orchestrator.eval.source if orchestrator.eval else []
+        envs = [source.env for source in [*orchestrator.train.source, *held_out]]
+        research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
+        boxes: list[str] = []
+        for env in research:
+            boxes += [] if env.gpus == "auto" else env.gpus
+        return device.choose(
+            self.config.embedded.device,
+            boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
+            trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
+            inference=inference,
+        )
+
+    def _load(self, place: Device) -> Policy:
+        embedded = self.config.embedded
+        return policy.load(
+            self.start,
+            dtype=place.dtype(embedded.dtype),
+            device=place.torch_device,
+            attention=embedded.attention,
+            lora=self.config.trainer.model.lora,
+        )
+
+    def _check_memory(self, model: Policy, choice: Choice, place: Device) -> float | None:
+        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
+        how they share its memory, and returns the share of vLLM."""
+        embedded, orchestrator = self.config.embedded, self.config.orchestrator
+        shared = place.gpu is not None and place.gpu == choice.gpu
+        if orchestrator.max_off_policy_steps and choice.vllm and (shared or model.has_adapter):
+            raise UsageError(
+                "vLLM cannot sample during an update while it serves an adapter or shares the GPU",
+                where="orchestrator.max_off_policy_steps",
+                remedy='set it to 0, or embedded.inference = "transformers"',
+            )
+        need = memory.estimate(
+            model.model,
+            self.config.trainer.optim,
+            micro_batch_tokens=embedded.micro_batch_tokens,
+            seq_len=self._context_tokens(model),
+            max_batch=0 if choice.vllm else min(embedded.max_batch, orchestrator.batch_size),
+        )
+        if shared:
+            total = memory.total(place.torch_device)
+            share = memory.share_for_vllm(need, total, need.weights)
+            self.say(memory.split(need, total, share))
+            return share
+        name = "this machine" if place.gpu is None else f"GPU {place.gpu.index}"
+        available = memory.available(place.torch_device) + need.weights  # they are loaded already
+        if problem := memory.warning(need, available, name):
+            self.say(problem)
+        return None
+
+    def _choose(self) -> Choice:
+        envs = [s.env for s in self.config.orchestrator.train.source]
+        names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
+        embedded = self.config.embedded
+        wanted = "transformers" if embedded.deterministic else embedded.inference
+        return choose_server.choose(wanted, list(dict.fromkeys(names)))
+
+    def _trainer(self, model: Policy) -> Trainer:
+        kl = self.config.embedded.kl
+        return Trainer(
+            model,
+            self.config.trainer.optim,
+            scheduler=self.config.trainer.scheduler,
+            loss=self.config.trainer.loss,
+            kl=kl.estimator if kl is not None and kl.place == "loss" else None,
+            max_steps=self.config.max_steps,
+            micro_batch_tokens=self.config.embedded.micro_batch_tokens,
+            gradient_checkpointing=self.config.embedded.gradient_checkpointing,
+        )
+
+    def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
+        """Returns the source's config with the run's values for absent settings. The GPUs of inference and
+        trainer are not for boxes. `record_dir` is the folder of the trajectories."""
+        env = source.env
+        if isinstance(env, ResearchEnvConfig):
+            absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
+            env = env.model_copy(update={k: [gpu.uuid] for k, gpu in absent.items() if gpu})
+        env = settled(
+            env,
+            model,
+            max_context_tokens=self._context_tokens(model),
+            record_dir=record_dir,
+        )
+        return source.model_copy(update={"env": env})
+
+    def _context_tokens(self, model: Policy) -> int:
+        return min(self.config.seq_len, model.max_length)
+
+
+def _expanded(name: str) -> str:
+    return str(Path(name).expanduser()) if name.startswith("~") else name
