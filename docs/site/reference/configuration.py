@@ -42,6 +42,8 @@ LEAVES = ("agent.runtime", "agent.client", "agent.sampling", "agent.retries", "i
 """Tables below `env` that get no section of their own."""
 DESCRIBED = ("timeout", "retries", "taskset", "agent", "agent.harness", "agent.timeout")
 """verifiers' tables below `env` that air describes; other tables of verifiers get no section."""
+EVAL_ENV = "orchestrator.eval.source[].env"
+"""Has the same keys as the environment of a training source, which are listed once."""
 MODELS: dict[str, type[BaseModel]] = {
     ENV: ResearchEnvConfig,
     f"{ENV}.taskset": AirTasksetConfig,
@@ -77,7 +79,7 @@ def _below_env(path: str) -> str:
 def _run_model(path: str, model: type[BaseModel]) -> type[BaseModel] | None:
     """The model to show at a key; None: no section."""
     below = _below_env(path)
-    if below in LEAVES or (below and below not in DESCRIBED):
+    if path.startswith(EVAL_ENV) or below in LEAVES or (below and below not in DESCRIBED):
         return None
     if path in MODELS:
         return MODELS[path]
@@ -119,7 +121,7 @@ prime-rl, [many more keys](prime-rl-keys.md) exist.
 
 Engine: **both** means that the embedded engine and prime-rl read the key with the same meaning.
 **embedded** means that {schema.origin()} does not know the key. `….env` is short for
-`orchestrator.train.source.env`.
+`orchestrator.train.source.env`; `orchestrator.eval.source.env` has the same keys.
 
 On the command line a key is a flag with dots: `--trainer.optim.lr 1e-4`. A list element is named by its
 position: `--orchestrator.train.source.0.env.delta best`. In TOML `"None"` stands for none.""",
@@ -148,6 +150,6 @@ def prime_rl_page() -> str:
         "|---|---|",
     ]
     for key, kinds in schema.keys("rl").items():
-        if toml_path(key) not in ours and not key.startswith(ENV):
+        if toml_path(key) not in ours and not key.startswith((ENV, EVAL_ENV)):
             lines.append(f"| `{key}` | {cell(', '.join(kinds))} |")
     return "\n".join(lines) + "\n"

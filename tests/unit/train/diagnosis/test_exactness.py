@@ -33,16 +33,20 @@ def group(*versions: int | None) -> Group:
 def listened(exactness: Exactness, group: Group, differences: list[list[float]]) -> None:
     """Tells `exactness` of one sample per episode, whose trained tokens have these differences."""
     for rollout, values in zip(group.rollouts, differences, strict=True):
-        sampled = [-1.0] * len(values)
+        nodes = rollout.trace.nodes
+        mask = [sampled for node in nodes for sampled in node.mask]
+        first = mask.index(True)
+        trained = range(first, first + len(values))
+        logprobs = torch.full((len(mask),), math.nan)
+        logprobs[first : first + len(values)] = torch.tensor([-1.0 + value for value in values])
         sample = Sample(
-            [1, 2, 3] + [4] * len(values),
-            [False, False, False] + [True] * len(values),
-            [0.0, 0.0, 0.0, *sampled],
+            [token for node in nodes for token in node.token_ids],
+            mask,
+            [-1.0 if sampled else 0.0 for sampled in mask],
+            [float(place in trained) for place in range(len(mask))],
             1.0,
-            1.0,
-            tuple(rollout.trace.nodes),
+            tuple(nodes),
         )
-        logprobs = torch.tensor([math.nan] * 3 + [-1.0 + value for value in values])
         exactness.listen(sample, logprobs)
 
 
