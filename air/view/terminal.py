@@ -95,7 +95,7 @@ def show_episode(
     out.print(_turns(items))
     if items:
         out.print()
-        hint = f"in full: {paths.command()} show {_quoted(single.path)} --step N, or --full for all"
+        hint = f"in full: {paths.command()} show {_quoted(single.path)} --turn N, or --full for all"
         out.print(Text(hint, "bright_black"), soft_wrap=True)
 
 

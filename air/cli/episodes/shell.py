@@ -190,7 +190,7 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
     if not 0 <= steps <= len(trajectory.steps):
         raise ConfigError(
             f"the episode has {len(trajectory.steps)} steps",
-            where=f"--step {steps}",
+            where=f"--turn {steps}",
             remedy=f"use 0 to {len(trajectory.steps)}",
         )
     return trajectory, steps

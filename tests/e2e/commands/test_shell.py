@@ -296,7 +296,7 @@ def test_scripts_say_by_exit_codes_what_went_wrong(capsys: pytest.CaptureFixture
         (":nonsense", here, "no command :nonsense"),
         ("ls", ["nowhere"], "nowhere"),
         ("ls", [], "name a task"),
-        ("ls", ["titanic", "--step", "1"], "--step"),
+        ("ls", ["titanic", "--turn", "1"], "--turn"),
         ("ls", ["titanic", "--format", "none"], "none"),
         ("ls", ["titanic", "--env", "agent.harness.widow=3"], "widow"),
         ("ls", ["--attach", "air-none-such"], "no live box"),

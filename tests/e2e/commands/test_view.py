@@ -497,7 +497,7 @@ def test_from_a_curve_to_an_episode_to_a_token_to_a_live_fork(
     assert [shown[2], shown[5]] == [number.replace("-", "−") for number in wanted]
     page.get_by_role("button", name="Live fork").click()
     file = outputs / RUN / "trajectories" / f"{name}.jsonl"
-    expect(page.get_by_test_id("stCode")).to_contain_text(f"air shell --from {file} --step 0")
+    expect(page.get_by_test_id("stCode")).to_contain_text(f"air shell --from {file} --turn 0")
 
 
 def test_the_server_is_on_loopback_alone(viewer: str) -> None:

@@ -45,7 +45,7 @@ def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Ite
     )
     if st.session_state.get(FORK) == here:
         path = index.file.trajectories / f"{episode.name}.jsonl"
-        line = f"{paths.command()} shell --from {shlex.quote(str(path))} --step"
+        line = f"{paths.command()} shell --from {shlex.quote(str(path))} --turn"
         st.code(
             f"{line} {item.number}  # before this turn\n{line} {item.number + 1}  # after it",
             language="bash",
