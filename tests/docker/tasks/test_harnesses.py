@@ -292,7 +292,7 @@ async def test_running_out_of_turns_submits_by_itself(kind: tuple[str, str]) -> 
     assert trace.metrics["submitted"] == 0
     assert trace.reward == pytest.approx(trace.info["air"]["phis"][-1])
     assert trace.metrics["test_score"] > 0
-    assert trace.metrics["seconds_agent"] < 30  # some programs ask again for minutes
+    assert trace.metrics["seconds_agent"] < 120  # some programs ask again for minutes
 
 
 async def test_running_out_of_time_submits_by_itself(process: tuple[str, str]) -> None:
