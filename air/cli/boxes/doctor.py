@@ -72,7 +72,7 @@ def _training(args: argparse.Namespace) -> int:
             where=str(args.run),
             remedy="name the folder of a run of `rl` that has ended its first step",
         )
-    findings = examine.examine(rows)
+    findings = examine.examine(rows, needs_spread=examine.needs_spread(args.run))
     failed = any(finding.state == "fail" for finding in findings)
     if args.json:
         body = {"ok": not failed, "steps": len(rows), "findings": [asdict(f) for f in findings]}

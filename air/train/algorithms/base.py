@@ -161,6 +161,10 @@ class AlgorithmConfig(BaseConfig, ABC):
     type: str
     losses: ClassVar[frozenset[str] | None] = None
     """The types of `[trainer.loss]` that the algorithm can be trained with. None: all."""
+    penalties_in_reward: ClassVar[bool] = True
+    """Whether a KL penalty may be subtracted from the rewards (`[embedded.kl] place = "reward"`)."""
+    needs_spread: ClassVar[bool] = True
+    """Whether a group teaches something only if its rewards differ."""
 
     @abstractmethod
     def build(self) -> Algorithm:

@@ -6,8 +6,8 @@ A group has G episodes of one prompt. Episode i has n_i parts (segments or turns
     segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + slope(m) · (r_ik − m_i)
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
-slope is 1, or the number by which the estimator multiplies rewards: 1/std for `grpo_std`, 1/mean for
-`max_rl`. With `grpo` a segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
+slope is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments. With `grpo` a
+segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
 group, which weighs an episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an
 episode that has ended counts as 0. It does not depend on the action, so it does not change the gradient's
 mean (Williams 1992). Rewards before a turn do not count (Sutton and Barto 2018, 13.3).
@@ -41,16 +41,18 @@ class FromRewards(Algorithm):
     ) -> None:
         self.estimator, self.slope = estimator, slope
 
+    def segments(self, rewards: Rewards) -> list[list[float]]:
+        """Returns the advantages of all segments in a group; see the function `segments`."""
+        return segments(rewards, self.estimator, self.slope)
+
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the credits of the group's segments, or with `reward_to_go` those of its turns."""
         rewards = [
             None if episode is None else [part.total for part in episode]
             for episode in group.episodes
         ]
-        if group.reward_to_go:
-            advantages = reward_to_go(rewards, self.estimator)
-        else:
-            advantages = segments(rewards, self.estimator, self.slope)
+        to_go = group.reward_to_go
+        advantages = reward_to_go(rewards, self.estimator) if to_go else self.segments(rewards)
         return [[Credit(a) for a in of_episode] for of_episode in advantages]
 
 
@@ -100,6 +102,17 @@ def over_scored(
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
     advantages = iter(formula(scored) if scored else ())
     return [0.0 if r is None else next(advantages) for r in rewards]
+
+
+def centered(rewards: Sequence[float | None]) -> list[float]:
+    """Returns each reward minus the mean of the group, which is 0 if the group was played with one episode;
+    0 for episodes without a reward (None). Raises ValueError if a reward is not finite."""
+
+    def formula(scored: Sequence[float]) -> list[float]:
+        center = mean(scored) if len(rewards) > 1 else 0.0
+        return [r - center for r in scored]
+
+    return over_scored(rewards, formula)
 
 
 def mean(values: Sequence[float]) -> float:

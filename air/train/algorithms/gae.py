@@ -12,7 +12,7 @@ value and the advantage pass over them unchanged, as in AgentFly and verl (`comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ from air.train.algorithms.whiten import whitened
 
 class GAEConfig(AlgorithmConfig):
     """PPO: generalised advantages from a value model, whose settings are in `[embedded.value_model]`."""
+
+    needs_spread: ClassVar[bool] = False
 
     type: Literal["gae"] = "gae"
     """The name of the algorithm. With `credit = "episode"`, each reward counts at the turn that earned it."""

@@ -8,7 +8,7 @@ token t by the policy less that by the reference:
 
 With a target, β changes after each step of n episodes (Ziegler et al. 2019, arXiv 1909.08593, 2.2):
 
-    β ← β · (1 + clip(mean k / target − 1, −0.2, 0.2) · n / horizon)
+    β ← β · (1 + clip(mean k / target − 1, −0.2, 0.2) · n / horizon)          the factor: from 0.5 to 2
 
 The mean is over the sampled tokens of the step, with the probabilities at sampling.
 """
@@ -24,6 +24,8 @@ from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
 """The bound of the relative distance from the target."""
+LARGEST_CHANGE = 2.0
+"""The coefficient is at most multiplied or divided by this number in a step, so that it stays positive."""
 
 
 class WithKL(Algorithm):
@@ -107,4 +109,5 @@ class WithKL(Algorithm):
 
 def adapted(coefficient: float, error: float, share: float) -> float:
     """Returns the coefficient after a step. `error` is mean k / target − 1, `share` is n / horizon."""
-    return coefficient * (1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share)
+    factor = 1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share
+    return coefficient * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE)

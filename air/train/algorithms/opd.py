@@ -10,7 +10,7 @@ The teacher's probabilities are those at temperature 1. Rewards are recorded, bu
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, GroupCredits, ScoredGroup
 from air.train.config.needs_config import TeacherConfig
@@ -18,6 +18,8 @@ from air.train.config.needs_config import TeacherConfig
 
 class OPDConfig(AlgorithmConfig):
     """On-policy distillation: each token is trained towards a teacher's probability. Rewards do not count."""
+
+    needs_spread: ClassVar[bool] = False
 
     type: Literal["opd"] = "opd"
     """The name of the algorithm."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Literal
+from typing import ClassVar, Literal
 
 from air.train.algorithms.base import (
     Algorithm,
@@ -27,6 +27,8 @@ from air.train.algorithms.base import (
 
 class ReMaxConfig(AlgorithmConfig):
     """ReMax: the reward minus that of one more episode, at temperature 0, which is not trained on."""
+
+    needs_spread: ClassVar[bool] = False
 
     type: Literal["remax"] = "remax"
     """The name of the algorithm. Each group plays `group_size` episodes and the greedy one."""

@@ -116,6 +116,14 @@ class KLConfig(BaseConfig):
     target: float | None = Field(None, gt=0)
     """The mean penalty of a token, before multiplication, that the coefficient is steered to. After each step
     it is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al. 2019, arXiv
-    1909.08593). None: the coefficient is fixed."""
+    1909.08593), at least by 0.5 and at most by 2. None: the coefficient is fixed."""
     horizon: int = Field(10_000, ge=1)
     """How slowly the coefficient changes, in episodes. It matters only with `target`."""
+
+    @model_validator(mode="after")
+    def _can_change(self) -> Self:
+        if self.target is not None and self.coefficient == 0:
+            raise ValueError(
+                "target multiplies the coefficient, which stays 0: set coefficient above 0, or remove target"
+            )
+        return self

@@ -305,18 +305,7 @@ class RunConfig(BaseConfig):
                 raise ValueError(
                     'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
                 )
-        algo, loss = self.orchestrator.algo, self.trainer.loss.type
-        if self.embedded.estimator is None and algo.losses and loss not in algo.losses:
-            raise ValueError(
-                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
-                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
-            )
-        if self.embedded.value_model != ValueModelConfig() and (
-            "values" not in self.algorithm().needs
-        ):
-            raise ValueError(
-                'embedded.value_model is only for orchestrator.algo.type = "gae": remove the table, or set it'
-            )
+        self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
         if self.embedded.deterministic and self.embedded.inference == "vllm":
@@ -331,6 +320,34 @@ class RunConfig(BaseConfig):
             )
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
+
+    def _check_algorithm(self) -> None:
+        """Raises ValueError if a setting does not fit the algorithm, or nothing reads it."""
+        embedded, algo, loss = self.embedded, self.orchestrator.algo, self.trainer.loss.type
+        if embedded.estimator is None and algo.losses and loss not in algo.losses:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
+                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
+            )
+        in_reward = embedded.kl is not None and embedded.kl.place == "reward"
+        if embedded.estimator is None and in_reward and not algo.penalties_in_reward:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
+                'change: set embedded.kl.place = "loss"'
+            )
+        if embedded.value_model != ValueModelConfig() and "values" not in self.algorithm().needs:
+            raise ValueError(
+                'embedded.value_model is only for orchestrator.algo.type = "gae": remove the table, or set it'
+            )
+        if embedded.reference != ReferenceConfig() and embedded.kl is None:
+            raise ValueError(
+                "embedded.reference is only for embedded.kl: remove the table, or set embedded.kl"
+            )
+        default = EmbeddedConfig.model_fields["best_metric"].default
+        if embedded.best_metric != default and self.orchestrator.eval is None:
+            raise ValueError(
+                "embedded.best_metric is a metric of evaluations: set orchestrator.eval, or remove it"
+            )
 
     def named(self) -> RunConfig:
         """Returns this config, with a new `run.name` if it has no name."""

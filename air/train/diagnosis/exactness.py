@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from air.train.diagnosis.weights import CAUSES
+from air.train.diagnosis.weights import CAUSES, on_policy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,7 +109,7 @@ def _report(differences: Floats) -> dict[str, float]:
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
     """Whether the sampler of a step was not the policy that was trained, although it had its weights.
     `dtype` is the precision of the weights, such as `float32`."""
-    version = (row.get("versions") or {}).get(str(row["step"] - 1))
+    version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
 
+from air import json_lines
+from air.train.algorithms import AlgoConfig, AlgorithmConfig
 from air.train.diagnosis import learning, weights, work
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
@@ -31,6 +35,23 @@ TRENDS: tuple[Check, ...] = (
 )
 """The checks that compare the last steps with the first, or need several."""
 
+OF_SPREAD: tuple[Check, ...] = (learning.no_spread, work.starving_source)
+"""The checks that only concern algorithms that learn nothing from groups with equal rewards."""
+
+
+def needs_spread(run: Path) -> bool:
+    """Whether the algorithm of the run in this folder learns nothing from groups with equal rewards. True if
+    the folder's `config.json` does not tell."""
+    try:
+        config = json_lines.parsed((run / "config.json").read_bytes()) or {}
+    except OSError:
+        return True
+    if (config.get("embedded") or {}).get("estimator"):
+        return True
+    name = ((config.get("orchestrator") or {}).get("algo") or {}).get("type")
+    algorithms: tuple[type[AlgorithmConfig], ...] = get_args(get_args(AlgoConfig)[0])
+    return all(one.needs_spread for one in algorithms if one.model_fields["type"].default == name)
+
 
 def names(*, short: bool = False) -> list[str]:
     """Returns what the checks look for, in words; `short`: only those that a few steps are enough for."""
@@ -38,9 +59,11 @@ def names(*, short: bool = False) -> list[str]:
     return [check.__name__.replace("_", " ") for check in checks]
 
 
-def examine(rows: Sequence[Row]) -> list[Finding]:
-    """Returns what the checks report, earliest first; an empty list for a healthy run."""
+def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
+    """Returns what the checks report, earliest first; an empty list for a healthy run. `needs_spread`:
+    whether the algorithm learns nothing from groups with equal rewards."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
+    checks = tuple(check for check in checks if needs_spread or check not in OF_SPREAD)
     findings = [finding for check in checks if (finding := check(rows, window)) is not None]
     return sorted(findings, key=lambda finding: finding.step)

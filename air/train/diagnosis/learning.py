@@ -7,17 +7,14 @@ from statistics import median
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Row, of_updates, percent, ratio, series
+from air.train.diagnosis.series import Row, comparing, of_updates, percent, ratio, series
 
-WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
-"""Metrics of algorithms that learn from groups without spread, too: `gae` and `opd`."""
 _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that most groups have equal rewards, so that they teach nothing."""
-    comparing = [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
-    shares = series(comparing, ratio("zero_spread_groups", "groups"), window)
+    shares = series(comparing(rows), ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
         return None
@@ -66,15 +63,16 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports steps whose gradient norm is many times that of the steps before."""
+    """Reports steps whose gradient norm is many times that of the steps before. A rise that stays is none."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     values = list(norms.values) if norms else []
     spikes = [
         (number, value / middle)
         for number, value in enumerate(values)
         if number >= _FEWEST_BEFORE_SPIKE
-        and (middle := median(values[:number])) > 0
+        and (middle := median(values[max(0, number - window) : number])) > 0
         and value > LIMITS.gradient_spike * middle
+        and not _stays(values[number : number + window + 1])
     ]
     if norms is None or len(spikes) < LIMITS.gradient_spikes:
         return None
@@ -87,6 +85,11 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
         "lower trainer.optim.lr, or trainer.optim.max_norm, which clips the gradient; look at the episodes "
         "of that step",
     )
+
+
+def _stays(values: Sequence[float]) -> bool:
+    """Whether the first of the values is no spike beside those after it, of which there may be none."""
+    return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
 
 
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:

@@ -27,8 +27,12 @@ class Limits:
     """Factor by which this distance must have grown from its start to be reported."""
     starving: float = 0.25
     """A source starves if its share of the groups with spread is below this part of its share of groups."""
+    starving_groups: int = 8
+    """Number of a source's groups, in the last steps, from which it can be said to starve."""
     task_failures: float = 0.25
     """Share of failed episodes from which a task is reported, if others fail less than half as often."""
+    task_failed_episodes: int = 3
+    """Number of a task's failed episodes from which it is reported."""
     failures: float = 0.5
     """Mean share of failed episodes from which a run is reported."""
     bottleneck: float = 0.5
@@ -40,7 +44,7 @@ class Limits:
     cut_growth: float = 2.0
     """Factor by which this share must have grown from its start, unless it is above twice `cut`."""
     gradient_spike: float = 10.0
-    """Gradient norm, as a multiple of the median of the steps before, that counts as a spike."""
+    """Gradient norm, as a multiple of the median of the steps before and of those after, that is a spike."""
     gradient_spikes: int = 2
     """Number of such steps from which a run is reported."""
     test_gap: float = 0.1

@@ -14,6 +14,9 @@ Row = Mapping[str, Any]
 Metric = Callable[[Row], float | None]
 """Computes a number from a row, or None if the row does not have it."""
 
+WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
+"""Metrics of algorithms that learn from groups without spread, too: `gae` and `opd`."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -58,6 +61,11 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
             steps.append(int(row["step"]))
             values.append(one)
     return Series(steps, values, window) if len(values) >= window else None
+
+
+def comparing(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows whose metrics do not show an algorithm that learns from groups without spread, too."""
+    return [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
 
 
 def ratio(part: str, whole: str) -> Metric:

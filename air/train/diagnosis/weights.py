@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Row, of_updates, series
+from air.train.diagnosis.series import Row, series
 from air.trajectories import metric_rows
 
 CAUSES = (
@@ -41,9 +42,24 @@ def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
     )
 
 
+def on_policy(row: Row) -> Mapping[str, Any] | None:
+    """Returns the differences between trainer and sampler over the tokens that the newest weights sampled;
+    None if there are none."""
+    version: Mapping[str, Any] | None = (row.get("versions") or {}).get(str(row["step"] - 1))
+    return version
+
+
+def _mismatch_kl(row: Row) -> float | None:
+    if row.get("train/updated") == 0:
+        return None
+    if not row.get("versions"):  # which weights sampled is not known
+        return metric_rows.number(row, "mismatch_kl/all/mean")
+    return metric_rows.number(on_policy(row) or {}, "mismatch_kl_mean")
+
+
 def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the trainer gives the sampled tokens other probabilities than the sampler did."""
-    kl = series(rows, of_updates("mismatch_kl/all/mean"), window)
+    kl = series(rows, _mismatch_kl, window)
     if kl is None:
         return None
     growth = max(LIMITS.mismatch_floor, LIMITS.mismatch_growth * max(0.0, kl.first))

@@ -8,7 +8,7 @@ from typing import Any
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Metric, Row, percent, ratio, series
+from air.train.diagnosis.series import Metric, Row, comparing, percent, ratio, series
 from air.trajectories import metric_rows
 
 ACTIVITIES = ("model", "exec", "grading", "queue")
@@ -48,8 +48,12 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
             if lost := int(cell.get("failed_episodes") or 0):
                 failed[task] += lost
                 first.setdefault(task, int(row["step"]))
-    rates = {task: failed[task] / count for task, count in played.items() if count}
-    if len(rates) < 2 or not failed:
+    rates = {
+        task: failed[task] / played[task]
+        for task in played
+        if failed[task] >= LIMITS.task_failed_episodes and played[task]
+    }
+    if len(played) < 2 or not rates:
         return None
     worst = max(rates, key=lambda task: rates[task])
     others = played.total() - played[worst]
@@ -69,6 +73,7 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports a source of tasks that gives hardly any group from which something can be learnt."""
+    rows = comparing(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
     since: dict[str, int] = {}
@@ -87,8 +92,10 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
     parts = {
         source: (useful[source] / useful.total()) / (count / groups.total())
         for source, count in groups.items()
-        if count
+        if count >= LIMITS.starving_groups
     }
+    if not parts:
+        return None
     worst = min(parts, key=lambda source: parts[source])
     if parts[worst] >= LIMITS.starving:
         return None

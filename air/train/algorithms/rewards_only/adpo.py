@@ -39,7 +39,7 @@ class ADPOConfig(AlgorithmConfig):
     """ε, the upper clip bound of tasks with p of at least 0.8; it grows by up to 0.1 as p falls to 0.3."""
     share: str | None = None
     """Name of the environment's metric that is p, between 0 and 1; the mean over the group's episodes counts.
-    None: p is the share of the group's episodes that have a positive reward."""
+    None: p is the share of the group's episodes that have a positive reward, before any KL penalty."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""
@@ -55,6 +55,8 @@ class ADPO(Algorithm):
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the credits of a group. Raises ConfigError if the metric of p is absent or out of range."""
+        if all(episode is None for episode in group.episodes):
+            return [[] for _ in group.episodes]
         p = self._share(group)
         s, clip_high = scale(p), upper_clip(p, self.config.clip)
         return [
@@ -72,10 +74,8 @@ class ADPO(Algorithm):
                     remedy="name a metric that every episode has, between 0 and 1",
                 )
             return p
-        totals = [
-            sum(p.total for p in episode) for episode in group.episodes if episode is not None
-        ]
-        return sum(total > 0 for total in totals) / max(1, len(totals))
+        rewards = [sum(part.reward for part in e) for e in group.episodes if e is not None]
+        return sum(reward > 0 for reward in rewards) / len(rewards)
 
 
 def scale(p: float) -> float:

@@ -3,8 +3,14 @@
     A_i = (r_i − mean(r)) / (std(r) + 1e-6)          std: n − 1 in the denominator
 
 From Shao et al. 2024 (arXiv 2402.03300). As in AgentFly and verl (`compute_grpo_outcome_advantage`), a group
-of one episode has the mean 0 and the standard deviation 1. The division gives groups whose rewards hardly
-differ, which are very easy or very hard, as much weight as all others (Liu et al. 2025, arXiv 2503.20783).
+that is played with one episode has the mean 0 and the standard deviation 1. The only episode of a larger
+group that did not fail has nothing to be compared with: its advantage is 0. The division gives groups whose
+rewards hardly differ, which are very easy or very hard, as much weight as all others (Liu et al. 2025, arXiv
+2503.20783).
+
+With segments, mean(r) is the mean of the episodes' means, and std(r) is that of all segments of the group.
+The standard deviation of the episodes' means will not do: it can be 0 while the segments of each episode
+differ.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig
-from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
+from air.train.algorithms.episode_baselines import FromRewards, Rewards, centered, mean, segments
 
 EPSILON = 1e-6
 """Added to the standard deviation, so that equal rewards do not divide by 0."""
@@ -28,23 +34,33 @@ class GRPOStdConfig(AlgorithmConfig):
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""
-        return FromRewards(grpo_std, slope=lambda scored: 1 / (moments(scored)[1] + EPSILON))
+        return GRPOStd(grpo_std)
+
+
+class GRPOStd(FromRewards):
+    """The algorithm: all segments of a group are divided by the same standard deviation, which is theirs."""
+
+    def segments(self, rewards: Rewards) -> list[list[float]]:
+        """Returns the advantages of all segments in a group."""
+        every = [reward for parts in rewards for reward in parts or ()]
+        factor = 1 / (_deviation(every, len(rewards)) + EPSILON)
+        return [[factor * a for a in of_episode] for of_episode in segments(rewards, centered)]
 
 
 def grpo_std(rewards: Sequence[float | None]) -> list[float]:
-    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None).
-    Raises ValueError if a reward is not finite."""
-
-    def formula(scored: Sequence[float]) -> list[float]:
-        center, deviation = moments(scored)
-        return [(r - center) / (deviation + EPSILON) for r in scored]
-
-    return over_scored(rewards, formula)
+    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None), and for an
+    episode whose whole group failed but for itself. Raises ValueError if a reward is not finite."""
+    scored = [r for r in rewards if r is not None]
+    distances = centered(rewards)
+    deviation = _deviation(scored, len(rewards))
+    return [distance / (deviation + EPSILON) for distance in distances]
 
 
-def moments(scored: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean and the unbiased standard deviation; 0 and 1 for fewer than two values."""
+def _deviation(scored: Sequence[float], episodes: int) -> float:
+    """Returns the unbiased standard deviation; 1 if the group was played with one episode."""
+    if episodes == 1:
+        return 1.0
     if len(scored) < 2:
-        return 0.0, 1.0
+        return 0.0
     center = mean(scored)
-    return center, math.sqrt(math.fsum((r - center) ** 2 for r in scored) / (len(scored) - 1))
+    return math.sqrt(math.fsum((r - center) ** 2 for r in scored) / (len(scored) - 1))

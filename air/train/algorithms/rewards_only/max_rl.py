@@ -4,13 +4,14 @@
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.02710. With rewards of 0 and 1
 and groups of n, the gradient is that of the likelihood of success, expanded to order n: prompts that rarely
-succeed weigh about 1/p. It is meant for rewards that are not negative.
+succeed weigh about 1/p. It is meant for rewards that are not negative: with both signs, the mean can be
+close to 0 and the advantages large without bound, as in prime-rl. So a KL penalty must be in the loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig
 from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
@@ -18,6 +19,8 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 class MaxRLConfig(AlgorithmConfig):
     """MaxRL: the reward minus the group's mean reward, divided by this mean. For rewards of 0 and 1."""
+
+    penalties_in_reward: ClassVar[bool] = False
 
     type: Literal["max_rl"] = "max_rl"
     """The name of the algorithm."""

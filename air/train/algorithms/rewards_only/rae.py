@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ from air.train.algorithms.base import (
 
 class RAEConfig(AlgorithmConfig):
     """RAE: the reward minus a moving average of the same agent's rewards. For games and single episodes."""
+
+    needs_spread: ClassVar[bool] = False
 
     type: Literal["rae"] = "rae"
     """The name of the algorithm."""

@@ -12,7 +12,7 @@ From Hu 2025 (arXiv 2501.03262), as in AgentFly and verl (`compute_reinforce_plu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ from air.train.algorithms.whiten import whitened
 
 class ReinforcePlusPlusConfig(AlgorithmConfig):
     """REINFORCE++: discounted returns of each token, whitened over all sampled tokens of the step."""
+
+    needs_spread: ClassVar[bool] = False
 
     type: Literal["reinforce_plus_plus"] = "reinforce_plus_plus"
     """The name of the algorithm."""

@@ -2,8 +2,9 @@
 
     B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
 
-The first mean is over the group, as in `grpo`; a group of one episode has the mean 0. The second mean and the
-(unbiased) variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly
+The first mean is over the group, as in `grpo`; a group that is played with one episode has the mean 0. (The
+only episode of a larger group that did not fail is its own mean: B = 0.) The second mean and the (unbiased)
+variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly
 differ do not gain weight, because all groups are divided by the same number.
 
 From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
@@ -15,8 +16,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig, GroupCredits, ScoredGroup
-from air.train.algorithms.episode_baselines import FromRewards, over_scored
-from air.train.algorithms.rewards_only.grpo_std import moments
+from air.train.algorithms.episode_baselines import FromRewards, centered
 from air.train.algorithms.whiten import whitened
 
 
@@ -39,14 +39,3 @@ class ReinforcePlusPlusBaseline(FromRewards):
     ) -> Sequence[GroupCredits]:
         """Whitens the centred rewards of a step."""
         return whitened(groups, credits)
-
-
-def centered(rewards: Sequence[float | None]) -> list[float]:
-    """Returns each reward minus the mean of the group; 0 for episodes without a reward (None).
-    Raises ValueError if a reward is not finite."""
-
-    def formula(scored: Sequence[float]) -> list[float]:
-        center, _ = moments(scored)
-        return [r - center for r in scored]
-
-    return over_scored(rewards, formula)

@@ -58,6 +58,14 @@ def test_a_coefficient_by_hand() -> None:
     assert adapted(1e-3, error=-0.9, share=0.5) == pytest.approx(0.9e-3)
 
 
+def test_a_short_horizon_cannot_make_the_coefficient_negative() -> None:
+    """n / horizon = 10: 1 − 0.2 · 10 is −1, and 1 + 0.2 · 10 is 3; the bounds are 0.5 and 2."""
+    assert adapted(1e-3, error=-1.0, share=10) == pytest.approx(0.5e-3)
+    assert adapted(1e-3, error=1.0, share=10) == pytest.approx(2e-3)
+    with pytest.raises(ValueError, match="set coefficient above 0"):
+        KLConfig(coefficient=0.0, target=0.1)
+
+
 def test_the_coefficient_follows_the_target_and_is_in_checkpoints() -> None:
     """The mean |x| is 1, the target 0.5: error 1, cut to 0.2; two episodes of a horizon of 4: factor 1.1."""
     config = KLConfig(estimator="abs", coefficient=0.1, target=0.5, horizon=4)

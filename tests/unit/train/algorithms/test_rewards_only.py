@@ -21,6 +21,7 @@ from air.train.algorithms import (
     grpo,
 )
 from air.train.algorithms.base import stream_rewards
+from air.train.algorithms.episode_baselines import centered
 from air.train.algorithms.rewards_only.adpo import ADPOConfig, scale, upper_clip
 from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig, grpo_std
 from air.train.algorithms.rewards_only.max_rl import MaxRLConfig, max_rl
@@ -167,16 +168,73 @@ def test_adpo_needs_a_loss_that_clips() -> None:
 
 @pytest.mark.parametrize(
     ("config", "slope"),
-    [(GRPOConfig(), 1.0), (GRPOStdConfig(), math.sqrt(2)), (MaxRLConfig(), 1 / 1.5)],
+    [(GRPOConfig(), 1.0), (GRPOStdConfig(), math.sqrt(12 / 7)), (MaxRLConfig(), 1 / 1.5)],
     ids=lambda value: getattr(value, "type", ""),
 )
 def test_segments_are_on_the_scale_of_their_estimator(
     config: AlgorithmConfig, slope: float
 ) -> None:
-    """Segments earn 0.5 and 1.5, the other episode 2: means 1 and 2, so μ = 1.5 and σ = sqrt(1/2)."""
+    """Segments earn 0.5 and 1.5, the other episode 2: means 1 and 2, so μ = 1.5. σ of
+    0.5, 1.5 and 2: the mean is 4/3, the squares 25/36, 1/36 and 16/36 sum to 7/6, over 2: 7/12."""
     group = ScoredGroup([[Part(0.5, 1), Part(1.5, 1)], [Part(2.0, 1)]])
     wanted = [-1.0 * slope, 0.0, 0.5 * slope]
     assert advantages(config.build(), group) == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "wanted"),
+    [
+        # Mean 1/4; eight squares of 1/16 over 7: σ = 0.26726, and 0.25 / 0.26726 = 0.93541.
+        ([[0.5, 0.0]] * 4, [0.93541, -0.93541] * 4),
+        # Mean 0; 1 + 1 + 0 over 2: σ = 1.
+        ([[1.0, -1.0], [0.0]], [1.0, -1.0, 0.0]),
+        ([[0.5, 0.5], [0.5]], [0.0, 0.0, 0.0]),
+        # A group played with one episode: mean 0, σ 1.
+        ([[1.0, 0.5]], [1.0, 0.5]),
+    ],
+)
+def test_segments_of_episodes_with_equal_means(
+    episodes: list[list[float]], wanted: list[float]
+) -> None:
+    group = ScoredGroup([[Part(r, 1) for r in parts] for parts in episodes])
+    assert advantages(GRPOStdConfig().build(), group) == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize("estimator", [grpo_std, centered])
+def test_a_lone_survivor_of_a_group_has_nothing_to_be_compared_with(
+    estimator: Callable[..., list[float]],
+) -> None:
+    assert estimator([1.0, None, None, None]) == [0.0] * 4
+    assert estimator([1.0]) == pytest.approx([1.0], abs=1e-5)
+
+
+def test_adpo_skips_a_group_that_failed_entirely() -> None:
+    assert ADPOConfig(share="agreement").build()(ScoredGroup([None, None])) == [[], []]
+
+
+def test_adpos_share_counts_rewards_before_penalties() -> None:
+    """Both earn 1, so p = 1 and ε_high = 0.2, although a penalty of 2 makes the first total negative."""
+    group = ScoredGroup([[Part(1.0, 1, penalties=[2.0])], [Part(1.0, 1)]])
+    assert ADPOConfig().build()(group)[0][0].clip_high == pytest.approx(0.2)
+
+
+def test_a_penalty_in_the_reward_does_not_fit_max_rl() -> None:
+    changes: dict[str, Any] = {"orchestrator": {"algo": {"type": "max_rl"}}}
+    with pytest.raises(ConfigError, match=r"'max_rl' .* set embedded.kl.place = \"loss\""):
+        train.load(SETTINGS, changes | {"embedded": {"kl": {}}})
+    train.load(SETTINGS, changes | {"embedded": {"kl": {"place": "loss"}}})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"reference": {"model": "other"}}, "embedded.reference is only for embedded.kl"),
+        ({"best_metric": "phi"}, "best_metric .* set orchestrator.eval"),
+    ],
+)
+def test_settings_that_nothing_reads_are_refused(table: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        train.load(SETTINGS, {"embedded": table})
 
 
 def all_types() -> list[type[AlgorithmConfig]]:

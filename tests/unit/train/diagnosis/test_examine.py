@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.train.diagnosis.examine import ALWAYS, TRENDS, examine, names
+from air.train.diagnosis.examine import ALWAYS, TRENDS, examine, names, needs_spread
 from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Series
 
@@ -128,6 +128,52 @@ def test_a_fault_that_went_away_is_not_reported() -> None:
 def test_algorithms_that_compare_no_rewards_need_no_spread(metric: str) -> None:
     assert examine(planted(lambda one, n: {"zero_spread_groups": 4})) != []
     assert examine([one | {metric: 0.1} for one in planted(PLANTS["no spread"])]) == []
+
+
+@pytest.mark.parametrize(
+    ("algo", "needed"), [("grpo", True), ("rae", False), ("reinforce_plus_plus", False)]
+)
+def test_a_run_without_baselines_of_groups_needs_no_spread(
+    tmp_path: Path, algo: str, needed: bool
+) -> None:
+    assert needs_spread(tmp_path)
+    config = {"orchestrator": {"algo": {"type": algo}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert needs_spread(tmp_path) == needed
+    for name in ("no spread", "starving source"):
+        rows = planted(PLANTS[name])
+        assert bool(examine(rows, needs_spread=needs_spread(tmp_path))) == needed
+
+
+def test_a_few_groups_are_no_starving_source() -> None:
+    rows = [one | {"sources": {"games": source(4, 0)}} for one in healthy(12)]
+    rows[-1]["sources"]["research"] = source(1, 1)
+    assert examine(rows) == []
+
+
+def test_one_failed_episode_is_no_failing_task() -> None:
+    one = row(2) | {"tasks": {"digits": task(4, 1), "titanic": task(28, 0)}, "failed_episodes": 1}
+    assert examine([one]) == []
+
+
+def test_a_mismatch_counts_only_the_tokens_of_the_newest_weights() -> None:
+    def versions(one: Row, newest: float) -> Row:
+        step = one["step"]
+        cells = {step - 1: newest, step - 2: 0.5}
+        return {"versions": {str(v): {"mismatch_kl_mean": kl} for v, kl in cells.items()}}
+
+    stale = {"mismatch_kl/all/mean": 0.2}
+    assert examine(planted(lambda one, n: stale | versions(one, 1e-8))) == []
+    rows = [one | versions(one, 1e-8) for one in healthy()]
+    for one in rows[BEGINS - 1 :]:
+        one |= versions(one, 0.2)
+    assert [(f.check, f.step) for f in examine(rows)] == [("mismatch", BEGINS)]
+
+
+@pytest.mark.parametrize("steps", range(8, 25))
+def test_a_rise_of_the_gradient_that_stays_is_no_spike(steps: int) -> None:
+    rows = [one | {"optim/grad_norm": 0.01 if one["step"] < 8 else 0.15} for one in healthy(steps)]
+    assert examine(rows) == []
 
 
 def test_steps_without_an_update_are_no_collapse() -> None:
