@@ -36,8 +36,8 @@ class LoRAConfig(BaseConfig):
         ],
         min_length=1,
     )
-    """Names of the linear layers that get matrices. Names that the model does not have are left out; if it
-    has none of them, the error lists the names that it has."""
+    """Names of the linear layers that get matrices. Of the default names, those that the model does not have
+    are left out; any other list with such a name is refused, and the error lists the names that it has."""
 
 
 class _OptimizerConfig(BaseConfig):

@@ -140,6 +140,7 @@ def total(device: torch.device) -> int:
 
 
 def _available_memory() -> Iterator[int]:
+    """Yields the bytes that are available on this machine, and the memory limit of this container if any."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):

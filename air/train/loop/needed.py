@@ -22,6 +22,7 @@ from air.train.config.run_config import RunConfig
 from air.train.loop.rollout import Group
 from air.train.loop.samples import Needed, branch_masks
 from air.train.model import adapters, policy
+from air.train.model.attention import check_length
 from air.train.model.policy import Policy
 from air.train.needs.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
 from air.train.needs.teacher_endpoint import TeacherEndpoint
@@ -108,7 +109,8 @@ def load(
     they share. Waits for a teacher's server. Raises UsageError if a model cannot be loaded or has another
     vocabulary, and InferenceError if the teacher's server does not answer."""
     embedded = config.embedded
-    beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens)
+    context = min(config.seq_len, model.max_length)
+    beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
     scorers: dict[Need, Scorer] = {}
     if "reference" in needs:
         scorers["reference"] = beside.reference(embedded.reference.model or config.model.name)
@@ -190,6 +192,8 @@ class _Beside:
     policy: Policy
     attention: str
     micro_batch_tokens: int
+    context: int
+    """The most tokens of a sample."""
 
     def reference(self, name: str) -> Scorer:
         """Returns the reference. If it is the base model of the policy's adapter, it is not loaded again."""
@@ -226,6 +230,7 @@ class _Beside:
         except UsageError as error:
             raise ConfigError(str(error), where=key) from error
         check_same_tokens(self.policy, other, key)
+        check_length(other.model.config, other.name, self.context, "seq_len")
         return other
 
 

@@ -25,6 +25,7 @@ from air.train.loop.rollout import Source, serving, settled
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model import determinism, policy
+from air.train.model.attention import check_length
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
@@ -86,6 +87,7 @@ class Opening:
         self.config = self.config.with_inference(choice.name)
         self.config.embedded.set_threads()
         model = await asyncio.to_thread(self._load, place)
+        check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
         trainer = self._trainer(model)
         models = await asyncio.to_thread(needed.load, self.needs, self.config, model, self.say)
         stack.callback(models.close)

@@ -20,7 +20,7 @@ from air.train.config.model_options import (
     OptimizerConfig,
     SchedulerConfig,
 )
-from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.pack import MicroBatch, pack
@@ -37,9 +37,10 @@ class Trainer:
 
     Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl, unless the
     loss has a term for them: a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus. A schedule
-    that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens (number of samples
-    x longest sample) of one forward and backward pass, and so the memory use; it does not change the result.
-    Nor does `gradient_checkpointing`, with which layers are computed again in the backward pass.
+    that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens, with padding, of
+    one forward and backward pass, and so the memory use; what samples share counts once (see `tree.pack`). It
+    does not change the result. Nor does `gradient_checkpointing`, with which layers are computed again in the
+    backward pass.
     """
 
     def __init__(
@@ -161,9 +162,10 @@ class Trainer:
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the optimiser's state and the number of steps from a result of `state_dict`."""
+        """Restores the optimiser's state and the number of steps from a result of `state_dict`. Raises
+        UsageError if the weights had another type."""
         self.steps = int(state["steps"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore(self.optimizer, state["optimizer"])
 
 
 def _tell(listener: Listener, batch: MicroBatch, logprobs: Tensor) -> None:

@@ -20,6 +20,7 @@ from air.train.config.model_options import LoRAConfig
 
 ADAPTER_CONFIG = "adapter_config.json"
 _KEY = "lora"
+_OTHER = "use the adapter's value, or merge it with `air merge` and add a new one"
 
 
 def is_adapter(name: str | Path) -> bool:
@@ -49,18 +50,18 @@ def settings(folder: str | Path) -> dict[str, Any]:
 
 def add(model: Any, config: LoRAConfig, name: str) -> None:
     """Adds a new adapter to a loaded model; its first predictions equal the base model's. `name` is the base
-    model. Raises UsageError if no layer of the model has a name in `config.target_modules`."""
+    model. Raises UsageError if `config.target_modules` is not the default and has a name that no layer of the
+    model has, or if the model has none of the names."""
     from peft import LoraConfig
 
-    layers = sorted(
-        {path.rpartition(".")[2] for path, part in model.named_modules() if _takes(part)}
-    )
+    layers = _layer_names(model)
     targets = [target for target in config.target_modules if target in layers]
-    if not targets:
+    missing = [target for target in config.target_modules if target not in layers]
+    if missing and not (targets and _is_default(config)):
         raise UsageError(
-            f"no layer is named {', '.join(config.target_modules)}",
+            f"no layer is named {', '.join(missing)}",
             where=f"{_KEY}.target_modules",
-            remedy=f"{name} has: {', '.join(layers)}",
+            remedy=f"{name} has: {', '.join(sorted(layers))}",
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the same run makes the same adapter
@@ -79,23 +80,38 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
 
 def set_trained(model: Any, trained: bool) -> None:
     """Freezes the base model, and trains the adapter if `trained`. Adapters become float32."""
-    for name, weights in model.named_parameters():
-        is_adapters = ".lora_" in name
-        weights.requires_grad_(is_adapters and trained)
-        if is_adapters:
-            weights.data = weights.data.float()
+    model.requires_grad_(False)
+    for weights in parameters(model):
+        weights.requires_grad_(trained)
+        weights.data = weights.data.float()
 
 
-def check_same(folder: str | Path, config: LoRAConfig) -> None:
-    """Raises UsageError if the adapter in `folder` was made with another rank or alpha than `config`."""
+def parameters(model: Any) -> Iterator[torch.nn.Parameter]:
+    """Yields the weights of a model's adapter, without the base model's."""
+    yield from (weights for name, weights in model.named_parameters() if ".lora_" in name)
+
+
+def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
+    """Raises UsageError if the adapter in `folder`, with which `model` was loaded, has another rank or alpha,
+    or other layers, than `config`."""
     saved = settings(folder)
     for key, name in (("rank", "r"), ("alpha", "lora_alpha")):
         if saved.get(name) != getattr(config, key):
             raise UsageError(
                 f"{getattr(config, key)} does not fit the adapter in {folder}, which has {saved.get(name)}",
                 where=f"{_KEY}.{key}",
-                remedy="use the adapter's value, or merge it with `air merge` and add a new one",
+                remedy=_OTHER,
             )
+    listed = saved.get("target_modules") or []
+    has = {listed} if isinstance(listed, str) else set(listed)
+    wanted = set(config.target_modules)
+    if has != (wanted & _layer_names(model) if _is_default(config) else wanted):
+        raise UsageError(
+            f"{', '.join(sorted(wanted))} does not fit the adapter in {folder}, which has "
+            f"{', '.join(sorted(has))}",
+            where=f"{_KEY}.target_modules",
+            remedy=_OTHER,
+        )
 
 
 @contextmanager
@@ -152,6 +168,19 @@ def merged(folder: str | Path) -> Any:
     whole: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     whole.load_state_dict(model.state_dict())
     return whole.eval()
+
+
+def _is_default(config: LoRAConfig) -> bool:
+    """Whether the names of layers are the default ones, of which a model may lack some."""
+    return config.target_modules == LoRAConfig().target_modules
+
+
+def _layer_names(model: Any) -> set[str]:
+    """Returns the names of the layers that an adapter may have, or has, matrices for."""
+    paths = [
+        path.removesuffix(".base_layer") for path, part in model.named_modules() if _takes(part)
+    ]
+    return {path.rpartition(".")[2] for path in paths if ".lora_" not in path}
 
 
 def _takes(part: Any) -> bool:

@@ -61,7 +61,8 @@ def windows(config: Any) -> dict[str, int | None]:
 
 
 def check_supported(config: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if masks cannot say what its layers attend to."""
+    """Raises UsageError, which names the model `name`, if masks cannot say what its layers attend to, or if
+    the positions of a token depend on the tokens after it. See `check_length` as well."""
     config = config.get_text_config()
     kinds = {*(getattr(config, "layer_types", None) or ()), *_local_layers(config)}
     problem = ""
@@ -71,6 +72,8 @@ def check_supported(config: Any, name: str) -> None:
         problem = (
             f"computes positions from the prompt's mask (ALiBi, model type {config.model_type})"
         )
+    elif any("dynamic" in rope["rope_type"] for rope in _ropes(config)):
+        problem = "has rotary positions that depend on the sequence's length (rope_type dynamic)"
     if problem:
         raise UsageError(
             problem,
@@ -78,6 +81,30 @@ def check_supported(config: Any, name: str) -> None:
             remedy="the embedded engine trains models whose attention takes any mask; "
             "choose another model, or use prime-rl with vLLM",
         )
+
+
+def check_length(config: Any, name: str, tokens: int, key: str) -> None:
+    """Raises UsageError, which names the model `name` and the setting `key`, if the positions of sequences of
+    up to `tokens` tokens depend on the length of their batch. With `longrope`, one sequence beyond the
+    original length changes the positions of all that go through the model with it."""
+    config = config.get_text_config()
+    for rope in _ropes(config):
+        original = rope.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        if rope["rope_type"] == "longrope" and original and tokens > original:
+            raise UsageError(
+                f"the rotary positions of {name} change beyond {original} tokens (rope_type longrope)",
+                where=key,
+                remedy=f"set it to at most {original}, or choose another model",
+            )
+
+
+def _ropes(config: Any) -> list[Mapping[str, Any]]:
+    """Returns the settings of rotary positions: one, or one for each kind of layer."""
+    settings = getattr(config, "rope_parameters", None) or {}
+    parts = [settings, *settings.values()]
+    return [part for part in parts if isinstance(part, Mapping) and "rope_type" in part]
 
 
 def _local_layers(config: Any) -> set[str]:

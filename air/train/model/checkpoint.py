@@ -17,6 +17,7 @@ import torch
 
 from air.errors import MissingError, UsageError
 from air.train.loop.run_folder import step_folder, steps, unfinished_folder
+from air.train.model import adapters
 from air.train.model.policy import Policy
 
 STATE_FILE = "training.pt"
@@ -44,7 +45,7 @@ def save(
     unfinished = unfinished_folder(root, step)
     with _writing(root, unfinished):
         root.mkdir(parents=True, exist_ok=True)
-        _check_space(root, policy, state)
+        _check_space(root, size(policy, state))
         unfinished.mkdir()
         policy.save(unfinished)
         torch.save({"step": step, "state": state or {}}, unfinished / STATE_FILE)
@@ -89,9 +90,16 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _check_space(root: Path, policy: Policy, state: dict[str, Any] | None) -> None:
-    weights = sum(p.numel() * p.element_size() for p in policy.model.parameters())
-    needed = weights + _tensor_bytes(state) + _MARGIN
+def size(policy: Policy, state: dict[str, Any] | None = None) -> int:
+    """Returns the size of a checkpoint's tensors in bytes. Of a model with an adapter, only the adapter
+    counts."""
+    model = policy.model
+    written = adapters.parameters(model) if policy.has_adapter else model.parameters()
+    return sum(p.numel() * p.element_size() for p in written) + _tensor_bytes(state)
+
+
+def _check_space(root: Path, needed: int) -> None:
+    needed += _MARGIN
     free = shutil.disk_usage(root).free
     if free < needed:
         raise OSError(f"disk full: {free >> 20} MiB free, about {-(-needed >> 20)} MiB needed")

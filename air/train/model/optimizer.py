@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -43,6 +44,18 @@ def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig)
     if all(weights.dtype == torch.float32 for weights in trained):
         return make(trained)
     return MasterWeights(trained, make)
+
+
+def restore(optimizer: Stepper, state: dict[str, Any]) -> None:
+    """Restores the state of an optimiser that a checkpoint has. Raises UsageError if it is that of weights in
+    another type: torch's optimisers ignore the float32 copies of weights in bfloat16."""
+    if not isinstance(optimizer, MasterWeights) and "masters" in state:
+        raise UsageError(
+            "the checkpoint has float32 copies of the weights: it was trained in bfloat16",
+            where="embedded.dtype",
+            remedy='resume with dtype = "bfloat16"',
+        )
+    optimizer.load_state_dict(state)
 
 
 def _torch_optimizer(

@@ -189,11 +189,11 @@ def load(
     name = str(name_or_path)
     _check_source(name)
     is_adapter = adapters.is_adapter(name)
-    if is_adapter and lora is not None:
-        adapters.check_same(name, lora)
     model, tokenizer = _read(name, dtype, None if attention == "auto" else attention)
     check_supported(model.config, name)
     if is_adapter:
+        if lora is not None:
+            adapters.check_same(model, name, lora)
         adapters.set_trained(model, lora is not None)
     elif lora is not None:
         adapters.add(model, lora, name)

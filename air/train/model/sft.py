@@ -18,8 +18,9 @@ import torch
 from air.errors import UsageError
 from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.config.model_options import SFTConfig
+from air.train.model.attention import check_length
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
-from air.train.model.optimizer import learning_rate, optimizer, update
+from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
@@ -36,7 +37,8 @@ class SFT:
     decide which. The loss is the cross-entropy in nats, averaged over the step's trained tokens.
     `micro_batch_tokens` limits the tokens, with padding, of one forward pass.
 
-    Raises UsageError if there are no demonstrations, or all are cut before their first reply.
+    Raises UsageError if there are no demonstrations, or all of them or all held-out ones are cut before their
+    first reply, or if the model's positions depend on their length (see `check_length`).
     """
 
     def __init__(
@@ -58,6 +60,14 @@ class SFT:
             raise UsageError("there are no demonstrations", where="data.name")
         others = [tokenize(renderer, policy.tokenizer, messages) for messages in held_out]
         self._held_out = _cut(others, config.val.data.seq_len)[0] if config.val else []
+        if config.val and others and not self._held_out:
+            raise UsageError(
+                "cuts every held-out demonstration before its first reply",
+                where="val.data.seq_len",
+                remedy="set it higher",
+            )
+        _check_lengths(policy, data, "data.seq_len")
+        _check_lengths(policy, self._held_out, "val.data.seq_len")
         self.facts = {
             "demonstrations": float(len(talks)),
             "examples": float(len(data)),
@@ -124,7 +134,7 @@ class SFT:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a result of `state_dict`. The next step takes the demonstrations that it would have taken
         without an interruption."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        restore(self.optimizer, state["optimizer"])
         for _ in range(int(state["steps"]) - self.steps):
             next(self._batches)
         self.steps = int(state["steps"])
@@ -172,6 +182,11 @@ def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], i
     whole = [example for talk in talks for example in talk.examples]
     usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
     return usable, sum(len(example.token_ids) > seq_len for example in whole)
+
+
+def _check_lengths(policy: Policy, examples: Sequence[Example], key: str) -> None:
+    longest = max((len(example.token_ids) for example in examples), default=0)
+    check_length(policy.model.config, policy.name, longest, key)
 
 
 def _say_left_out(renderer: Any, talks: Sequence[Demonstration]) -> None:

@@ -11,12 +11,13 @@ Keys and values depend on the weights, so the owner clears the cache before the 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from air.train.devices.memory import available
 
 Block = list[Tensor]
 """Keys and values of consecutive tokens: the keys of all layers, then the values of all layers.
@@ -25,19 +26,7 @@ Each tensor is [kv_heads, tokens, head_dim]."""
 
 def default_limit(device: torch.device) -> int:
     """Returns the default size limit in bytes: an eighth of the device's memory that is available now."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0]) // 8
-    return min(_available_memory()) // 8
-
-
-def _available_memory() -> Iterator[int]:
-    """Yields the bytes that are available on this machine, and the memory limit of this container if any."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        limit = Path("/sys/fs/cgroup", name)
-        if limit.is_file() and (text := limit.read_text().strip()).isdigit():
-            yield int(text)
+    return available(device) // 8
 
 
 @dataclass(eq=False)

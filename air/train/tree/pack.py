@@ -75,6 +75,8 @@ def pack(
 
     `mask_cost` is what an element of a row's mask costs, if a token costs 1. 0: what it hides costs nothing.
     """
+    if not samples:
+        return
     ordered = in_order(samples)
     trees = [build(part) for part in _split(ordered, max_tokens, mask_cost)]
     for numbers in micro_batches([len(tree) for tree in trees], max_tokens):
@@ -83,24 +85,48 @@ def pack(
 
 def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
     """Returns the ranges of `samples`, which are in order, that become one tree each."""
+    costs: list[float] = []  # of the ranges that are part of no larger range yet
+    kept: list[tuple[int, int]] = []
+    # Backwards, so that a range comes after its parts.
+    for start, end, size, divided in reversed(_ranges(samples, max_tokens, mask_cost)):
+        whole = size + mask_cost * size * size
+        apart = costs.pop() + costs.pop() if divided else whole
+        if divided and (size > max_tokens or whole > apart):
+            costs.append(apart)
+        else:
+            costs.append(whole)
+            kept.append((start, end))
+    found: list[Sequence[Sample]] = []
+    done = 0
+    for start, end in reversed(kept):
+        if start >= done:  # else it is part of a range that becomes one tree
+            found.append(samples[start:end])
+            done = end
+    return found
+
+
+def _ranges(
+    samples: Sequence[Sample], max_tokens: int, mask_cost: float
+) -> list[tuple[int, int, float, bool]]:
+    """Returns the ranges that may become one tree, as (start, end, tokens, divided), and directly after each
+    divided range those of its first part and then those of its second. Its parts share the least."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
-
-    def best(start: int, end: int) -> tuple[float, list[tuple[int, int]]]:
+    ranges: list[tuple[int, int, float, bool]] = []
+    todo = [(0, len(samples))]
+    while todo:  # no recursion: nested prefixes are as deep as there are samples
+        start, end = todo.pop()
         size = float(lengths[start:end].sum() - shared[start + 1 : end].sum())
-        whole = size + mask_cost * size * size
-        if end - start == 1:
-            return whole, [(start, end)]
-        # Split where the least is shared, in the middle of such places.
-        inner = shared[start + 1 : end]
-        places = np.flatnonzero(inner == inner.min()) + start + 1
-        middle = int(places[len(places) // 2])
-        (left, first), (right, second) = best(start, middle), best(middle, end)
-        if size <= max_tokens and whole <= left + right:
-            return whole, [(start, end)]
-        return left + right, first + second
-
-    return [samples[start:end] for start, end in best(0, len(samples))[1]]
+        # Parts never have fewer tokens than the whole.
+        divided = end - start > 1 and (size > max_tokens or mask_cost > 0)
+        ranges.append((start, end, size, divided))
+        if divided:
+            # Split where the least is shared, in the middle of such places.
+            inner = shared[start + 1 : end]
+            places = np.flatnonzero(inner == inner.min()) + start + 1
+            middle = int(places[len(places) // 2])
+            todo += [(middle, end), (start, middle)]
+    return ranges
 
 
 def _micro_batch(trees: Sequence[TokenTree], device: torch.device) -> MicroBatch:

@@ -6,7 +6,7 @@ import torch
 from air.errors import InfrastructureError, UsageError
 from air.train.config.model_options import AdamWConfig, SGDConfig
 from air.train.devices.master_weights import MasterWeights
-from air.train.model.optimizer import optimizer, update
+from air.train.model.optimizer import optimizer, restore, update
 
 
 def pushed(weights: torch.nn.Parameter, config: SGDConfig | AdamWConfig, times: int) -> None:
@@ -71,6 +71,9 @@ def test_state_goes_on_exactly() -> None:
     plain = optimizer([torch.nn.Parameter(torch.ones(8))], config)
     with pytest.raises(UsageError, match=r"no float32 copies.*dtype = \"float32\""):
         two.load_state_dict(plain.state_dict())
+    with pytest.raises(UsageError, match=r"trained in bfloat16.*dtype = \"bfloat16\""):
+        restore(plain, two.state_dict())
+    restore(two, one.state_dict())
 
 
 def test_infinite_gradients_change_nothing() -> None:

@@ -97,7 +97,17 @@ def test_settings_that_do_not_fit_are_named(folder: Path, tmp_path: Path) -> Non
         UsageError, match=r"lora\.target_modules: no layer is named c_attn — .*q_proj"
     ):
         policy.load(folder, lora=LoRAConfig(target_modules=["c_attn"]))
+    typo = LoRAConfig(target_modules=["q_proj", "vproj"])
+    with pytest.raises(UsageError, match=r"no layer is named vproj — .*v_proj"):
+        policy.load(folder, lora=typo)
     policy.load(folder, lora=LORA).save(tmp_path / "adapter")
+    fewer = LORA.model_copy(update={"target_modules": ["q_proj"]})
+    with pytest.raises(UsageError, match=r"lora\.target_modules: q_proj does not fit .*v_proj"):
+        policy.load(tmp_path / "adapter", lora=fewer)
+    policy.load(folder, lora=fewer).save(tmp_path / "fewer")
+    policy.load(tmp_path / "fewer", lora=fewer)
+    with pytest.raises(UsageError, match=r"which has q_proj — use the adapter's value"):
+        policy.load(tmp_path / "fewer", lora=LORA)
     with pytest.raises(UsageError, match=r"lora\.rank: 8 does not fit .* which has 4"):
         policy.load(tmp_path / "adapter", lora=LoRAConfig(rank=8, alpha=8))
     file = tmp_path / "adapter" / "adapter_config.json"

@@ -8,7 +8,7 @@ import torch
 
 from air.errors import UsageError
 from air.train.model import agreement
-from air.train.model.attention import attention_mask, check_supported
+from air.train.model.attention import attention_mask, check_length, check_supported
 from air.train.model.logprobs import token_logprobs
 from air.train.serving.sampler import SamplingParams
 from tests.unit.train import families
@@ -90,6 +90,10 @@ def test_masks_by_hand() -> None:
         ({"model_type": "llama4_text", "layer_types": ["chunked_attention"]}, "chunked_attention"),
         ({"model_type": "gpt_neo", "attention_layers": ["global", "local"]}, "kind local"),
         ({"model_type": "bloom"}, "ALiBi, model type bloom"),
+        (
+            {"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
+            "rope_type dynamic",
+        ),
     ],
 )
 def test_unsupported_layers_are_refused_by_name(settings: dict[str, object], problem: str) -> None:
@@ -99,6 +103,19 @@ def test_unsupported_layers_are_refused_by_name(settings: dict[str, object], pro
     config.model_type = settings["model_type"]
     with pytest.raises(UsageError, match=rf"^a-model: .*{problem}.*prime-rl"):
         check_supported(config, "a-model")
+
+
+def test_a_context_beyond_the_original_length_is_refused_for_longrope() -> None:
+    from transformers import Phi3Config
+
+    factors = [1.0] * 48
+    rope = {"type": "longrope", "short_factor": factors, "long_factor": factors}
+    config = Phi3Config(original_max_position_embeddings=4096, rope_scaling=rope)
+    check_supported(config, "a-model")
+    check_length(config, "a-model", 4096, "seq_len")
+    with pytest.raises(UsageError, match=r"^seq_len: .*a-model change beyond 4096 .*longrope"):
+        check_length(config, "a-model", 4097, "seq_len")
+    check_length(families.model("llama").config, "a-model", 10**6, "seq_len")
 
 
 class IgnoresMasks(torch.nn.Module):

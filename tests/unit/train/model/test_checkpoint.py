@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from air.errors import MissingError
-from air.train.config.model_options import AdamWConfig
+from air.train.config.model_options import AdamWConfig, LoRAConfig
 from air.train.loop import run_folder
 from air.train.loop.trainer import Trainer
 from air.train.model import checkpoint, policy
@@ -52,6 +52,17 @@ def test_the_best_one_is_kept_beside_the_newest(small: Policy, tmp_path: Path) -
     assert run_folder.steps(tmp_path) == [2, 4, 5]
     checkpoint.save(tmp_path, 6, small, keep_last=2, keep=[5])  # another one is the best now
     assert run_folder.steps(tmp_path) == [5, 6]
+
+
+def test_of_a_model_with_an_adapter_only_that_needs_space(folder: Path, tmp_path: Path) -> None:
+    learner = policy.load(folder, lora=LoRAConfig(rank=1))
+    weights = sum(p.numel() for p in learner.model.parameters() if p.requires_grad)
+    assert checkpoint.size(learner, {"a": [torch.zeros(3)]}) == 4 * (weights + 3)
+    learner.save(tmp_path)
+    written = (tmp_path / "adapter_model.safetensors").stat().st_size
+    assert 4 * weights <= written < 4 * weights + 20_000
+    whole = policy.load(folder)
+    assert checkpoint.size(whole) == 4 * whole.parameters()
 
 
 def test_unfinished_folders_are_not_checkpoints(tmp_path: Path) -> None:

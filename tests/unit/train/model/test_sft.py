@@ -161,6 +161,12 @@ def test_no_demonstrations(small: Policy) -> None:
         train_sft(small, [], SFTConfig(max_steps=1))
 
 
+def test_held_out_demonstrations_without_a_reply_are_an_error(small: Policy) -> None:
+    config = SFTConfig(max_steps=1, val=SFTValConfig(data=SFTDataConfig(seq_len=2)))
+    with pytest.raises(UsageError, match=r"^val\.data\.seq_len: cuts every held-out"):
+        train_sft(small, [conversation(0)], config, held_out=[conversation(1)])
+
+
 def test_the_command_trains_by_a_run_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

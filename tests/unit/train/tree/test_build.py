@@ -92,6 +92,19 @@ def test_a_tree_that_is_too_long_is_split_at_its_widest_fork() -> None:
     assert {s.token_ids[10] for s in first.samples} != {s.token_ids[10] for s in second.samples}
 
 
+def test_nothing_packs_into_nothing() -> None:
+    assert list(pack([], 100, CPU)) == []
+
+
+def test_nested_prefixes_need_no_depth_of_calls() -> None:
+    # 1200 samples, each one token longer than the one before.
+    samples = [sample([7] * length) for length in range(2, 1202)]
+    (whole,) = pack(samples, 1201, CPU)
+    assert (whole.tokens, len(whole.samples)) == (1201, 1200)
+    assert sum(len(b.samples) for b in pack(samples, 1201, CPU, mask_cost=1e-6)) == 1200
+    assert max(b.tokens for b in pack(samples[:40], 20, CPU)) == 41  # the longest sample alone
+
+
 def test_a_short_past_is_repeated_if_that_is_less_work() -> None:
     samples = [sample([9, *([n] * 50)]) for n in range(4)]
     (apart,) = pack(samples, 1000, CPU, mask_cost=0.1)
