@@ -6,6 +6,7 @@ episodes were played, and before advantages are computed.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,12 @@ class NeededModels:
     """Whether each group plays one more episode, at temperature 0."""
     temperature: float
     """The sampling temperature of the policy."""
+
+    @property
+    def scores_here(self) -> bool:
+        """Whether `score` runs a model in this process."""
+        local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
+        return bool(local) or self.values is not None
 
     def score(self, groups: Sequence[Group]) -> Needed:
         """Returns what the algorithm needs for the groups of a step.
@@ -103,11 +110,15 @@ class NeededModels:
 
 
 def load(
-    needs: Collection[Need], config: RunConfig, model: Policy, say: Callable[[str], None]
+    needs: Collection[Need],
+    config: RunConfig,
+    model: Policy,
+    say: Callable[[str], None],
+    stopping: threading.Event | None = None,
 ) -> NeededModels:
     """Loads the models that `needs` names, with the settings of `config`; `model` is the policy, whose device
-    they share. Waits for a teacher's server. Raises UsageError if a model cannot be loaded or has another
-    vocabulary, and InferenceError if the teacher's server does not answer."""
+    they share. Waits for a teacher's server until `stopping` is set. Raises UsageError if a model cannot be
+    loaded or has another vocabulary, and InferenceError if the teacher's server does not answer."""
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
     beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
@@ -117,7 +128,7 @@ def load(
     if "teacher" in needs:
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
-        scorers["teacher"] = beside.teacher(algo.teacher, say)
+        scorers["teacher"] = beside.teacher(algo.teacher, say, stopping)
     values = None
     if "values" in needs:
         values = beside.value_model(embedded.value_model, config.model.name)
@@ -203,13 +214,15 @@ class _Beside:
         other = self._load(name, "embedded.reference.model", self.policy.model.dtype)
         return FrozenModel(other, self.micro_batch_tokens)
 
-    def teacher(self, config: TeacherConfig, say: Callable[[str], None]) -> Scorer:
+    def teacher(
+        self, config: TeacherConfig, say: Callable[[str], None], stopping: threading.Event | None
+    ) -> Scorer:
         """Loads the teacher, or waits for its server."""
         if config.base_url is None:
             key = "orchestrator.algo.teacher.name"
             other = self._load(_expanded(config.name), key, self.policy.model.dtype)
             return FrozenModel(other, self.micro_batch_tokens, temperature=1.0)
-        endpoint = TeacherEndpoint(config, say)
+        endpoint = TeacherEndpoint(config, say, stopping=stopping)
         try:
             endpoint.wait()
         except BaseException:

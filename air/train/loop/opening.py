@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -89,7 +90,11 @@ class Opening:
         model = await asyncio.to_thread(self._load, place)
         check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
         trainer = self._trainer(model)
-        models = await asyncio.to_thread(needed.load, self.needs, self.config, model, self.say)
+        stopping = threading.Event()
+        stack.callback(stopping.set)  # a cancelled thread that waits for a teacher would go on
+        models = await asyncio.to_thread(
+            needed.load, self.needs, self.config, model, self.say, stopping
+        )
         stack.callback(models.close)
         if self.state is not None:
             trainer.load_state_dict(self.state)

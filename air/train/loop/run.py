@@ -7,6 +7,7 @@ importance ratios in the loss correct only for numerical differences between sam
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import random
@@ -14,8 +15,8 @@ import resource
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,7 @@ class EmbeddedRun:
         ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
         row = await evaluations.play(step, ctx, lambda _: self.progress.episode())
         await asyncio.to_thread(resources.server.ready)
+        resources.server.step_metrics()  # the next training step's do not count the evaluation
         self.progress.say(evaluations.summary(row))
         self._monitors.log({"step": step, **{f"eval/{name}": value for name, value in row.items()}})
         if step and evaluations.best_step([*run_folder.steps(self._checkpoints), step]) == step:
@@ -250,8 +252,9 @@ class EmbeddedRun:
         await self._check_breakers(resources.sources)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
-        """Returns what the algorithm needs of other models, while nothing is sampled."""
-        with resources.server.exclusive():
+        """Returns what the algorithm needs of other models. Nothing is sampled while one runs here."""
+        here = resources.needed.scores_here
+        with resources.server.exclusive() if here else nullcontext():
             return resources.needed.score(groups)
 
     async def _train(
@@ -261,13 +264,17 @@ class EmbeddedRun:
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
-        """Changes the weights, writes the step's lines, and writes a checkpoint if one is due."""
+        """Changes the weights, writes the step's lines, and writes a checkpoint if one is due.
+        An error after the change of the weights is raised when the lines are written."""
         batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
-        samples = self._samples(batch.step, groups, scored)
         exactness = Exactness(batch.step, groups, trains_zeros=resources.trainer.trains_zeros)
-        report = await asyncio.to_thread(self._learn, batch, samples, scored, resources, exactness)
+        with self._algorithm_restored():
+            samples = self._samples(batch.step, groups, scored)
+            report, failure = await asyncio.to_thread(
+                self._learn, batch, samples, scored, resources, exactness
+            )
         row = StepRow(
             step=batch.step,
             groups=groups,
@@ -287,6 +294,8 @@ class EmbeddedRun:
         self._log(row)
         if resources.tokens is not None:
             await asyncio.to_thread(resources.tokens.write, batch.step, groups, samples)
+        if failure is not None:
+            raise failure
         ckpt = self.config.ckpt
         if ckpt is not None and ckpt.interval and batch.step % ckpt.interval == 0:
             self._save(resources, final=False)
@@ -395,6 +404,16 @@ class EmbeddedRun:
                         f"{error} — fix this, then {self.how_to_resume}"
                     ) from error
 
+    @contextmanager
+    def _algorithm_restored(self) -> Iterator[None]:
+        """Context manager: after an exception, the algorithm remembers only the steps that are done."""
+        before = copy.deepcopy(self._algorithm.state_dict())
+        try:
+            yield
+        except BaseException:
+            self._algorithm.load_state_dict(before)
+            raise
+
     def _samples(self, step: int, groups: Sequence[Group], scored: Needed) -> list[Sample]:
         embedded = self.config.embedded
         rng = random.Random(f"{embedded.seed} {step}")
@@ -416,7 +435,9 @@ class EmbeddedRun:
         scored: Needed,
         resources: Resources,
         exactness: Exactness,
-    ) -> dict[str, float]:
+    ) -> tuple[dict[str, float], Exception | None]:
+        """Trains the policy, then the value model. Returns the metrics, and the error that was raised after
+        the policy had changed; raises an earlier one."""
         tokens, models = resources.tokens, resources.needed
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
@@ -424,14 +445,21 @@ class EmbeddedRun:
             if tokens is not None:
                 tokens.listen(sample, logprobs)
 
-        with resources.server.exclusive():  # nothing is sampled while the weights change in place
-            metrics = {**scored.metrics, **models.train(samples, scored)}
-            trained = samples if models.trains_policy(batch.step) else []
-            report = resources.trainer.step(trained, listen)
-            self._done, self._positions = batch.step, batch.positions
-            if self.config.overlaps:  # in the same block: no request meets new weights unannounced
-                self._update_server(resources.server)
-        return {**self._algorithm.metrics(), **report, **metrics}
+        report, failure = dict(self._algorithm.metrics()), None
+        trained = samples if models.trains_policy(batch.step) else []
+        try:
+            # Nothing is sampled while the weights change, and no request meets new weights unannounced.
+            with resources.server.exclusive():
+                report |= resources.trainer.step(trained, listen)
+                self._done, self._positions = batch.step, batch.positions
+                report |= models.train(samples, scored)
+                if self.config.overlaps:
+                    self._update_server(resources.server)
+        except Exception as error:  # whatever failed, a change of the weights has its lines
+            if self._done != batch.step:
+                raise
+            failure = error
+        return {**report, **scored.metrics}, failure
 
     def _stop_again(self) -> None:
         self.progress.say(

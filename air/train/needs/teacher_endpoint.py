@@ -8,6 +8,7 @@ nothing here becomes a reward or an advantage.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +26,27 @@ _POLL_SECONDS = 0.5
 _AT_ONCE = 16
 """Number of sequences that the server scores at the same time."""
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+_READY_TIMEOUT = 10.0
 
 
 class TeacherEndpoint:
     """A frozen model behind a vLLM server. Call `wait` once before the first `score`, and `close` at the end.
     `say` gets one line if the server does not answer at once. A request that failed is sent again after
-    `pause` seconds; each later pause is twice as long."""
+    `pause` seconds; each later pause is twice as long. Setting `stopping` ends `wait` and `score` at the next
+    pause, with InferenceError; `close` sets it."""
 
     def __init__(
-        self, config: TeacherConfig, say: Callable[[str], None], *, pause: float = 1.0
+        self,
+        config: TeacherConfig,
+        say: Callable[[str], None],
+        *,
+        pause: float = 1.0,
+        stopping: threading.Event | None = None,
     ) -> None:
         if config.base_url is None:
             raise ValueError("a teacher without base_url is no endpoint")
         self.config, self._say, self._pause = config, say, pause
+        self._stopping = stopping or threading.Event()
         self._url = config.base_url.rstrip("/")
         key = os.environ.get(config.api_key_var) or "EMPTY"
         headers = {"Authorization": f"Bearer {key}", **config.headers}
@@ -50,7 +59,8 @@ class TeacherEndpoint:
         deadline, told = time.monotonic() + limit, False
         while True:
             try:
-                answer = self._http.get(f"{self._url}/models").raise_for_status()
+                answer = self._http.get(f"{self._url}/models", timeout=_READY_TIMEOUT)
+                answer.raise_for_status()
                 break
             except httpx.HTTPError as error:
                 if time.monotonic() >= deadline:
@@ -61,7 +71,7 @@ class TeacherEndpoint:
             if not told:
                 self._say(f"waiting up to {limit} s for the teacher at {self._url}")
                 told = True
-            time.sleep(_POLL_SECONDS)
+            self._sleep(_POLL_SECONDS)
         if not self.config.skip_model_check:
             self._check_model(answer)
 
@@ -74,7 +84,13 @@ class TeacherEndpoint:
 
     def close(self) -> None:
         """Closes the connections to the server."""
+        self._stopping.set()
         self._http.close()
+
+    def _sleep(self, seconds: float) -> None:
+        """Waits, unless the run stops: then raises InferenceError."""
+        if self._stopping.wait(seconds):
+            raise InferenceError(f"{KEY}: the run stopped while it asked {self._url}")
 
     def _check_model(self, answer: httpx.Response) -> None:
         try:
@@ -109,8 +125,7 @@ class TeacherEndpoint:
     def _answer(self, body: dict[str, Any]) -> list[Any]:
         """Posts a request, again after failures that can pass; returns `prompt_logprobs` of the answer."""
         for attempt in range(_ATTEMPTS):
-            if attempt:
-                time.sleep(self._pause * 2 ** (attempt - 1))
+            self._sleep(self._pause * 2 ** (attempt - 1) if attempt else 0.0)
             try:
                 answer = self._http.post(f"{self._url}/completions", json=body)
                 if answer.status_code < 500 and answer.status_code != 429:

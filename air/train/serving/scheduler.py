@@ -94,6 +94,9 @@ class Batcher:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
         for job in [*self._waiting, *self._running.values()]:
             _fail(job, InferenceError("the inference server was stopped"))
         self._waiting.clear()
@@ -114,11 +117,14 @@ class Batcher:
     def exclusive(self) -> Iterator[None]:
         """Context manager: waits until no request is running, and starts none during the `with` block, which
         can change the weights. Requests that arrive meanwhile wait. All keys and values are dropped first,
-        and their memory is free during the block."""
+        and their memory is free during the block. Raises InferenceError if the worker has been stopped."""
         with self._changed:
             self._paused += 1
-            while self._busy:
+            while self._busy and not self._stopping:
                 self._changed.wait()
+            if self._stopping:
+                self._paused -= 1
+                raise InferenceError("the inference server was stopped")
             # The worker uses the sampler only while it is busy.
             self.sampler.release()
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -64,13 +66,34 @@ def test_a_teacher_that_is_away_is_named_with_its_key() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"  # bound, but nobody listens
         said: list[str] = []
-        with endpoint(url, said, wait_for_ready_timeout=1) as teacher:
-            away = r"orchestrator\.algo\.teacher\.base_url: no answer from .* within 1 s"
+        with endpoint(url, said, wait_for_ready_timeout=0) as teacher:
+            away = r"orchestrator\.algo\.teacher\.base_url: no answer from .* within 0 s"
             with pytest.raises(InferenceError, match=away):
                 teacher.wait()
             with pytest.raises(InferenceError, match=r"teacher\.base_url: .* failed 4 times"):
                 teacher.score([sample([1, 2])])
-        assert said == [f"waiting up to 1 s for the teacher at {url}"]
+        assert said == []
+
+
+def test_stopping_ends_the_wait_for_a_teacher_that_is_away() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        stopping, said = threading.Event(), list[str]()
+
+        def say(line: str) -> None:
+            said.append(line)
+            stopping.set()
+
+        config = TeacherConfig(name="t", base_url=url, wait_for_ready_timeout=600)
+        with closing(TeacherEndpoint(config, say, stopping=stopping)) as teacher:
+            began = time.monotonic()
+            with pytest.raises(InferenceError, match="the run stopped"):
+                teacher.wait()
+            with pytest.raises(InferenceError, match="the run stopped"):
+                teacher.score([sample([1, 2])])
+        assert time.monotonic() - began < 300
+        assert said == [f"waiting up to 600 s for the teacher at {url}"]
 
 
 def test_a_server_of_another_model_is_refused() -> None:
