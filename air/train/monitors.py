@@ -10,18 +10,22 @@ import logging
 import math
 import os
 import secrets
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from air.errors import MissingError
+from air.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
+    from air.train.config.monitor_options import WandbMonitorConfig
     from air.train.config.run_config import RunConfig
 
 _LOG = logging.getLogger(__name__)
+_TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"
 WANDB_FOLDER, TENSORBOARD_FOLDER = "wandb", "tensorboard"
 
 
@@ -50,7 +54,7 @@ class Wandb(Monitor):
         options = config.monitors.wandb
         assert options is not None
         folder = config.folder
-        mode: Any = os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
+        mode: Any = _mode(options)
         self._run = wandb.init(
             id=_run_id(folder / WANDB_FOLDER / "run_id"),
             resume="allow" if mode == "online" else None,
@@ -60,7 +64,7 @@ class Wandb(Monitor):
             group=options.group,
             tags=options.tags,
             dir=folder,
-            config=config.model_dump(mode="json"),
+            config=without_secrets(config.model_dump(mode="json")),
             mode=mode,
             settings=wandb.Settings(silent=True, console="off"),  # the terminal is air's
         )
@@ -156,7 +160,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 
 def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
     """Raises MissingError if the run file names a monitor whose package is not installed.
-    `find` returns None for a package that is not."""
+    `find` returns None for a package that is not. Raises UsageError if Weights & Biases has no API key."""
     needed = {
         "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
         "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
@@ -167,6 +171,44 @@ def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
                 f"{key} needs the package {package}, which is not installed",
                 remedy=f"pip install 'air-agent[{package}]'",
             )
+    if config.monitors.wandb is not None and _mode(config.monitors.wandb) == "online":
+        check_key(os.environ, asks=sys.stdin.isatty() and sys.stdout.isatty())
+
+
+def without_secrets(settings: Any) -> Any:
+    """Returns the settings of a run without those that may be secret: HTTP headers, the seed of the splits,
+    and environment variables of programs."""
+    if isinstance(settings, Mapping):
+        return {k: without_secrets(v) for k, v in settings.items() if not _is_secret(k, v)}
+    return [without_secrets(one) for one in settings] if isinstance(settings, list) else settings
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    # The `env` of a source is its environment, and has a taskset; any other one holds variables.
+    variables = name == "env" and not (isinstance(value, Mapping) and "taskset" in value)
+    return variables or name in ("headers", "split_seed")
+
+
+def check_key(environ: Mapping[str, str], *, asks: bool) -> None:
+    """Raises UsageError if Weights & Biases would ask for its API key on the terminal, under the live table.
+    `asks` is whether there is a terminal on which it would ask."""
+    if not asks or any(environ.get(name) for name in ("WANDB_API_KEY", _TOKEN_FILE)):
+        return
+    home = Path(environ.get("HOME", "/"))
+    files = [Path(environ["NETRC"])] if "NETRC" in environ else [home / ".netrc", home / "_netrc"]
+    host = urlsplit(environ.get("WANDB_BASE_URL", "")).hostname or "wandb"
+    texts = [file.expanduser().read_text() for file in files if file.expanduser().is_file()]
+    if any(host in text or "wandb" in text for text in texts):
+        return
+    raise UsageError(
+        "Weights & Biases has no API key",
+        where="[monitors.wandb]",
+        remedy="run `wandb login`, set WANDB_API_KEY, or set offline = true",
+    )
+
+
+def _mode(options: WandbMonitorConfig) -> str:
+    return os.environ.get("WANDB_MODE") or ("offline" if options.offline else "online")
 
 
 def _run_id(path: Path) -> str:

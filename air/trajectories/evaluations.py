@@ -26,25 +26,54 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def value(row: Row, metric: str) -> float | None:
-    """Returns the metric of an evaluation, or None if no episode of it has the metric.
-    Raises ConfigError if evaluations have no metric of this name."""
-    if metric not in row:
-        numbers = (name for name, one in row.items() if isinstance(one, float))
-        raise ConfigError(
-            f"evaluations have no metric {metric!r}",
-            where="embedded.best_metric",
-            remedy=f"choose one of {', '.join(sorted(numbers))}",
-        )
-    return None if row[metric] is None else float(row[metric])
+    """Returns the metric of an evaluation, or None if no episode of it has the metric."""
+    number = row.get(metric)
+    return float(number) if isinstance(number, int | float) else None
+
+
+def check_metric(evaluations: Sequence[Row], metric: str) -> None:
+    """Raises ConfigError if evaluations have no metric of this name. This is known only after an evaluation
+    in which an episode of every source ended well."""
+    known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
+    if metric in known or not any(_is_complete(row) for row in evaluations):
+        return
+    numbers = (n for row in evaluations for n, one in row.items() if isinstance(one, float))
+    raise ConfigError(
+        f"evaluations have no metric {metric!r}",
+        where="embedded.best_metric",
+        remedy=f"choose one of {', '.join(sorted(set(numbers)))}",
+    )
 
 
 def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> int | None:
-    """Returns which of the training steps `steps` was followed by the evaluation with the highest `metric`,
-    the earliest of equal ones; None if none of them was evaluated."""
+    """Returns which of the training steps `steps` was followed by the best evaluation; None if none of them
+    was evaluated.
+
+    The best evaluation is the one with the largest share of episodes that ended well, because a mean leaves
+    the failed ones out; of these, the one with the highest `metric`; of equal ones, the earliest.
+    """
     among = set(steps)
-    values = {row["step"]: value(row, metric) for row in evaluations if row["step"] in among}
-    known = {step: number for step, number in values.items() if number is not None}
-    return min(known, key=lambda step: (-known[step], step)) if known else None
+    ranks: dict[int, tuple[float, float]] = {}
+    for row in evaluations:
+        number = value(row, metric)
+        if row["step"] in among and number is not None:
+            ranks[row["step"]] = (_share_ended_well(row), number)
+    return min(ranks, key=lambda step: (*(-part for part in ranks[step]), step), default=None)
+
+
+def _share_ended_well(row: Row) -> float:
+    episodes = row.get("episodes") or 0
+    return 1 - row.get("failed_episodes", 0) / episodes if episodes else 1.0
+
+
+def _is_complete(row: Row) -> bool:
+    """Returns whether every source has an episode that ended well."""
+    parts = list((row.get("sources") or {}).values()) or [row]
+    return all(_share_ended_well(part) > 0 for part in parts)
+
+
+def _is_metric(cell: object) -> bool:
+    return cell is None or isinstance(cell, int | float)
 
 
 def best_metric(folder: Path) -> str:

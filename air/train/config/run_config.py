@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 from renderers import RendererConfig
@@ -41,6 +41,8 @@ from air.train.config.model_options import (
 )
 from air.train.config.monitor_options import MonitorsConfig
 from air.train.config.needs_config import ReferenceConfig, ValueModelConfig
+
+AnySource = TypeVar("AnySource", bound=EnvSource)
 
 Inference = Literal["auto", "vllm", "transformers"]
 _NAMED_TASKS = 3
@@ -152,6 +154,11 @@ class OrchestratorConfig(BaseConfig):
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
 
+    @property
+    def sources(self) -> list[EnvSource]:
+        """All sources of prompts: those of training, then those of evaluations."""
+        return [*self.train.source, *(self.eval.source if self.eval else [])]
+
 
 class EstimatorConfig(BaseConfig):
     """Settings in the run file's table `[embedded.estimator]`: a user's advantage estimator.
@@ -189,8 +196,8 @@ class ComputeConfig(BaseConfig):
 
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """Where the model is held and trained: `cpu`, `cuda` (the first GPU that is free) or `cuda:N` (N as in
-    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds, else the CPU. The engine leases its GPU,
-    so no box gets it."""
+    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds, else the CPU; the CPU, too, if vLLM
+    has the only GPU and both do not fit. The engine leases its GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the model's weights. `auto`: bfloat16 on a GPU, float32 on the CPU. In bfloat16 the optimiser
     keeps float32 copies of trained weights, because small updates would be lost in rounding."""
@@ -253,7 +260,9 @@ class EmbeddedConfig(ComputeConfig):
     them. It needs `pip install 'air-agent[tensorboard]'`."""
     best_metric: str = "reward"
     """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
-    `reward`, `phi`, `test_score` or `reward/<term>`. The best checkpoint is never deleted."""
+    `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of failed episodes
+    is better than any with a larger one, because the metric leaves failed episodes out. The best checkpoint
+    is never deleted."""
     max_failed_steps: int = Field(3, ge=1)
     """The run stops after this many consecutive steps in which every episode failed."""
     seed: int = 0
@@ -300,11 +309,12 @@ class RunConfig(BaseConfig):
                     f"orchestrator.batch_size ({self.orchestrator.batch_size}) must be a multiple of "
                     f"the group_size ({size})"
                 )
-            check_history(source.env)
             if self.embedded.reward_to_go and getattr(source.env, "credit", "") == "segment":
                 raise ValueError(
                     'embedded.reward_to_go pays turns within one trace: it needs credit = "episode"'
                 )
+        for each in self.orchestrator.sources:
+            check_history(each.env)
         self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
@@ -367,8 +377,13 @@ class RunConfig(BaseConfig):
         name none, the one of the environment variable `AIR_MLGYM_ROOT`. So a resumed run finds it again."""
         root = os.environ.get(ROOT_VARIABLE)
         sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
-        train = self.orchestrator.train.model_copy(update={"source": sources})
-        orchestrator = self.orchestrator.model_copy(update={"train": train})
+        tables: dict[str, Any] = {
+            "train": self.orchestrator.train.model_copy(update={"source": sources})
+        }
+        if held_out := self.orchestrator.eval:
+            evaluated = [_with_checkout(one, root) for one in held_out.source]
+            tables["eval"] = held_out.model_copy(update={"source": evaluated})
+        orchestrator = self.orchestrator.model_copy(update=tables)
         return self.model_copy(update={"orchestrator": orchestrator})
 
     def with_inference(self, inference: Inference) -> RunConfig:
@@ -412,7 +427,7 @@ class RunConfig(BaseConfig):
     @property
     def uses_process_boxes(self) -> bool:
         """Whether episodes run in process boxes, which isolate less than containers."""
-        envs = (source.env for source in self.orchestrator.train.source)
+        envs = (source.env for source in self.orchestrator.sources)
         return any(getattr(env, "provider", "") == "process" for env in envs)
 
     @property
@@ -422,7 +437,7 @@ class RunConfig(BaseConfig):
         return self.output_dir.expanduser() / self.run.name
 
 
-def _with_checkout(source: SourceConfig, root: str | None) -> SourceConfig:
+def _with_checkout(source: AnySource, root: str | None) -> AnySource:
     taskset = source.env.taskset
     if not root or not isinstance(taskset, AirTasksetConfig) or taskset.mlgym_root is not None:
         return source

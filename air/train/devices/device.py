@@ -7,6 +7,7 @@ of them takes the engine's.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -96,6 +97,15 @@ def choose(
     if setting == "auto":
         return Device(torch.device("cpu"), problem)
     raise UsageError(f"{setting} cannot be used: {problem}", where=_WHERE, remedy=problem_remedy)
+
+
+def cpu_instead(place: Device, reason: str) -> Device:
+    """Gives back the GPU of `place`, which nothing may use any more, and returns the CPU."""
+    gc.collect()
+    if place.gpu is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    place.release()
+    return Device(torch.device("cpu"), reason)
 
 
 def free_for_training(

@@ -26,6 +26,9 @@ _CHUNK_COPIES = 3
 """Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
 
 
+_TITLES = {"keys_values": "keys and values", "other_models": "other models"}
+
+
 @dataclass(frozen=True)
 class Memory:
     """The parts of a run's memory on one device, in bytes."""
@@ -38,11 +41,13 @@ class Memory:
     """What the backward pass of one micro-batch needs of its forward pass, and the logits."""
     keys_values: int
     """Keys and values of the replies that are sampled at once; not while training."""
+    other_models: int = 0
+    """Weights and optimisers of the models beside the policy, such as a reference."""
 
     @property
     def resident(self) -> int:
         """What stays for the whole run."""
-        return self.weights + self.optimizer
+        return self.weights + self.optimizer + self.other_models
 
     @property
     def peak(self) -> int:
@@ -51,7 +56,9 @@ class Memory:
 
     def __str__(self) -> str:
         parts = (
-            f"{f.name.replace('_', ' and ')} {getattr(self, f.name) / GB:.1f}" for f in fields(self)
+            f"{_TITLES.get(f.name, f.name)} {getattr(self, f.name) / GB:.1f}"
+            for f in fields(self)
+            if f.name != "other_models" or self.other_models
         )
         return f"{self.peak / GB:.1f} GB ({', '.join(parts)})"
 
@@ -63,9 +70,13 @@ def estimate(
     micro_batch_tokens: int,
     seq_len: int,
     max_batch: int,
+    gradient_checkpointing: bool = False,
+    other_models: int = 0,
 ) -> Memory:
     """Returns an estimate for a loaded model, with its adapter if it has one. `max_batch` replies of at most
-    `seq_len` tokens are sampled at once in this process (0: another process samples)."""
+    `seq_len` tokens are sampled at once in this process (0: another process samples). With
+    `gradient_checkpointing`, layers keep only their inputs, and one at a time is computed again.
+    `other_models` is the bytes of the models beside the policy."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -78,15 +89,19 @@ def estimate(
     kv = int(getattr(config, "num_key_value_heads", None) or heads) * head_dim
     tokens = max(micro_batch_tokens, seq_len)
     values = _activation_values(model, config, heads * head_dim, kv)
-    activations = tokens * layers * values * size
+    layer = tokens * values * size
     if config._attn_implementation == "eager":
-        activations += layers * heads * tokens * tokens * (size + 4)
+        layer += heads * tokens * tokens * (size + 4)
+    activations = layers * layer
+    if gradient_checkpointing:
+        activations = layer + layers * tokens * int(config.hidden_size) * size
     logits = min(CHUNK_LOGITS, tokens * int(config.vocab_size)) * 4 * _CHUNK_COPIES
     return Memory(
         weights=sum(p.numel() * p.element_size() for p in model.parameters()),
         optimizer=optimizer,
         activations=activations + logits,
         keys_values=max_batch * seq_len * layers * 2 * kv * size,
+        other_models=other_models,
     )
 
 
@@ -112,8 +127,8 @@ def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
             f"{memory.resident / GB:.1f} GB and needs {memory.activations / GB:.1f} more to train, vLLM "
             f"needs {(model_bytes + LEAST_FOR_REPLIES) / GB:.1f}, both programs {CONTEXTS / GB:.1f}",
             where="embedded.inference",
-            remedy="use [trainer.model.lora], a smaller embedded.micro_batch_tokens, or "
-            'inference = "transformers"',
+            remedy="use [trainer.model.lora], a smaller embedded.micro_batch_tokens, "
+            'embedded.device = "cpu", or inference = "transformers"',
         )
     return left / total
 

@@ -8,6 +8,7 @@ finished.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -21,11 +22,14 @@ import verifiers.v1 as vf
 from air import json_lines
 from air.aio import together
 from air.env import recording
+from air.errors import ConfigError, boundary
 from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.loop import metrics, run_folder
 from air.train.loop.progress import number
 from air.train.loop.rollout import Rollout, play_group, serving
 from air.trajectories import evaluations
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 _AT_ONCE = 32
@@ -37,7 +41,7 @@ class Evaluations:
 
     `settle` completes the settings of an environment for the run; its second argument is the folder of the
     trajectories. `seed` decides how replies are drawn at a temperature above 0; None sets no seed. The metric
-    `best_metric` of an evaluation decides which step is the evaluations.
+    `best_metric` of an evaluation decides which step is the best.
     """
 
     def __init__(
@@ -66,10 +70,15 @@ class Evaluations:
     def episodes(self) -> int:
         """Returns the number of episodes of one evaluation."""
         return sum(
-            len(_prompts(vf.load_environment(source.env).taskset, self._examples(source)))
-            * self._group_size(source)
+            len(_prompts(_tasks(source), self._examples(source))) * self._group_size(source)
             for source in self.config.source
         )
+
+    def check_tasks(self) -> None:
+        """Raises ConfigError if the environment of a source is wrong, or has no task or an unknown one."""
+        for source in self.config.source:
+            if not list(_tasks(source)):
+                raise ConfigError("has no task", where=f"source {source.resolved_name}")
 
     async def play(
         self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
@@ -82,6 +91,8 @@ class Evaluations:
             source.resolved_name: await self._play_source(source, step, ctx, on_done)
             for source in self.config.source
         }
+        for rollout in (one for rollouts in played.values() for one in rollouts if not one.ok):
+            logger.warning("episode of the evaluation failed: %s", rollout.error)
         row = make_row(step, played, time.monotonic() - began)
         json_lines.append(self._folder / evaluations.FILE, [row])
         return row
@@ -91,7 +102,9 @@ class Evaluations:
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:
-        """Returns a line about an evaluation. Raises ConfigError if it lacks the metric of the best one."""
+        """Returns a line about the last evaluation, `row`. Raises ConfigError if evaluations do not have the
+        metric by which the best one is chosen."""
+        evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
         values = [f"{name} {number(evaluations.value(row, name), '+.3f')}" for name in names]
         failed = f"; {row['failed_episodes']} failed" if row["failed_episodes"] else ""
@@ -132,6 +145,11 @@ class Evaluations:
 
     def _group_size(self, source: EvalSourceConfig) -> int:
         return source.group_size or self.config.group_size
+
+
+def _tasks(source: EvalSourceConfig) -> Any:
+    with boundary(ConfigError, f"source {source.resolved_name}", TypeError, ValueError):
+        return vf.load_environment(source.env).taskset
 
 
 def _prompts(tasks: Any, count: int) -> list[vf.Task]:

@@ -81,10 +81,12 @@ def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path,
 
 def best_step(run: Path) -> int:
     """Returns the step of the best checkpoint of the run in the folder `run`, by the metric that its config
-    names. Raises MissingError if no checkpoint was evaluated."""
+    names. Raises MissingError if no checkpoint was evaluated, and ConfigError if there is no such metric."""
     checkpoints = run_folder.steps(run / CHECKPOINTS)
-    step = evaluations.best_step(evaluations.rows(run), evaluations.best_metric(run), checkpoints)
+    rows, metric = evaluations.rows(run), evaluations.best_metric(run)
+    step = evaluations.best_step(rows, metric, checkpoints)
     if step is None:
+        evaluations.check_metric(rows, metric)
         raise MissingError(
             "no checkpoint of this run was evaluated, so none is the best",
             where=str(run),

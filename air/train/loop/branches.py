@@ -51,9 +51,10 @@ def set_aside(folder: Path, step: int) -> Path | None:
     Returns the branch's folder, or None if there was nothing to move. With `step` 0 this is all of the run.
     Raises UsageError, which names the line, if a line of `metrics.jsonl` or `groups.jsonl` has no step.
     """
-    files = {name: _divided(folder / name, step) for name in (METRICS_FILE, group_log.FILE)}
-    # The evaluation before the first step belongs to all of the run, which step 0 sets aside.
-    files[evaluations.FILE] = _divided(folder / evaluations.FILE, step or -1)
+    # What was measured before the first step belongs to all of the run, which step 0 sets aside.
+    last = step or -1
+    names = (METRICS_FILE, group_log.FILE, evaluations.FILE)
+    files = {name: _divided(folder / name, last) for name in names}
     evaluated = _later_evaluations(folder, files[evaluations.FILE])
     checkpoints = [number for number in steps(folder / CHECKPOINTS) if number > step]
     episodes = _later_episodes(folder / TRAJECTORIES, step, files[group_log.FILE])

@@ -18,6 +18,7 @@ import torch
 from air.errors import ConfigError, UsageError
 from air.train.algorithms.base import Need
 from air.train.algorithms.opd import OPDConfig
+from air.train.config.model_options import AdamWConfig
 from air.train.config.needs_config import TeacherConfig, ValueModelConfig
 from air.train.config.run_config import RunConfig
 from air.train.loop.rollout import Group
@@ -93,6 +94,20 @@ class NeededModels:
     def trains_policy(self, step: int) -> bool:
         """Whether step `step` trains the policy, which the warm-up of a value model does not."""
         return self.values is None or step > self.values.config.warmup_steps
+
+    def loaded_bytes(self) -> int:
+        """Returns the bytes of the weights that were loaded beside the policy's."""
+        models = [s.policy.model for s in self.scorers.values() if isinstance(s, FrozenModel)]
+        weights = [p for model in models for p in model.parameters()]
+        weights += [] if self.values is None else self.values.parameters
+        return sum(int(p.numel() * p.element_size()) for p in weights)
+
+    def training_bytes(self) -> int:
+        """Returns the bytes that the value model's gradients and optimiser need when it is trained."""
+        if self.values is None:
+            return 0
+        states = 8 if isinstance(self.values.config.optim, AdamWConfig) else 4
+        return sum(int(p.numel()) for p in self.values.parameters) * (4 + states)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of what is trained beside the policy, for a checkpoint."""

@@ -72,6 +72,7 @@ class Opening:
         self.state = state
         self.say = say
         self.folder = config.folder
+        self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
         """The GPUs of inference and trainer, by the setting that keeps boxes off them."""
 
@@ -81,31 +82,34 @@ class Opening:
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
         self.say(str(choice))
-        place = await asyncio.to_thread(self._device, choice.gpu)
+        place = await asyncio.to_thread(self._device, choice)
         stack.callback(place.release)
         self.say(str(place))
-        self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
         self.config = self.config.with_inference(choice.name)
         self.config.embedded.set_threads()
-        model = await asyncio.to_thread(self._load, place)
-        check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
-        trainer = self._trainer(model)
-        stopping = threading.Event()
-        stack.callback(stopping.set)  # a cancelled thread that waits for a teacher would go on
-        models = await asyncio.to_thread(
-            needed.load, self.needs, self.config, model, self.say, stopping
-        )
+        # A cancelled thread that waits for a teacher would go on.
+        stack.callback(self._stopping.set)
+        model, models = await asyncio.to_thread(self._load, place)
+        if problem := self._problem_of_auto(model, models, choice, place):
+            models.close()
+            del model, models
+            place = device.cpu_instead(place, problem)
+            self.say(str(place))
+            model, models = await asyncio.to_thread(self._load, place)
         stack.callback(models.close)
+        self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
+        trainer = self._trainer(model)
         if self.state is not None:
             trainer.load_state_dict(self.state)
             models.load_state_dict(self.state.get("needed", {}))
-        server = await self._server(choice, model, place, stack)
+        share = self._check_memory(model, models, choice, place)
+        server = await self._server(choice, model, share, stack)
         sources = await self._sources(model, stack)
         log, evaluations = self._token_log(model), self._evaluations(model)
         return Resources(self.config, model, trainer, server, sources, models, log, evaluations)
 
     async def _server(
-        self, choice: Choice, model: Policy, place: Device, stack: AsyncExitStack
+        self, choice: Choice, model: Policy, share: float | None, stack: AsyncExitStack
     ) -> Server:
         server = choose_server.server(
             choice,
@@ -116,7 +120,7 @@ class Opening:
             max_model_len=self._context_tokens(model),
             folder=self.folder,
             say=self.say,
-            gpu_share=self._check_memory(model, choice, place),
+            gpu_share=share,
         )
         stack.callback(server.stop)
         await asyncio.to_thread(server.start)
@@ -139,7 +143,10 @@ class Opening:
 
         embedded = self.config.embedded
         seed = embedded.seed if self.config.seeds_requests else None
-        return Evaluations(config, self.folder, settle, seed=seed, best_metric=embedded.best_metric)
+        metric = embedded.best_metric
+        evaluations = Evaluations(config, self.folder, settle, seed=seed, best_metric=metric)
+        evaluations.check_tasks()
+        return evaluations
 
     def _token_log(self, model: Policy) -> TokenLog | None:
         embedded = self.config.embedded
@@ -154,11 +161,19 @@ class Opening:
             shuffled=embedded.shuffle_rewards,
         )
 
-    def _device(self, inference: Gpu | None) -> Device:
+    def _device(self, choice: Choice) -> Device:
         """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
-        orchestrator = self.config.orchestrator
-        held_out = orchestrator.eval.source if orchestrator.eval else []
-        envs = [source.env for source in [*orchestrator.train.source, *held_out]]
+        place = self._free_device(choice.gpu)
+        if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
+            return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
+        return place
+
+    def _overlaps_on(self, place: Device, choice: Choice) -> bool:
+        """Whether vLLM would sample on the policy's GPU during an update, which it cannot."""
+        return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
+
+    def _free_device(self, inference: Gpu | None) -> Device:
+        envs = [source.env for source in self.config.orchestrator.sources]
         research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
         boxes: list[str] = []
         for env in research:
@@ -170,47 +185,75 @@ class Opening:
             inference=inference,
         )
 
-    def _load(self, place: Device) -> Policy:
+    def _load(self, place: Device) -> tuple[Policy, NeededModels]:
+        """Loads the policy and the models beside it."""
         embedded = self.config.embedded
-        return policy.load(
+        model = policy.load(
             self.start,
             dtype=place.dtype(embedded.dtype),
             device=place.torch_device,
             attention=embedded.attention,
             lora=self.config.trainer.model.lora,
         )
+        check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
+        return model, needed.load(self.needs, self.config, model, self.say, self._stopping)
 
-    def _check_memory(self, model: Policy, choice: Choice, place: Device) -> float | None:
-        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
-        how they share its memory, and returns the share of vLLM."""
-        embedded, orchestrator = self.config.embedded, self.config.orchestrator
-        shared = place.gpu is not None and place.gpu == choice.gpu
-        if orchestrator.max_off_policy_steps and choice.vllm and (shared or model.has_adapter):
-            raise UsageError(
-                "vLLM cannot sample during an update while it serves an adapter or shares the GPU",
-                where="orchestrator.max_off_policy_steps",
-                remedy='set it to 0, or embedded.inference = "transformers"',
-            )
-        need = memory.estimate(
+    def _problem_of_auto(
+        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+    ) -> str:
+        """Returns why the GPU that `embedded.device = "auto"` chose is too small for the policy beside vLLM;
+        an empty text if it is not."""
+        if self.config.embedded.device != "auto" or not _shared(place, choice):
+            return ""
+        need = self._memory(model, models, choice)
+        try:
+            memory.share_for_vllm(need, memory.total(place.torch_device), need.weights)
+        except UsageError as error:
+            return f"vLLM has the only GPU: {error}"
+        return ""
+
+    def _memory(self, model: Policy, models: NeededModels, choice: Choice) -> memory.Memory:
+        embedded = self.config.embedded
+        at_once = min(embedded.max_batch, self.config.orchestrator.batch_size)
+        return memory.estimate(
             model.model,
             self.config.trainer.optim,
             micro_batch_tokens=embedded.micro_batch_tokens,
             seq_len=self._context_tokens(model),
-            max_batch=0 if choice.vllm else min(embedded.max_batch, orchestrator.batch_size),
+            max_batch=0 if choice.vllm else at_once,
+            gradient_checkpointing=embedded.gradient_checkpointing,
+            other_models=models.loaded_bytes() + models.training_bytes(),
         )
-        if shared:
+
+    def _check_memory(
+        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+    ) -> float | None:
+        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
+        how they share its memory, and returns the share of vLLM."""
+        overlap = self.config.overlaps and choice.vllm is not None
+        if overlap and (_shared(place, choice) or model.has_adapter):
+            remedies = ['embedded.inference = "transformers"']
+            remedies += [] if model.has_adapter else ['embedded.device = "cpu"']
+            raise UsageError(
+                "vLLM cannot sample during an update while it serves an adapter or shares the GPU",
+                where="orchestrator.max_off_policy_steps",
+                remedy=f"set it to 0, or {' or '.join(remedies)}",
+            )
+        need = self._memory(model, models, choice)
+        if _shared(place, choice):
             total = memory.total(place.torch_device)
             share = memory.share_for_vllm(need, total, need.weights)
             self.say(memory.split(need, total, share))
             return share
         name = "this machine" if place.gpu is None else f"GPU {place.gpu.index}"
-        available = memory.available(place.torch_device) + need.weights  # they are loaded already
+        loaded = need.weights + models.loaded_bytes()
+        available = memory.available(place.torch_device) + loaded
         if problem := memory.warning(need, available, name):
             self.say(problem)
         return None
 
     def _choose(self) -> Choice:
-        envs = [s.env for s in self.config.orchestrator.train.source]
+        envs = [source.env for source in self.config.orchestrator.sources]
         names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
         embedded = self.config.embedded
         wanted = "transformers" if embedded.deterministic else embedded.inference
@@ -246,6 +289,11 @@ class Opening:
 
     def _context_tokens(self, model: Policy) -> int:
         return min(self.config.seq_len, model.max_length)
+
+
+def _shared(place: Device, choice: Choice) -> bool:
+    """Whether policy and inference server are on one GPU."""
+    return place.gpu is not None and place.gpu == choice.gpu
 
 
 def _expanded(name: str) -> str:

@@ -54,6 +54,7 @@ from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
 from air.train.serving.choose_server import Server
 from air.train.tree.sample import Sample
+from air.trajectories import evaluations
 
 logger = logging.getLogger(__name__)
 
@@ -220,19 +221,20 @@ class EmbeddedRun:
 
     async def _evaluate(self, resources: Resources) -> None:
         """Plays the evaluation after the last step if it is due; saves a checkpoint if it is the best one."""
-        evaluations, step = resources.evaluations, self._done
-        if evaluations is None or not evaluations.due(step, self.config.max_steps):
+        of_run, step = resources.evaluations, self._done
+        if of_run is None or not of_run.due(step, self.config.max_steps):
             return
         await asyncio.to_thread(self._update_server, resources.server)
-        self.progress.phase(f"evaluation after step {step}", evaluations.episodes())
-        sampling = evaluations.config.sampling
+        self.progress.phase(f"evaluation after step {step}", of_run.episodes())
+        sampling = of_run.config.sampling
         ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
-        row = await evaluations.play(step, ctx, lambda _: self.progress.episode())
+        row = await of_run.play(step, ctx, lambda _: self.progress.episode())
         await asyncio.to_thread(resources.server.ready)
         resources.server.step_metrics()  # the next training step's do not count the evaluation
-        self.progress.say(evaluations.summary(row))
-        self._monitors.log({"step": step, **{f"eval/{name}": value for name, value in row.items()}})
-        if step and evaluations.best_step([*run_folder.steps(self._checkpoints), step]) == step:
+        numbers = {f"eval/{k}": value for k, value in row.items() if k not in ("v", "step")}
+        self._monitors.log({"step": step, **numbers})
+        self.progress.say(of_run.summary(row))
+        if step and of_run.best_step([*run_folder.steps(self._checkpoints), step]) == step:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> _Batch:
@@ -496,10 +498,11 @@ class EmbeddedRun:
             "algorithm": self._algorithm.state_dict(),
             "needed": resources.needed.state_dict(),
         }
-        evaluations = resources.evaluations
-        # The present step too: it may be the best one.
+        # The present step too: it may be the best one. Also without `[orchestrator.eval]`: a run that was
+        # resumed without it keeps its best checkpoint.
         steps = [*run_folder.steps(root), self._done]
-        best = None if evaluations is None else evaluations.best_step(steps)
+        metric = self.config.embedded.best_metric
+        best = evaluations.best_step(evaluations.rows(self.folder), metric, steps)
         self.outcome.checkpoint = checkpoint.save(
             root,
             self._done,

@@ -289,7 +289,7 @@ def sample(
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
     # A sum in double precision: single precision loses unlikely tokens of large vocabularies.
-    cumulative = logprobs.exp().cumsum(-1, dtype=torch.double)
+    cumulative = _cumulative(logprobs.exp(), torch.double)
     aim = torch.tensor(uniforms, dtype=torch.double, device=device)[:, None] * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, aim, right=True).clamp(max=logits.shape[-1] - 1)[:, 0]
     greedy = [p.temperature == 0 for p in params]
@@ -297,6 +297,14 @@ def sample(
         ids = torch.where(torch.tensor(greedy, device=device), logprobs.argmax(-1), ids)
     chosen = logprobs.gather(-1, ids[:, None])[:, 0]
     return ids.tolist(), chosen.tolist()
+
+
+def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the cumulative sums of each row. Torch's deterministic algorithms have none on a GPU: the CPU
+    computes them there."""
+    if not torch.are_deterministic_algorithms_enabled():
+        return values.cumsum(-1, dtype=dtype)
+    return values.cpu().cumsum(-1, dtype=dtype).to(values.device)
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
@@ -310,6 +318,6 @@ def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     outside = torch.arange(vocab, device=device) >= top_k[:, None]
     probs = ordered.masked_fill(outside, -torch.inf).softmax(-1)
     # A token stays if the sum of all likelier ones is below top_p; the likeliest always stays.
-    outside |= (probs.cumsum(-1) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
+    outside |= (_cumulative(probs, probs.dtype) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
     outside[:, 0] = False
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

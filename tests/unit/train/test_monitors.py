@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from air.errors import MissingError
+from air.errors import MissingError, UsageError
 from air.train import load
-from air.train.monitors import Monitor, Monitors, check, flat
+from air.train.monitors import Monitor, Monitors, check, check_key, flat, without_secrets
 
 
 class Memory(Monitor):
@@ -79,3 +79,28 @@ def test_the_keys_are_those_of_prime_rl(tmp_path: Path) -> None:
     assert (options.wandb.project, options.wandb.tags, options.wandb.offline) == ("p", ["a"], True)
     assert options.file.path == "metrics.jsonl"
     assert load("configs/quickstart.toml").monitors.wandb is None
+
+
+def test_secrets_stay_on_this_machine() -> None:
+    env = {"taskset": {"id": "air"}, "split_seed": 5, "agent": {"harness": {"env": {"KEY": "x"}}}}
+    settings = {
+        "source": [{"env": env}],
+        "teacher": {"name": "t", "headers": {"Authorization": "x"}},
+    }
+    assert without_secrets(settings) == {
+        "source": [{"env": {"taskset": {"id": "air"}, "agent": {"harness": {}}}}],
+        "teacher": {"name": "t"},
+    }
+
+
+def test_a_missing_key_is_refused_before_a_prompt(tmp_path: Path) -> None:
+    nobody = {"HOME": str(tmp_path)}
+    with pytest.raises(UsageError, match=r"no API key.*offline = true"):
+        check_key(nobody, asks=True)
+    check_key(nobody, asks=False)
+    check_key({**nobody, "WANDB_API_KEY": "k"}, asks=True)
+    (tmp_path / ".netrc").write_text("machine example.org login a password b\n")
+    with pytest.raises(UsageError, match="wandb login"):
+        check_key(nobody, asks=True)
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password k\n")
+    check_key(nobody, asks=True)

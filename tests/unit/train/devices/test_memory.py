@@ -57,6 +57,17 @@ def test_parts_by_hand() -> None:
     assert (low.weights, low.optimizer) == (2 * count, (4 + 4 + 8) * count)  # and the copy
 
 
+def test_recomputed_layers_keep_their_inputs_and_other_models_are_counted() -> None:
+    model = families.model("llama")
+    logits = 64 * families.VOCAB * 4 * 3
+    layer = (estimated(model).activations - logits) // 2
+    again = estimated(model, gradient_checkpointing=True)
+    assert again.activations == layer + 2 * 64 * model.config.hidden_size * 4 + logits
+    with_reference = estimated(model, other_models=GB)
+    assert with_reference.peak == estimated(model).peak + GB
+    assert "other models 1.0" in str(with_reference)
+
+
 def test_an_adapter_needs_states_for_itself_only() -> None:
     model = families.model("llama")
     count = sum(p.numel() for p in model.parameters())
@@ -88,7 +99,7 @@ def test_trainer_and_vllm_share_a_gpu() -> None:
     )
     for total in (12, 14):  # too little for vLLM's 3; too little to train
         with pytest.raises(
-            UsageError, match=r"too few for trainer and vLLM .*trainer\.model\.lora"
+            UsageError, match=r"too few for trainer and vLLM .*trainer\.model\.lora.*device = .cpu"
         ):
             memory.share_for_vllm(need, total * GB, 2 * GB)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from air.errors import ConfigError, MissingError
+from air.errors import ConfigError, MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.eval_config import EvalConfig
 from air.train.config.run_config import RunConfig
+from air.train.evaluation.during_run import Evaluations
 from air.train.evaluation.settings import run_of
 from air.trajectories import evaluations
 
@@ -36,8 +37,68 @@ def test_the_best_step_has_the_highest_metric_and_a_checkpoint() -> None:
     assert evaluations.best_step(rows, "phi", [0, 4, 6]) == 6  # None is never the best
     assert evaluations.best_step(rows, "phi", [4]) is None
     assert evaluations.best_step(rows, "reward", [3]) is None
+    assert evaluations.best_step(rows, "score", [2]) is None
     with pytest.raises(ConfigError, match=r"best_metric.*'score'.*choose one of phi, reward"):
-        evaluations.best_step(rows, "score", [2])
+        evaluations.check_metric(rows, "score")
+    evaluations.check_metric(rows, "phi")
+
+
+def test_a_metric_is_unknown_only_when_an_episode_of_each_source_ended_well() -> None:
+    failed = {"step": 2, "episodes": 2, "failed_episodes": 2, "reward": None}
+    evaluations.check_metric([failed], "reward/delta")
+    assert evaluations.best_step([failed], "reward/delta", [2]) is None
+    sources = {"a": {"episodes": 1, "failed_episodes": 1}, "b": {"episodes": 1}}
+    half = {"step": 4, "episodes": 2, "failed_episodes": 1, "reward": 0.5, "sources": sources}
+    evaluations.check_metric([half], "reward/delta")
+    with pytest.raises(ConfigError, match="choose one of reward"):
+        evaluations.check_metric([half | {"sources": {}}], "reward/delta")
+
+
+def test_an_evaluation_with_failures_loses_to_one_without() -> None:
+    rows = [
+        {"step": 1, "reward": 0.9, "episodes": 10, "failed_episodes": 5},
+        {"step": 2, "reward": 0.2, "episodes": 10, "failed_episodes": 0},
+        {"step": 3, "reward": 0.3, "episodes": 20, "failed_episodes": 0},
+        {"step": 4, "reward": 0.8, "episodes": 10, "failed_episodes": 4},
+    ]
+    assert evaluations.best_step(rows, "reward", range(5)) == 3
+    assert evaluations.best_step(rows, "reward", [1, 4]) == 4
+
+
+def run_config(**of_eval: object) -> RunConfig:
+    source = {"env": {"taskset": {"id": "air", "tasks": ["titanic"]}}}
+    orchestrator = {"train": {"source": [source]}, "eval": {"source": [source | of_eval]}}
+    sources = overrides.Sources()
+    overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
+    return overrides.build(RunConfig, sources)
+
+
+def test_sources_of_evaluations_are_treated_as_those_of_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_MLGYM_ROOT", str(tmp_path))
+    mlgym = {"taskset": {"id": "air", "tasks": ["mlgym:battleOfSexes"]}}
+    held_out = run_config(env=mlgym).with_checkout().orchestrator.eval
+    assert held_out is not None
+    assert getattr(held_out.source[0].env.taskset, "mlgym_root", None) == tmp_path
+    titanic = {"taskset": {"id": "air", "tasks": ["titanic"]}}
+    boxes = {"agent": {"runtime": {"type": "subprocess"}}}
+    assert run_config(env={**titanic, **boxes}).uses_process_boxes
+    assert not run_config(env=titanic).uses_process_boxes
+    harness = {"harness": {"id": "air", "history": 1}}
+    with pytest.raises(ConfigError, match="history"):
+        run_config(env={**titanic, "agent": harness})
+
+
+def test_a_missing_task_of_an_evaluation_is_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_MLGYM_ROOT", str(tmp_path))
+    env = {"taskset": {"id": "air", "tasks": ["mlgym:battleOfSexes"]}}
+    settings = config(source=[{"env": env}])
+    played = Evaluations(settings, tmp_path, lambda s, _: s, seed=None, best_metric="reward")
+    with pytest.raises(UsageError, match="no checkout of MLGym"):
+        played.check_tasks()
 
 
 def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> None:

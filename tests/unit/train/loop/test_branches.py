@@ -220,6 +220,14 @@ def test_a_run_without_a_checkpoint_starts_again_or_resumes_from_the_start(
     assert len(recorded(branch)) == 10
 
 
+def test_a_row_before_the_first_step_goes_with_the_whole_run(folder: Path) -> None:
+    (folder / "metrics.jsonl").write_text('{"step": 0, "val_loss": 2.0}\n')
+    (folder / "checkpoints").rename(folder.parent / "elsewhere")
+    branch = set_aside(folder, 0)
+    assert branch is not None
+    assert (metrics(folder), len(metrics(branch))) == ([], 1)
+
+
 def test_a_mistyped_name_is_no_run_to_resume(config: RunConfig) -> None:
     with pytest.raises(MissingError, match=r"no checkpoint.*check run\.name"):
         start_from(resumed(config))

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from air.train.model.determinism import deterministic
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams, sample
@@ -113,3 +114,11 @@ def test_sampled_frequencies_follow_the_probabilities() -> None:
     tokens, _ = sample(logits, [SamplingParams()] * count, [draw.random() for _ in range(count)])
     # Four standard deviations of the largest share.
     assert tokens.count(0) / count == pytest.approx(0.7, abs=4 * math.sqrt(0.21 / count))
+
+
+def test_deterministic_algorithms_draw_the_same() -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
+    params = [SamplingParams(top_p=0.9), SamplingParams(top_k=5), SamplingParams()]
+    before = sample(logits, params, [0.1, 0.5, 0.9])
+    with deterministic(True):
+        assert sample(logits, params, [0.1, 0.5, 0.9]) == before

@@ -1,0 +1,68 @@
+"""Which device the policy gets beside vLLM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from air.errors import UsageError
+from air.sandbox.pool.gpus import Gpu
+from air.train import load
+from air.train.devices import memory
+from air.train.devices.device import Device, cpu_instead
+from air.train.loop.needed import NeededModels
+from air.train.loop.opening import Opening
+from air.train.model.policy import Policy
+from air.train.needs.frozen_model import FrozenModel
+from air.train.serving.choose_server import Choice
+
+GPU = Gpu(0, "GPU-a")
+PLACE = Device(torch.device("cpu"), "free", GPU)
+NOTHING = NeededModels({}, None, greedy=False, temperature=1.0)
+
+
+def opening(device: str, overlap: int = 0) -> Opening:
+    settings = {"embedded": {"device": device}, "orchestrator": {"max_off_policy_steps": overlap}}
+    config = load("configs/quickstart.toml", settings)
+    return Opening(config, frozenset(), None, None, lambda _: None)
+
+
+def choice() -> Choice:
+    vllm: Any = object()
+    return Choice(vllm, GPU, "test")
+
+
+def test_auto_leaves_a_gpu_that_is_too_small_to_vllm(
+    small: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "total", lambda _: memory.GB)
+    auto = opening("auto")
+    problem = auto._problem_of_auto(small, NOTHING, choice(), PLACE)
+    assert "vLLM has the only GPU: " in problem
+    instead = cpu_instead(PLACE, problem)
+    assert (instead.gpu, instead.torch_device.type) == (None, "cpu")
+    assert not auto._problem_of_auto(small, NOTHING, choice(), instead)
+    assert not opening("cuda")._problem_of_auto(small, NOTHING, choice(), PLACE)
+    with pytest.raises(UsageError, match=r'embedded\.device = "cpu"'):
+        opening("cuda")._check_memory(small, NOTHING, choice(), PLACE)
+    monkeypatch.setattr(memory, "total", lambda _: 80 * memory.GB)
+    assert not auto._problem_of_auto(small, NOTHING, choice(), PLACE)
+
+
+def test_overlap_on_one_gpu_names_the_cpu(small: Policy) -> None:
+    overlapping = opening("cuda", overlap=1)
+    assert overlapping._overlaps_on(PLACE, choice())
+    assert not overlapping._overlaps_on(replace(PLACE, gpu=Gpu(1, "GPU-b")), choice())
+    with pytest.raises(UsageError, match=r'or embedded\.device = "cpu"'):
+        overlapping._check_memory(small, NOTHING, choice(), PLACE)
+
+
+def test_models_beside_the_policy_are_counted(small: Policy, folder: Path) -> None:
+    models = replace(NOTHING, scorers={"reference": FrozenModel(small, 64)})
+    weights = sum(p.numel() * p.element_size() for p in small.model.parameters())
+    assert (models.loaded_bytes(), models.training_bytes()) == (weights, 0)
+    assert opening("auto")._memory(small, models, choice()).other_models == weights
