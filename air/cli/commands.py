@@ -19,6 +19,7 @@ COMMANDS = {
     "images": "air.cli.boxes.images",
     "box": "air.cli.boxes.box",
     "doctor": "air.cli.boxes.doctor",
+    "serve": "air.cli.boxes.serve",
     "gpus": "air.cli.boxes.gpus",
     "completion": "air.cli.completion",
 }

@@ -117,8 +117,9 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
     except ModuleNotFoundError as error:
         if debug or error.name is None or error.name.startswith("air"):
             raise
+        extra = "serve" if error.name in ("starlette", "uvicorn") else "train"
         print(
-            f"error: {error.name} is not installed — pip install 'air-agent[train]'",
+            f"error: {error.name} is not installed — pip install 'air-agent[{extra}]'",
             file=sys.stderr,
         )
         return 2

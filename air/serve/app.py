@@ -1,0 +1,193 @@
+"""The HTTP application that all protocols share: token, log, metrics, `/health`, and errors as answers.
+
+A protocol is a class derived from `Protocol`, made with the `Server` that it serves from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from air.serve import token
+from air.serve.boxes import Boxes
+from air.serve.log import Log
+from air.serve.metrics import Metrics
+from air.serve.settings import ServeConfig
+
+T = TypeVar("T")
+FACTS = "air.facts"
+"""The key of a request's scope under which a protocol puts facts for the log's line of this request."""
+_OPEN_PATHS = ("/health",)
+"""Paths that need no token: whoever watches the server asks for them."""
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before its answer was ready."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the protocols of one server share."""
+
+    config: ServeConfig
+    boxes: Boxes
+    metrics: Metrics
+    log: Log
+
+
+class Protocol(ABC):
+    """One protocol that a server speaks: its routes, its work while the server runs, and its state."""
+
+    name: str
+
+    @abstractmethod
+    def routes(self) -> Sequence[BaseRoute]:
+        """Returns the routes. Two protocols of one server may not have the same path."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Async context manager: checks at its start that the protocol can be served, and raises AirError if
+        not. Background work runs during the block, which is left before the boxes end."""
+        yield
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what `/health` says about the protocol."""
+        return {}
+
+    def admits(self, scope: Scope) -> bool:
+        """Whether a request without the server's token may pass, because the protocol checks a key of its
+        own, for instance one for each sandbox."""
+        return False
+
+
+def application(server: Server, protocols: Sequence[Protocol]) -> Starlette:
+    """Returns the application that serves these protocols."""
+
+    async def health(_: Request) -> Response:
+        boxes = server.boxes
+        body: dict[str, Any] = {"status": "ok", "version": version("air-agent")}
+        body["image"] = server.config.image
+        body["boxes"] = {
+            "live": boxes.pool.stats.live,
+            "lent": boxes.lent,
+            "max": boxes.max_boxes,
+            "queued": boxes.queued,
+        }
+        return JSONResponse(body | {each.name: each.facts() for each in protocols})
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(
+            server.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    routes: list[BaseRoute] = [Route("/health", health), Route("/metrics", metrics)]
+    for each in protocols:
+        routes += each.routes()
+    app = Starlette(routes=routes)
+    app.add_middleware(_Guard, server=server, protocols=protocols)
+    return app
+
+
+class _Guard:
+    """Middleware: refuses requests without the token or with too large a body, and logs and counts all."""
+
+    def __init__(self, app: ASGIApp, server: Server, protocols: Sequence[Protocol]) -> None:
+        self._app, self._server, self._protocols = app, server, protocols
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        since, status = time.monotonic(), 499
+        facts: dict[str, Any] = {}
+        scope[FACTS] = facts
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            refusal = self._refusal(scope)
+            await (refusal or self._app)(scope, receive, sent)
+        except ClientLeft:
+            status = 499
+        except Exception:
+            status = 500
+            raise
+        finally:
+            self._record(scope, status, time.monotonic() - since, facts)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers, config = Headers(scope=scope), self._server.config
+        if config.token and scope["path"] not in _OPEN_PATHS:
+            admitted = any(each.admits(scope) for each in self._protocols)
+            if not admitted and not token.carries(headers, config.token):
+                return JSONResponse({"detail": "the request carries no valid token"}, 401)
+        size = headers.get("content-length", "0")
+        if size.isdigit() and int(size) > config.max_body_mb * 2**20:
+            return JSONResponse({"detail": f"the body exceeds {config.max_body_mb:g} MiB"}, 413)
+        return None
+
+    def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
+        route = scope.get("route")
+        path = getattr(route, "path", None) or "other"
+        metrics = self._server.metrics
+        metrics.add("air_serve_requests_total", "Requests.", path=path, code=str(status))
+        metrics.observe("air_serve_request_seconds", "Duration of requests.", seconds, path=path)
+        self._server.log.event(
+            "request",
+            method=scope.get("method"),
+            path=scope["path"],
+            status=status,
+            seconds=round(seconds, 4),
+            **facts,
+        )
+
+
+async def body_of(request: Request, most: float) -> bytes:
+    """Reads a request's body. Raises ValueError if it is larger than `most` MiB, and ClientLeft."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size += len(piece)
+        if size > most * 2**20:
+            raise ValueError(f"the body exceeds {most:g} MiB")
+    return b"".join(pieces)
+
+
+async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
+    """Runs `work` and returns its result. If the client leaves meanwhile, cancels it and raises ClientLeft.
+
+    Call it after the body was read.
+    """
+    task = asyncio.ensure_future(work())
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,77 @@
+"""Lends boxes to requests: a box of its own for each, which is removed afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from air.errors import AirError
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.pool.box_pool import Pool
+from air.serve.metrics import Metrics
+
+_QUEUE = "air_serve_queue_seconds"
+
+
+class NoBoxInTime(AirError):
+    """All boxes are in use, and none became free within the time that the request can wait."""
+
+
+class Boxes:
+    """The boxes of one server, which all protocols share. Use it through `async with`.
+
+    Leaving the block ends every box.
+    """
+
+    def __init__(self, max_boxes: int, warm: int, metrics: Metrics) -> None:
+        self.max_boxes = max_boxes
+        self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
+        """The pool itself, for a protocol whose boxes outlive a request."""
+        self.lent = 0
+        self.queued = 0
+        self._metrics = metrics
+        stats = self.pool.stats
+        metrics.gauge("air_serve_boxes", "Boxes that exist.", lambda: stats.live)
+        metrics.gauge("air_serve_boxes_lent", "Boxes that requests use.", lambda: self.lent)
+        metrics.gauge("air_serve_boxes_max", "Most boxes at once.", lambda: self.max_boxes)
+        metrics.gauge("air_serve_boxes_started", "Boxes started so far.", lambda: stats.started)
+        metrics.gauge(
+            "air_serve_boxes_failed", "Starts of boxes that failed so far.", lambda: stats.failed
+        )
+        metrics.gauge("air_serve_queued", "Requests that wait for a box.", lambda: self.queued)
+
+    async def __aenter__(self) -> Boxes:
+        await self.pool.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.pool.__aexit__(*exc)
+
+    @asynccontextmanager
+    async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
+        """Async context manager: a box that nobody has used before and nobody uses afterwards.
+
+        Leaving the block ends every process in the box. Raises NoBoxInTime if no box is free within `within`
+        seconds, and what `Pool.take` raises.
+        """
+        since = time.monotonic()
+        self.queued += 1
+        try:
+            async with asyncio.timeout(max(0.0, within)):
+                box = await self.pool.take(spec)
+        except TimeoutError:
+            raise NoBoxInTime(
+                f"no box was free within {within:.1f} s: all {self.max_boxes} are in use"
+            ) from None
+        finally:
+            self.queued -= 1
+            waited = time.monotonic() - since
+            self._metrics.observe(_QUEUE, "Seconds that requests waited for a box.", waited)
+        self.lent += 1
+        try:
+            yield box
+        finally:
+            self.lent -= 1
+            self.pool.give_back(box)

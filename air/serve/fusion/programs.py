@@ -1,0 +1,206 @@
+"""Runs the programs of requests, each in a box of its own, and translates the results."""
+
+from __future__ import annotations
+
+import base64
+import posixpath
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError
+from air.sandbox.contract.box import Box, BoxSpec, ExecResult
+from air.serve.app import Server
+from air.serve.boxes import NoBoxInTime
+from air.serve.fusion.languages import LANGUAGES, Language, source
+from air.serve.fusion.messages import (
+    CommandResult,
+    FilesRequest,
+    RunCodeAnswer,
+    RunCodeRequest,
+    status_of,
+)
+
+OUTPUT_BYTES = 8 << 20
+"""Most bytes of a command's standard output and of its standard error. The middle of more is left out, and a
+line says so."""
+LEAST_MEMORY = 32
+MARGIN_SECONDS = 1.0
+"""Seconds of the time that a client waits which the server keeps for itself."""
+FOLDERS = ("/mnt",)
+"""Writable folders besides the workspace. SandboxFusion's users write files into /mnt."""
+TRIES = 2
+T = TypeVar("T")
+
+
+class BadRequest(AirError):
+    """The request cannot be run, whoever serves it. `status` is the HTTP status of the answer."""
+
+    def __init__(self, message: str, field: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.field, self.status = field, status
+
+
+class Programs:
+    """Runs programs in the boxes of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.languages: tuple[str, ...] = ()
+        """The languages of the server's image."""
+
+    def spec(self, memory_mb: int = -1) -> BoxSpec:
+        """Returns the settings of the box for a request with this memory limit.
+
+        Raises BadRequest if the server allows less memory.
+        """
+        spec = self._server.config.spec.model_copy(update={"scratch": FOLDERS})
+        most = spec.limits.memory_mb
+        if memory_mb > most:
+            raise BadRequest(
+                f"the server gives a program at most {most} MiB: start it with a larger --memory-mb",
+                "memory_limit_MB",
+            )
+        if memory_mb <= 0:
+            return spec
+        limits = spec.limits.model_copy(update={"memory_mb": max(memory_mb, LEAST_MEMORY)})
+        return spec.model_copy(update={"limits": limits})
+
+    def language(self, name: str) -> Language:
+        """Returns a language of the server's image. Raises BadRequest for others."""
+        if name in self.languages:
+            return LANGUAGES[name]
+        raise BadRequest(
+            f"the image {self._server.config.image} does not have the language {name!r}; it has "
+            f"{', '.join(self.languages)}",
+            "language",
+        )
+
+    async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
+        """Runs a program. Raises BadRequest, and NoBoxInTime if it would have to queue for too long."""
+        language = self.language(request.language)
+        self.check_seconds(request.compile_timeout, "compile_timeout")
+        self.check_seconds(request.run_timeout, "run_timeout")
+        asked = request.compile_timeout + request.run_timeout
+        needed = asked if language.compile else request.run_timeout
+
+        async def work(box: Box) -> RunCodeAnswer:
+            return await _run(box, language, request)
+
+        try:
+            return await self.in_box(self.spec(request.memory_limit_MB), asked, needed, work)
+        except (
+            BoxEndedError
+        ) as error:  # the program ended its box, for instance by using all memory
+            ended = CommandResult(
+                status="Finished",
+                execution_time=0.0,
+                return_code=137,
+                stdout="",
+                stderr=f"the program ended its sandbox: {error}",
+            )
+            return RunCodeAnswer(status="Failed", run_result=ended)
+        except (InfrastructureError, AirError) as error:
+            if isinstance(error, (BadRequest, NoBoxInTime)):
+                raise
+            return RunCodeAnswer(status="SandboxError", message=str(error))
+
+    def check_seconds(self, seconds: float, name: str) -> None:
+        """Raises BadRequest if a time limit is longer than a box lives."""
+        most = self._server.config.limits.seconds / 2
+        if seconds > most:
+            raise BadRequest(f"must be at most {most:.0f} seconds on this server", name)
+
+    async def in_box(
+        self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
+    ) -> T:
+        """Does `work` in a box. If the box fails by no fault of the program, tries once more.
+
+        The client waits for `asked` seconds and the server's `queue_seconds`; the program may take `needed`
+        seconds. The rest can be spent in the queue.
+        """
+        config = self._server.config
+        until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS
+        for attempt in range(1, TRIES + 1):
+            within = until - time.monotonic() - needed
+            try:
+                async with self._server.boxes.lend(spec, within=within) as box, box.attributing():
+                    return await work(box)
+            except InfrastructureError as error:
+                self._server.log.event("box failed", attempt=attempt, error=str(error))
+                if attempt == TRIES or until - time.monotonic() < needed:
+                    raise
+        raise AssertionError("unreachable")
+
+
+async def write_all(box: Box, request: FilesRequest, own: Mapping[str, bytes]) -> None:
+    """Writes a request's files and then `own` files of the server. Raises BadRequest if they do not fit."""
+    for path, data in (request.contents() | dict(own)).items():
+        try:
+            await box.write(path, data)
+        except BoxFileError as error:
+            raise BadRequest(str(error), "code" if path in own else "files") from None
+
+
+async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
+    """Returns the files that exist at these paths, encoded as base64."""
+    most = box.spec.limits.disk_mb << 20
+    files = {}
+    for path in dict.fromkeys(paths):
+        try:
+            data = await box.read(posixpath.normpath(path), max_bytes=most)
+        except (BoxFileError, ValueError):
+            continue
+        files[path] = base64.b64encode(data).decode()
+    return files
+
+
+async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCodeAnswer:
+    code = source(request.language, request.code).encode()
+    await write_all(box, request, {language.file: code})
+    compiled = None
+    if language.compile:
+        compiled = result_of(
+            await box.exec(
+                language.compile,
+                timeout=request.compile_timeout,
+                env=language.env,
+                max_bytes=OUTPUT_BYTES,
+            ),
+            first=True,
+        )
+    ran = None
+    if compiled is None or compiled.return_code == 0:
+        outcome = await box.exec(
+            language.run,
+            timeout=request.run_timeout,
+            env=language.env,
+            stdin=(request.stdin or "").encode(),
+            max_bytes=OUTPUT_BYTES,
+        )
+        ran = result_of(outcome, first=compiled is None)
+    status, message = status_of(compiled, ran)
+    return RunCodeAnswer(
+        status=status,
+        message=message,
+        compile_result=compiled,
+        run_result=ran,
+        files=await fetch_all(box, request.fetch_files),
+    )
+
+
+def result_of(result: ExecResult, *, first: bool) -> CommandResult:
+    """Returns a command's result as the protocol has it.
+
+    If the `first` command of a box could not be started, the server is at fault: no code has run yet.
+    """
+    stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
+    if first and not result.began:
+        return CommandResult(status="Error", stderr=stderr)
+    return CommandResult(
+        status="TimeLimitExceeded" if result.timed_out else "Finished",
+        execution_time=result.seconds,
+        return_code=None if result.timed_out else result.code,
+        stdout=stdout,
+        stderr=stderr,
+    )

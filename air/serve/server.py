@@ -1,0 +1,149 @@
+"""Runs a server of boxes until SIGINT or SIGTERM, which end every box."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+
+from air.errors import AirError, InfrastructureError, UsageError
+from air.serve.app import Protocol, Server, application
+from air.serve.boxes import Boxes
+from air.serve.log import Log, LogHandler
+from air.serve.metrics import Metrics
+from air.serve.settings import ServeConfig
+
+STOP_SECONDS = 2
+"""Seconds that running requests have to end after a signal; then their boxes end."""
+
+
+async def serve(
+    config: ServeConfig,
+    protocols: Sequence[Callable[[Server], Protocol]],
+    *,
+    say: Callable[[str], None] = print,
+    log: Log | None = None,
+) -> None:
+    """Serves until a signal arrives. `say` gets one line when the server answers.
+
+    Raises UsageError if the address is in use, and what the protocols' checks raise.
+    """
+    metrics, log = Metrics(), log or Log()
+    listener = bind(config.host, config.port)
+    with contextlib.closing(listener), _logging_to(log):
+        async with Boxes(config.max_boxes, config.warm, metrics) as boxes:
+            server = Server(config, boxes, metrics, log)
+            spoken = [make(server) for make in protocols]
+            async with contextlib.AsyncExitStack() as stack:
+                for each in spoken:
+                    await stack.enter_async_context(each.running())
+                await _answer(server, spoken, listener, say)
+        log.event("stop", boxes=boxes.pool.stats.live)
+
+
+async def _answer(
+    server: Server,
+    protocols: Sequence[Protocol],
+    listener: socket.socket,
+    say: Callable[[str], None],
+) -> None:
+    settings = uvicorn.Config(
+        application(server, protocols),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=STOP_SECONDS,
+        # Long: a client that reuses a connection while the server closes it sees a failure.
+        timeout_keep_alive=600,
+        backlog=1024,
+    )
+
+    def started() -> None:
+        say(f"serving on {url(listener)}")
+        server.log.event("start", url=url(listener), image=server.config.image)
+
+    http = _Http(settings, started)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, http.stop, number, server.log)
+    try:
+        await http.serve(sockets=[listener])
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    if not http.stopped:
+        raise InfrastructureError("the HTTP server ended by itself")
+
+
+class _Http(uvicorn.Server):
+    """uvicorn's server, which leaves signals to its caller: its own handling would skip the boxes' end."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = started
+        self.stopped = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self, number: int, log: Log) -> None:
+        """Ends the server after the running requests; at a second signal, at once."""
+        log.event("signal", name=signal.Signals(number).name)
+        self.force_exit = self.stopped
+        self.stopped = self.should_exit = True
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens there. Raises UsageError if that is not possible."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise _refused(host, port, error) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        # Here and not in uvicorn, which a second server on this port would only then notice.
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise _refused(host, port, error) from None
+    return listener
+
+
+def _refused(host: str, port: int, error: OSError) -> AirError:
+    return UsageError(
+        f"cannot listen there ({error.strerror or error})",
+        where=f"{host}:{port}",
+        remedy="choose another --port (0 for a free one) or --host",
+    )
+
+
+def url(listener: socket.socket) -> str:
+    """Returns the address of a listening socket as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextlib.contextmanager
+def _logging_to(log: Log) -> Iterator[None]:
+    handler = LogHandler(log)
+    loggers = [logging.getLogger(name) for name in ("air", "uvicorn.error")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)

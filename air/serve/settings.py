@@ -1,0 +1,56 @@
+"""The settings of `air serve sandbox`."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+from pydantic import Field, model_validator
+
+from air.config import BaseConfig
+from air.sandbox.contract.box import BoxLimits, BoxSpec
+
+
+class ServeConfig(BaseConfig):
+    """Settings of a server of boxes: its address, its token, and the boxes that it lends."""
+
+    host: str = "127.0.0.1"
+    """The address on which the server listens. Any address but loopback needs a `token`."""
+    port: int = Field(8080, ge=0, le=65535)
+    """The port on which the server listens. 0 takes any free port."""
+    token: str = ""
+    """The secret that every request must carry; empty: none. See `air.serve.token`."""
+    image: str = "air-code"
+    """The image of the boxes: `air-code` has many languages, `air-base` only Python and bash."""
+    max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
+    """The most boxes at once. Further requests queue."""
+    warm: int = Field(2, ge=0)
+    """The number of boxes that wait, started, for the next request."""
+    limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
+    """The limits of a box unless a request sets its own."""
+    queue_seconds: float = Field(10.0, ge=0)
+    """Seconds that a client waits for its answer beyond the time limits in its request. A request that cannot
+    be answered within them because all boxes are in use is refused."""
+    max_body_mb: float = Field(64.0, gt=0)
+    """Maximum size of a request in MiB."""
+
+    @model_validator(mode="after")
+    def _closed(self) -> ServeConfig:
+        if not self.token and not is_loopback(self.host):
+            raise ValueError(
+                f"`host`: {self.host} is not loopback, so other machines need a `token`"
+            )
+        return self
+
+    @property
+    def spec(self) -> BoxSpec:
+        """The settings of a box, without what a request changes."""
+        return BoxSpec(image=self.image, limits=self.limits)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address `host`."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
