@@ -204,6 +204,9 @@ class ComputeConfig(BaseConfig):
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
     `sdpa` if the model's family supports it, else `eager`."""
+    gradient_checkpointing: bool = False
+    """Whether the model's layers are computed again in the backward pass, in place of keeping what they
+    computed. This saves most of the memory of training on long sequences, and costs one more forward pass."""
 
     def set_threads(self) -> None:
         """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""
@@ -218,9 +221,6 @@ class EmbeddedConfig(ComputeConfig):
     inference: Inference = "auto"
     """The program that samples replies: `vllm` (a vLLM process) or `transformers` (the training process
     itself). `auto`: vLLM if it is installed and there is a GPU. The flag `--inference` sets the same."""
-    gradient_checkpointing: bool = False
-    """Whether the model's layers are computed again in the backward pass, in place of keeping what they
-    computed. This saves most of the memory of training on long episodes, and costs one more forward pass."""
     inference_start_seconds: float = Field(600.0, gt=0)
     """Largest number of seconds that vLLM may take to start."""
     port: int = Field(0, ge=0, le=65535)

@@ -53,7 +53,7 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         start = start_from(config)
         examples = read_examples(Path(config.data.name).expanduser())
         held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
-        config.embedded.set_threads()
+        embedded.set_threads()
         policy = load(
             start or _expanded(config.model.name),
             dtype=place.dtype(embedded.dtype),
@@ -67,7 +67,8 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
             examples,
             config,
             held_out=held_out,
-            micro_batch_tokens=config.embedded.micro_batch_tokens,
+            micro_batch_tokens=embedded.micro_batch_tokens,
+            gradient_checkpointing=embedded.gradient_checkpointing,
         )
         if start is not None:
             training.load_state_dict(checkpoint.load_state(start)[1])

@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from air.train.model.attention import check_length
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
+from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.pack import pack
 from air.train.tree.sample import Sample
 from air.train.tree.statistics import entry_statistics, mask_cost
@@ -35,10 +37,12 @@ class SFT:
 
     A step takes whole demonstrations up to `batch_size * seq_len` tokens; `data.seed` and the step's number
     decide which. The loss is the cross-entropy in nats, averaged over the step's trained tokens.
-    `micro_batch_tokens` limits the tokens, with padding, of one forward pass.
+    `micro_batch_tokens` limits the tokens, with padding, of one forward pass. With `gradient_checkpointing`,
+    layers are computed again in the backward pass.
 
     Raises UsageError if there are no demonstrations, or all of them or all held-out ones are cut before their
-    first reply, or if the model's positions depend on their length (see `check_length`).
+    first reply, or if the model's positions depend on their length (see `check_length`), or if its layers
+    cannot be computed again.
     """
 
     def __init__(
@@ -49,7 +53,11 @@ class SFT:
         *,
         held_out: Iterable[Sequence[Message]] = (),
         micro_batch_tokens: int = 8192,
+        gradient_checkpointing: bool = False,
     ) -> None:
+        if gradient_checkpointing:
+            check_layers(policy.model, policy.name)
+        self.gradient_checkpointing = gradient_checkpointing
         self.policy, self.config = policy, config
         self.micro_batch_tokens = micro_batch_tokens
         renderer = policy.renderer()
@@ -97,7 +105,8 @@ class SFT:
         lr = learning_rate(self.steps, config.optim.lr, config.scheduler, config.max_steps)
         for settings in self.optimizer.param_groups:
             settings["lr"] = lr
-        total = _loss(self.policy, batch, self.micro_batch_tokens, backward=True)
+        with recomputed(self.policy.model) if self.gradient_checkpointing else nullcontext():
+            total = _loss(self.policy, batch, self.micro_batch_tokens, backward=True)
         norm = update(self.optimizer, self.parameters, config.optim)
         self.steps += 1
         read = sum(len(e.token_ids) for e in batch)

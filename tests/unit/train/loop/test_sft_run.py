@@ -29,6 +29,7 @@ TIMES = ("time/step", "tokens_per_second", "peak_memory_mb")
 SGD = ["--optim.type", "sgd", "--optim.lr", "1e-2"]
 LINEAR = ["--scheduler.type", "linear", "--scheduler.warmup-steps", "1", "--scheduler.decay-steps"]
 VAL = ["--val.data.name", "{held_out}", "--val.data.seq-len", "120", "--val.interval", "1"]
+LORA = ["--model.lora.rank", "4"]
 CASES: dict[str, tuple[list[str], list[str]]] = {
     "max_steps": ([], ["--max-steps", "1"]),
     "output_dir": ([], ["--output-dir", "{other}"]),
@@ -59,13 +60,20 @@ CASES: dict[str, tuple[list[str], list[str]]] = {
     "ckpt.interval": ([], ["--ckpt.interval", "1"]),
     "ckpt.keep_last": (["--ckpt.interval", "1"], ["--ckpt.keep-last", "1"]),
     "embedded.micro_batch_tokens": ([], ["--embedded.micro-batch-tokens", "64"]),
+    "embedded.dtype": ([], ["--embedded.dtype", "bfloat16"]),
+    "embedded.attention": ([], ["--embedded.attention", "eager"]),
+    "model.lora.rank": (LORA, ["--model.lora.rank", "2"]),
+    "model.lora.alpha": (LORA, ["--model.lora.alpha", "4"]),
+    "model.lora.target_modules": (LORA, ["--model.lora.target-modules", '["q_proj"]']),
 }
 """By key: flags of a run, and further flags that set the key to another value."""
-ONE_VALUE = {"data.type", "val.data.type"}
-LOADING = ("model.lora", "embedded.device", "embedded.dtype", "embedded.attention")
-"""Beginnings of keys that decide how a model is loaded, as in an `rl` run; tested with `policy.load`."""
-ELSEWHERE = {"resume.step", "embedded.threads"}
-"""Tested by `test_an_interrupted_run_goes_on_exactly` and `test_the_same_settings_give_the_same_run`."""
+ONE_VALUE = {"data.type", "val.data.type", "model.lora.dropout"}
+ELSEWHERE = {
+    "resume.step",  # test_an_interrupted_run_goes_on_exactly
+    "embedded.threads",  # test_the_same_settings_give_the_same_run
+    "embedded.device",  # test_the_device_is_the_one_that_is_asked_for
+    "embedded.gradient_checkpointing",  # test_layers_are_computed_again_in_the_backward_pass
+}
 
 Start = Callable[..., dict[str, Any]]
 
@@ -108,7 +116,7 @@ def outcome(places: dict[str, Path], out: Path, flags: list[str]) -> dict[str, A
         torch.set_num_threads(before)
     return {
         "rows": [{k: v for k, v in row.items() if k not in TIMES} for row in rows],
-        "weights": (config.folder / "model.safetensors").read_bytes(),
+        "weights": [path.read_bytes() for path in config.folder.glob("*model.safetensors")],
         "files": sorted(str(path.relative_to(out)) for path in out.rglob("*")),
         "threads": threads,
     }
@@ -132,7 +140,6 @@ def before(
 def test_each_key_is_in_the_table() -> None:
     keys = {key for key, types in walk(SFTRunConfig).items() if set(types) - {"table", "none"}}
     tested = {key.partition(".")[0] if key.startswith("renderer") else key for key in keys}
-    tested = {key for key in tested if not key.startswith(LOADING)}
     assert tested == set(CASES) | ONE_VALUE | ELSEWHERE
 
 
@@ -153,6 +160,33 @@ def test_the_same_settings_give_the_same_run(
     """Without this the tests of single keys would show nothing."""
     assert outcome(places, tmp_path, []) == before([])
     assert before([])["threads"] == 1
+
+
+def test_the_device_is_the_one_that_is_asked_for(places: dict[str, Path], tmp_path: Path) -> None:
+    """No machine has the GPU 99."""
+    config = config_of(places, tmp_path, "--embedded.device", "cuda:99")
+    with pytest.raises(UsageError, match=r"embedded\.device.*cuda:99|cuda:99.*embedded\.device"):
+        sft_run.run(config, lambda _: None, lambda _: None)
+
+
+def test_layers_are_computed_again_in_the_backward_pass(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    """The forward pass keeps less, and the losses are the same."""
+    kept: list[int] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[-1] += tensor.numel()
+        return tensor
+
+    outcomes = []
+    for flags in ([], ["--embedded.gradient-checkpointing"]):
+        kept.append(0)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            outcomes.append(outcome(places, tmp_path / str(len(kept)), flags))
+    for plain, again in zip(*(one["rows"] for one in outcomes), strict=True):
+        assert again["loss/mean"] == pytest.approx(plain["loss/mean"], rel=1e-5)
+    assert kept[1] < 0.7 * kept[0]
 
 
 def test_other_keys_are_refused(places: dict[str, Path], tmp_path: Path) -> None:
