@@ -16,13 +16,16 @@ from typing import Any
 from air.errors import UsageError
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import items
-from air.view.render import charts, markup, metric_series, overview, svg
+from air.view.index.steps import Item, items
+from air.view.index.turn_tokens import TurnTokens, of_turn
+from air.view.render import charts, markup, metric_series, overview, svg, token_markup
 from air.view.render.charts import Chart
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
 """The page shows at most this number of turns of an episode, and then states how many more there are."""
+TOKEN_BYTES = 8_000_000
+"""The largest part of the page, in bytes, that shows tokens. A token takes about 600."""
 _WIDE = {"advantage", "step", "last", "test", "turns", "errors", "seconds", "episode"}
 """The columns of the table of episodes that a narrow screen leaves out."""
 _HEADS = (
@@ -58,8 +61,13 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
         raise UsageError(f"cannot be written: {problem}", where=str(out)) from error
 
 
-def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str]:
-    """Yields pieces of the HTML page: the run's main numbers, its tasks, and `episodes` turn by turn."""
+def page(
+    run: Run, index: RunIndex, episodes: Sequence[Episode], *, token_bytes: int = TOKEN_BYTES
+) -> Iterator[str]:
+    """Yields pieces of the HTML page: the run's main numbers, its tasks, and `episodes` turn by turn.
+
+    `token_bytes` limits the part of the page that shows tokens.
+    """
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
     styles = markup.CSS.read_text(encoding="utf-8") + (folder / "export.css").read_text("utf-8")
@@ -68,9 +76,35 @@ def page(run: Run, index: RunIndex, episodes: Sequence[Episode]) -> Iterator[str
     if episodes:
         yield _table(episodes, index.count())
         yield "<h2>episodes, turn by turn</h2>"
+    tokens = _Tokens(index, token_bytes)
     for number, episode in enumerate(episodes):
-        yield _episode(index, episode, f"e{number}")
+        yield _episode(index, episode, f"e{number}", tokens)
     yield f"</div><script>{script}</script></body></html>\n"
+
+
+class _Tokens:
+    """The tokens of the page's turns: of the first ones, until they take `room` bytes."""
+
+    def __init__(self, index: RunIndex, room: int) -> None:
+        self._index = index
+        self._room = room
+
+    def of(self, one: Episode, start: Mapping[str, Any], item: Item) -> str:
+        """Returns the HTML of a turn's tokens: of all, of none, or a note that the page has no more room."""
+        if item.step is None:
+            return ""
+        run = self._index.file.folder
+        tokens = of_turn(run, one.facts.episode, one.step, start, item.step)
+        if not isinstance(tokens, TurnTokens):
+            return ""
+        html = token_markup.turn(tokens, self._index.curve(one)) if self._room >= 0 else ""
+        self._room -= len(html.encode(errors="replace"))
+        if self._room < 0:  # nor has a later turn: a page with gaps would be hard to read
+            return '<div class="note">no room for more tokens on this page: see air view</div>'
+        return (
+            f'<details class="fold tokens-of-turn"><summary>tokens of step {tokens.content.step}</summary>'
+            f"{html}</details>"
+        )
 
 
 def _head(title: str, styles: str, script: str) -> str:
@@ -143,7 +177,7 @@ def _row(one: Episode, name: str) -> str:
     return f"<tr {data}>{row}</tr>"
 
 
-def _episode(index: RunIndex, one: Episode, name: str) -> str:
+def _episode(index: RunIndex, one: Episode, name: str, tokens: _Tokens) -> str:
     facts = one.facts
     kind = {"well": "green", "failed": "red"}.get(facts.how, "blue")
     chips = [chip(facts.why or facts.how, kind), chip(f"reward {figure(facts.reward, '+.3f')}")]
@@ -153,7 +187,11 @@ def _episode(index: RunIndex, one: Episode, name: str) -> str:
     head: Mapping[str, Any] = {r["type"]: r for r in index.load(one, index.head(one))}
     error = f'<div class="air error">{text(facts.error)}</div>' if facts.error else ""
     places = index.places(one, 0, MOST_TURNS)
-    turns = "".join(markup.item(each) for each in items(places, index.load(one, places)))
+    start = head.get("start", {})
+    turns = "".join(
+        markup.item(each, tokens=tokens.of(one, start, each))
+        for each in items(places, index.load(one, places))
+    )
     rest = facts.items - MOST_TURNS
     more = f'<div class="note">{rest} turns more</div>' if rest > 0 else ""
     scores = [(p.item + 1, p.score) for p in index.curve(one) if p.score is not None]
@@ -166,5 +204,5 @@ def _episode(index: RunIndex, one: Episode, name: str) -> str:
         f"{' '.join(chips)} "
         f'<span class="note">{line(one.name, 60)} · {seconds(facts.seconds)}</span></summary>'
         f'<div class="stack">{error}{times}<div class="graph">{curve}</div>'
-        f"{markup.opening(head.get('start', {}))}{turns}{more}</div></details>"
+        f"{markup.opening(start)}{turns}{more}</div></details>"
     )

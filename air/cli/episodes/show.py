@@ -35,12 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="turn",
         type=int,
         metavar="N",
-        help="episode: only this turn, in full; --step is the earlier name (default: a line for each)",
+        help="episode: only this turn, in full, with its tokens; --step is the earlier name "
+        "(default: a line for each)",
     )
     parser.add_argument(
         "--full",
         action="store_true",
-        help="episode: every turn in full; with --turn: very long texts too",
+        help="episode: every turn in full; with --turn: very long texts and all tokens",
     )
     parser.add_argument(
         "--only",
@@ -93,18 +94,16 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _episode(args: argparse.Namespace) -> None:
-    from air.view import terminal
+    from air.view import terminal, terminal_tokens
     from air.view.index.episode_file import scan
 
-    single = scan(args.path)
-    full = args.full or args.turn is not None
-    terminal.show_episode(
-        terminal.console(),
-        single,
-        _wanted(single, args),
-        full=full,
-        everything=args.turn is not None and args.full,
-    )
+    single, out = scan(args.path), terminal.console()
+    one_turn = args.turn is not None
+    wanted, everything = _wanted(single, args), one_turn and args.full
+    terminal.show_episode(out, single, wanted, full=args.full or one_turn, everything=everything)
+    if one_turn:
+        most = None if everything else terminal_tokens.MOST
+        terminal_tokens.show(out, single, wanted[0], most=most)
 
 
 def _wanted(single: Single, args: argparse.Namespace) -> Sequence[Item]:

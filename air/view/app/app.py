@@ -63,15 +63,13 @@ def _bar(all_runs: Sequence[Run]) -> Run:
     if name and name not in names:
         st.html(f'<div class="air error">no run {text(name)} here</div>')
     left, middle, right = st.columns([3, 7, 1.2], vertical_alignment="center")
+    st.session_state["run-widget"] = names[at]  # the address decides, also after "back"
     left.selectbox(
         "Run",
         names,
-        index=at,
         key="run-widget",
         label_visibility="collapsed",
-        on_change=lambda: url_state.go(
-            run=st.session_state["run-widget"], episode=None, item=None, group=None, first=None
-        ),
+        on_change=lambda: url_state.open_run(st.session_state["run-widget"]),
     )
     with middle.container(horizontal=True, gap="xxsmall"):
         for page in url_state.PAGES:  # buttons: a radio group would take the arrow keys

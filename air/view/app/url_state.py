@@ -35,6 +35,16 @@ def go(**parts: Any) -> None:
             st.query_params[name] = str(value)
 
 
+def open_run(name: str) -> None:
+    """Selects another run, and removes from the address what belongs to the present one, such as its episode.
+
+    Call only from a widget's callback.
+    """
+    for other in [each for each in st.query_params if each not in ("page", "other")]:
+        st.query_params.pop(other, None)
+    go(run=name)
+
+
 def page() -> str:
     """Returns the name of the viewer's page that the address (URL) selects, or `Run` if it selects none."""
     name = get("page", "Run")

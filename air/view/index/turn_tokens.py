@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from air import json_lines
+from air.errors import UsageError
 from air.trajectories import trained_tokens
 from air.trajectories.trained_tokens import Conversation, Message, Payment, StepTokens
 from air.view.index.facts import integer
-from air.view.index.tables import Episode
 
 
 @dataclass(frozen=True)
@@ -28,27 +29,34 @@ class TurnTokens:
 
 
 def of_turn(
-    run: Path, episode: Episode, start: Mapping[str, Any], step: Mapping[str, Any]
+    run: Path,
+    episode: str | None,
+    training_step: int | None,
+    start: Mapping[str, Any],
+    step: Mapping[str, Any],
 ) -> TurnTokens | str:
     """Returns the tokens of a turn, or a sentence that tells why there are none.
 
-    `start` and `step` are the lines of the trajectory for the episode and the turn. Raises UsageError if the
-    file of the training step cannot be read.
+    `episode` is the episode's id, and `training_step` the number of its training step, both None if unknown.
+    `start` and `step` are the lines of the trajectory for the episode and the turn.
     """
     if not (run / trained_tokens.FOLDER).is_dir():
         return (
             "This run recorded no tokens: the embedded engine records them (embedded.record_tokens_mb), "
             "prime-rl does not."
         )
-    if episode.step is None:
+    if training_step is None:
         return "No training step has finished with this episode, so no tokens are recorded for it."
-    content = _read(run, episode.step)
+    try:
+        content = _read(run, training_step)
+    except UsageError as error:
+        return str(error)  # a damaged file hides nothing else
     if content is None:
         return (
-            f"The tokens of step {episode.step} are not kept: embedded.record_tokens_mb limits the size of "
+            f"The tokens of step {training_step} are not kept: embedded.record_tokens_mb limits the size of "
             f"{trained_tokens.FOLDER}/."
         )
-    conversations = [c for c in content.conversations if c.episode == episode.facts.episode]
+    conversations = [c for c in content.conversations if c.episode == episode]
     if not conversations:
         return "The episode failed, so it was not trained."
     trace = start.get("trace")
@@ -66,6 +74,23 @@ def of_turn(
         payments=conversation.payments[first:end],
         content=content,
     )
+
+
+def training_step(run: Path, episode: str | None) -> int | None:
+    """Returns the training step of an episode, out of `groups.jsonl` in the run's folder; None if unknown.
+
+    For a view without an index of the run. An unreadable line is passed over, as by the index.
+    """
+    path = run / "groups.jsonl"
+    if episode is None or not path.is_file():
+        return None
+    for line in json_lines.Tail(path, json_lines.Mark()):
+        group = line.data or {}
+        members = group.get("episodes")
+        for one in members if isinstance(members, list) else []:
+            if isinstance(one, dict) and one.get("episode") == episode:
+                return integer(group.get("step"))
+    return None
 
 
 def _reply(conversation: Conversation, step: Mapping[str, Any]) -> int | None:

@@ -92,15 +92,21 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def item(
-    one: Item, *, is_open: bool = False, here: bool = False, preview: str | None = None
+    one: Item,
+    *,
+    is_open: bool = False,
+    here: bool = False,
+    preview: str | None = None,
+    tokens: str = "",
 ) -> str:
     """Returns the HTML of one turn with its validates (gradings).
 
     It is expanded if `is_open`, otherwise after a click; `here` marks it as the turn that the user has
-    chosen. `preview` is the line that stands for the turn; None: `preview_of` the turn.
+    chosen. `preview` is the line that stands for the turn; None: `preview_of` the turn. `tokens` is the HTML
+    of the turn's tokens, which ends it.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
-    parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one)]
+    parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one), tokens]
     state = " open" if is_open else ""
     return (
         f'<details class="{classes}"{state}><summary>{_summary(one, preview)}</summary>'

@@ -262,6 +262,10 @@ def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path
     page.get_by_label("Turns from").fill("99")
     page.keyboard.press("Enter")
     expect(page.get_by_text("no such episode")).to_be_visible()
+    assert parse_qs(urlsplit(page.url).query)["turns"] == ["99"]
+    page.reload()  # the address has the filters
+    expect(page.get_by_text("no such episode")).to_be_visible()
+    expect(page.get_by_label("Turns from")).to_have_value("99")
     page.get_by_label("Turns from").fill("1")
     page.keyboard.press("Enter")
     expect(page.get_by_text("1–3 of 3 episodes")).to_be_visible()
@@ -273,6 +277,10 @@ def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path
     open_row(page, 0)
     expect(page.locator(".facts .note").first).to_contain_text(name)
     assert f"episode={name}" in page.url
+    show(page, viewer, "Episodes", run="scripted", task="titanic", errors=1, end="never")
+    expect(page.get_by_text("1–2 of 2 episodes")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Task")).to_have_value("titanic")
+    expect(page.get_by_text("filters that do not fit this run: end=never")).to_be_visible()
 
 
 def test_sorting_by_reward_brings_the_best_first(page: Page, viewer: str, outputs: Path) -> None:
@@ -414,6 +422,7 @@ def test_an_exported_page_works_alone(page: Page, outputs: Path, tmp_path: Path)
             check_saving(page)
         else:
             check_export(page, errors=2 if run == "hostile" else None)
+            check_tokens(page)
         check_phone(page)
 
 
@@ -426,6 +435,18 @@ def check_saving(page: Page) -> None:
         page.get_by_role("button", name="PNG").first.click()
     assert saved.value.suggested_filename == "loss.png"
     assert saved.value.path().read_bytes().startswith(b"\x89PNG")
+
+
+def check_tokens(page: Page) -> None:
+    """The tokens of the turn that is open: each in its place, and in a table with its numbers."""
+    tokens = page.locator(".step[open] .tokens-of-turn").first
+    tokens.locator("summary").first.click()
+    count = tokens.locator(".token").count()
+    assert count > 0
+    tokens.get_by_text("each sampled token").click()
+    rows = tokens.locator("tbody tr")
+    expect(rows).to_have_count(count)
+    assert re.fullmatch(r"[−+]\d.*|–", rows.first.locator("td").nth(5).inner_text())
 
 
 def check_phone(page: Page) -> None:

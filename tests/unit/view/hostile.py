@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from air.trajectories import Recorder
+import numpy as np
+
+from air.trajectories import Recorder, trained_tokens
+from air.trajectories.trained_tokens import Conversation, Message, Payment, StepTokens
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 LINK = (
@@ -45,7 +48,21 @@ def run(folder: Path, name: str = "hostile") -> Path:
     (root / "config.json").write_text(
         json.dumps({"model": {"name": EVIL}, EVIL: EVIL, "max_steps": 1})
     )
+    trained_tokens.write(root, _tokens())
     return root
+
+
+def _tokens() -> StepTokens:
+    """The tokens of episode `aa`: in each of its three turns a masked one and two sampled ones."""
+    messages = []
+    for _ in range(3):
+        drawn = np.array([-0.5, -2.0], np.float32)
+        ids, sampled = np.array([1, 2, 3], np.int32), np.array([False, True, True])
+        ones = np.full_like(drawn, 0.25)
+        messages.append(Message(ids, sampled, drawn, drawn + np.float32(0.1), ones, (0, 1)))
+    payment = Payment(3, 1, {"delta": 0.5, EVIL: 0.25})
+    conversation = Conversation("aa", "", EVIL, 0, tuple(messages), (payment,))
+    return StepTokens(1, 1.0, False, (conversation,), {1: "<|assistant|>", 2: EVIL, 3: "last"})
 
 
 def _episode(folder: Path, name: str) -> None:

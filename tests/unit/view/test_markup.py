@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from air.cli.main import main
-from air.view import export
+from air.view import export, terminal, terminal_tokens
+from air.view.index.episode_file import scan
 from air.view.index.run_discovery import Run, differences, discover, flat
 from air.view.index.run_index import RunIndex
 from air.view.index.steps import Item, items, outputs, reasoning, thought
@@ -81,10 +82,10 @@ class Elements(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
-def exported(folder: Path) -> str:
+def exported(folder: Path, **limits: int) -> str:
     index = RunIndex(folder)
     index.file.refresh()
-    return "".join(export.page(Run("hostile", folder), index, index.episodes()))
+    return "".join(export.page(Run("hostile", folder), index, index.episodes(), **limits))
 
 
 def test_an_exported_page_has_no_element_of_an_agent(folder: Path) -> None:
@@ -97,6 +98,35 @@ def test_an_exported_page_has_no_element_of_an_agent(folder: Path) -> None:
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", page)
     assert "default-src 'none'" in page
     assert "http-equiv" in page[: page.index("<title>")]
+
+
+def test_an_exported_page_has_the_tokens_that_it_has_room_for(folder: Path) -> None:
+    page = exported(folder)
+    assert page.count('<span class="token up"') == 3 * 2  # of one episode's three turns
+    assert "log p −2 · trainer −1.9 · ratio 1.1052 · advantage +0.25 · id 3" in page
+    assert "delta +0.5 (validate 1, turn 3, score 0.5)" in page
+    small = exported(folder, token_bytes=1000)
+    assert '<span class="token' not in small
+    assert small.count("no room for more tokens") == 3
+
+
+def test_the_terminal_shows_the_tokens_of_one_turn(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    path = folder / "trajectories" / "aa.jsonl"
+    assert main(["show", str(path), "--turn", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "2 sampled · 2 trained · 1 masked" in out
+    row = next(line for line in out.splitlines() if line.startswith("last "))
+    numbers = ["−2", "−1.9", "1.10517", "+0.25", "3"]
+    assert row.split()[1:6] == numbers
+    assert "delta +0.5 (validate 1, turn 3, score 0.5)" in row
+    single = scan(path)
+    terminal_tokens.show(terminal.console(), single, single.items(2, 1)[0], most=1)
+    out = capsys.readouterr().out
+    assert "\nlast " not in out
+    assert "1 tokens more: add --full" in out
 
 
 def test_a_step_shows_everything_as_text(folder: Path) -> None:

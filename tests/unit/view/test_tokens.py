@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from air.errors import UsageError
 from air.trajectories import trained_tokens
 from air.trajectories.trained_tokens import Conversation, Message, Payment, StepTokens
-from air.view.index.facts import Facts, Place
-from air.view.index.tables import Episode
+from air.view.index.facts import Place
 from air.view.index.turn_tokens import TurnTokens, of_turn
 from air.view.render import token_markup
 
@@ -46,13 +44,9 @@ def content(*, advantage: float = 0.25, shuffled: bool = False) -> StepTokens:
     return StepTokens(7, 1.0, shuffled, (conversation,), PIECES)
 
 
-def episode(*, step: int | None = 7, name: str = "e") -> Episode:
-    return Episode(1, name, 0, Facts(episode=name), step, 0, 0.25)
-
-
 def tokens_of(run: Path, **changes: Any) -> TurnTokens:
     trained_tokens.write(run, content(**changes))
-    tokens = of_turn(run, episode(), {"trace": "trace"}, STEP)
+    tokens = of_turn(run, "e", 7, {"trace": "trace"}, STEP)
     assert isinstance(tokens, TurnTokens)
     return tokens
 
@@ -62,7 +56,7 @@ def test_a_turn_has_its_reply_the_masked_tokens_before_it_and_its_payments(
     tmp_path: Path, step: dict[str, Any]
 ) -> None:
     trained_tokens.write(tmp_path, content())
-    tokens = of_turn(tmp_path, episode(), {"trace": "trace"}, step)
+    tokens = of_turn(tmp_path, "e", 7, {"trace": "trace"}, step)
     assert isinstance(tokens, TurnTokens)
     assert tokens.reply.token_ids.tolist() == [2, 3, 4]
     assert [m.token_ids.tolist() for m in tokens.context] == [[5, 5]]
@@ -70,17 +64,17 @@ def test_a_turn_has_its_reply_the_masked_tokens_before_it_and_its_payments(
 
 
 def test_why_a_turn_has_no_tokens_is_said(tmp_path: Path) -> None:
-    def reason(one: Episode, step: dict[str, Any] = STEP) -> str:
-        answer = of_turn(tmp_path, one, {}, step)
+    def reason(*, step: int | None = 7, name: str = "e", turn: dict[str, Any] = STEP) -> str:
+        answer = of_turn(tmp_path, name, step, {}, turn)
         assert isinstance(answer, str)
         return answer
 
-    assert "prime-rl does not" in reason(episode())
+    assert "prime-rl does not" in reason()
     trained_tokens.write(tmp_path, content())
-    assert "No training step" in reason(episode(step=None))
-    assert "step 6 are not kept: embedded.record_tokens_mb" in reason(episode(step=6))
-    assert "failed" in reason(episode(name="another"))
-    assert "do not include this turn" in reason(episode(), {"turn": 9})
+    assert "No training step" in reason(step=None)
+    assert "step 6 are not kept: embedded.record_tokens_mb" in reason(step=6)
+    assert "failed" in reason(name="another")
+    assert "do not include this turn" in reason(turn={"turn": 9})
 
 
 def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
@@ -88,12 +82,13 @@ def test_a_file_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
     path = trained_tokens.file_of(tmp_path, 7)
     trained_tokens.write(tmp_path, content(advantage=-0.5))
     os.utime(path, ns=(1, 1))
-    answer = of_turn(tmp_path, episode(), {}, STEP)
+    answer = of_turn(tmp_path, "e", 7, {}, STEP)
     assert isinstance(answer, TurnTokens)
     assert answer.reply.advantages[0] == -0.5
     path.write_bytes(b"no archive")
-    with pytest.raises(UsageError, match="damaged"):
-        of_turn(tmp_path, episode(), {}, STEP)
+    damaged = of_turn(tmp_path, "e", 7, {}, STEP)
+    assert isinstance(damaged, str)
+    assert f"{path}: is damaged" in damaged
 
 
 def test_each_token_is_shown_with_its_numbers_and_what_paid(tmp_path: Path) -> None:

@@ -10,19 +10,18 @@ from typing import Any
 import streamlit as st
 
 from air.view.app import url_state
-from air.view.app.pages import widgets
+from air.view.app.pages import episode_filters, widgets
 from air.view.index.run_discovery import Run
-from air.view.index.run_index import SORTS, Episode, Filter, RunIndex
+from air.view.index.run_index import Episode, RunIndex
 from air.view.render.clean import one_line
 
 PAGE = 100
-HOW = {"any end": None, "ended well": "well", "failed": "failed", "unfinished": "unfinished"}
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """Renders the page with the table of episodes of the chosen run."""
     del runs, run
-    conditions, sort = _filters(index)
+    conditions, sort = episode_filters.show(index)
     count = index.count(conditions)
     first = min(url_state.whole("first") or 0, max(0, (count - 1) // PAGE * PAGE))
     episodes = index.episodes(conditions, sort=sort, offset=first, limit=PAGE)
@@ -34,56 +33,6 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
             lambda row: url_state.go(page="Episode", episode=episodes[row].name, item=None),
             config=_CONFIG,
         )
-
-
-def open_step(step: int, task: str | None) -> None:
-    """Opens this page with the episodes of one training step, and of `task` if it is not None.
-
-    Call it only from a widget's callback.
-    """
-    for name in [name for name in st.session_state if str(name).startswith("filter-")]:
-        del st.session_state[name]
-    st.session_state["filter-step"] = step
-    if task is not None:
-        st.session_state["filter-task"] = task
-    url_state.go(page="Episodes", first=None)
-
-
-def _filters(index: RunIndex) -> tuple[Filter, str]:
-    """Shows the widgets for filter and sort order; returns the filter and the sort order's name."""
-    columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
-    task = columns[0].selectbox(
-        "Task", ["all tasks", *index.tasks()], key="filter-task", on_change=_top
-    )
-    how = columns[1].selectbox("End", list(HOW), key="filter-how", on_change=_top)
-    sort = columns[2].selectbox("Sort by", list(SORTS), key="filter-sort", on_change=_top)
-    words = columns[3].text_input(
-        "Search", key="filter-text", placeholder="id, model or error", on_change=_top
-    )
-    low = columns[4].number_input(
-        "Reward from", value=None, key="filter-low", format="%.2f", step=0.1, on_change=_top
-    )
-    turns = columns[5].number_input(
-        "Turns from", value=None, min_value=0, step=1, key="filter-turns", on_change=_top
-    )
-    step = columns[6].number_input(
-        "Training step", value=None, min_value=0, step=1, key="filter-step", on_change=_top
-    )
-    errors = columns[7].toggle("Errors", key="filter-errors", on_change=_top)
-    wanted = Filter(
-        task=None if task == "all tasks" else task,
-        how=HOW[how],
-        errors=errors,
-        text=words.strip(),
-        reward=None if low is None else (low, float("inf")),
-        turns=None if turns is None else (int(turns), 2**62),
-        step=None if step is None else int(step),
-    )
-    return wanted, sort
-
-
-def _top() -> None:
-    url_state.go(first=None)
 
 
 def _pages(count: int, first: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from air.view.app import plots
-from air.view.app.pages import episodes, widgets
+from air.view.app.pages import episode_filters, widgets
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import RunIndex
 from air.view.render import charts, markup, metric_series, overview
@@ -22,7 +22,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     tasks = index.tasks()
 
     def pick(step: int, name: str) -> None:
-        episodes.open_step(step, name if name in tasks else None)
+        episode_filters.open_step(step, name if name in tasks else None)
 
     to_episodes = pick if index.has_steps() else None
     if to_episodes is not None:

@@ -37,8 +37,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
     def pick(number: int) -> None:
-        url_state.go(run=runs[number].name, page="Run", episode=None, item=None, group=None)
-        st.session_state["run-widget"] = runs[number].name
+        url_state.open_run(runs[number].name)
+        url_state.go(page="Run")
 
     widgets.heading(f"{len(runs)} runs")
     widgets.grid(columns, "runs-grid", pick, config=_CONFIG)

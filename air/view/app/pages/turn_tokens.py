@@ -24,7 +24,7 @@ def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item
     if item.step is None:
         return
     _fork(index, episode, start, item)
-    tokens = of_turn(index.file.folder, episode, start, item.step)
+    tokens = of_turn(index.file.folder, episode.facts.episode, episode.step, start, item.step)
     if isinstance(tokens, str):
         widgets.note(tokens)
         return

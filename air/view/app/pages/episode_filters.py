@@ -1,0 +1,132 @@
+"""The filters and the sort order of the table of episodes. The page's address (URL) holds them.
+
+The address is the only store: a page that was sent, reloaded or left and opened again has the same filters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+from air.view.app import url_state
+from air.view.app.pages import widgets
+from air.view.index.run_index import SORTS, Filter, RunIndex
+
+ALL_TASKS = "all tasks"
+ENDS = {"any end": None, "ended well": "well", "failed": "failed", "unfinished": "unfinished"}
+DEFAULTS: Mapping[str, Any] = {
+    "task": ALL_TASKS,
+    "end": next(iter(ENDS)),
+    "sort": next(iter(SORTS)),
+    "search": "",
+    "reward": None,
+    "turns": None,
+    "step": None,
+    "errors": False,
+}
+"""The filters' names in the address, with the values that have no place there."""
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What the address says about one filter."""
+
+    value: Any
+    """The value for the filter's widget: the default if the address has none, or none that fits."""
+    problem: str = ""
+    """The part of the address that does not fit, or an empty text."""
+
+
+def show(index: RunIndex) -> tuple[Filter, str]:
+    """Shows the widgets for filter and sort order; returns the filter and the sort order's name."""
+    tasks = [ALL_TASKS, *index.tasks()]
+    wanted = _from_address(tasks)
+    for name, each in wanted.items():
+        st.session_state[_key(name)] = each.value  # the widgets show what the address says
+    if problems := [each.problem for each in wanted.values() if each.problem]:
+        widgets.note(f"The address has filters that do not fit this run: {', '.join(problems)}")
+    columns = st.columns([2, 1.6, 2, 2.2, 1.2, 1.1, 1.2, 1.1], vertical_alignment="bottom")
+    columns[0].selectbox("Task", tasks, **_stored("task"))
+    columns[1].selectbox("End", list(ENDS), **_stored("end"))
+    columns[2].selectbox("Sort by", list(SORTS), **_stored("sort"))
+    columns[3].text_input("Search", placeholder="id, model or error", **_stored("search"))
+    columns[4].number_input("Reward from", value=None, format="%.2f", step=0.1, **_stored("reward"))
+    columns[5].number_input("Turns from", value=None, min_value=0, step=1, **_stored("turns"))
+    columns[6].number_input("Training step", value=None, min_value=0, step=1, **_stored("step"))
+    columns[7].toggle("Errors", **_stored("errors"))
+    return _filter({name: each.value for name, each in wanted.items()}), wanted["sort"].value
+
+
+def open_step(step: int, task: str | None) -> None:
+    """Opens the table with the episodes of one training step, and of `task` if it is not None.
+
+    Call it only from a widget's callback.
+    """
+    no_filters = dict.fromkeys((*DEFAULTS, "first"))
+    url_state.go(**{**no_filters, "page": "Episodes", "step": step, "task": task})
+
+
+def _from_address(tasks: list[str]) -> dict[str, _Value]:
+    """Returns what the address says about each filter."""
+    return {
+        "task": _choice("task", tasks),
+        "end": _choice("end", list(ENDS)),
+        "sort": _choice("sort", list(SORTS)),
+        "search": _Value(url_state.get("search")),
+        "reward": _number("reward", float),
+        "turns": _number("turns", int),
+        "step": _number("step", int),
+        "errors": _Value(url_state.get("errors") == "1"),
+    }
+
+
+def _choice(name: str, options: list[str]) -> _Value:
+    text = url_state.get(name) or DEFAULTS[name]
+    return _Value(text) if text in options else _Value(DEFAULTS[name], f"{name}={text}")
+
+
+def _number(name: str, kind: Callable[[str], float]) -> _Value:
+    text = url_state.get(name)
+    if not text:
+        return _Value(None)
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    fits = abs(value) < 2**53 and (
+        kind is float or value >= 0
+    )  # more does not fit a browser's number
+    return _Value(value) if fits else _Value(None, f"{name}={text}")
+
+
+def _filter(values: Mapping[str, Any]) -> Filter:
+    reward, turns = values["reward"], values["turns"]
+    return Filter(
+        task=None if values["task"] == ALL_TASKS else values["task"],
+        how=ENDS[values["end"]],
+        errors=values["errors"],
+        text=values["search"].strip(),
+        reward=None if reward is None else (reward, math.inf),
+        turns=None if turns is None else (turns, 2**62),
+        step=values["step"],
+    )
+
+
+def _stored(name: str) -> dict[str, Any]:
+    """Returns the arguments of a widget whose value is stored in the address as `name`."""
+    return {"key": _key(name), "on_change": _store, "args": (name,)}
+
+
+def _key(name: str) -> str:
+    return f"filter-{name}"
+
+
+def _store(name: str) -> None:
+    """Writes the value of a widget to the address, and goes to the first page of the table."""
+    value = st.session_state[_key(name)]
+    wanted = None if value == DEFAULTS[name] else "1" if value is True else value
+    url_state.go(**{name: wanted, "first": None})

@@ -1,0 +1,124 @@
+"""Lists the tokens of a turn for display: what training did with each of them, and what paid for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from air.trajectories.trained_tokens import Floats, Message, Payment
+from air.view.index.facts import Place
+from air.view.index.turn_tokens import TurnTokens
+from air.view.render.clean import clean, one_line
+from air.view.render.markup import figure
+
+_MARKS = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥"})
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """One token of a reply. The numbers are None for a masked token, and where they are unknown."""
+
+    token: int
+    piece: str
+    masked: bool
+    logprob: float | None = None
+    trainer: float | None = None
+    """The trainer's log-probability."""
+    ratio: float | None = None
+    advantage: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The token's text in one line, with marks for spaces, tabs and line breaks."""
+        return self.piece.translate(_MARKS)
+
+    def figures(self) -> tuple[str, str, str, str]:
+        """Returns the sampler's and the trainer's log-probability, the ratio and the advantage as text."""
+        return (
+            figure(self.logprob, ".5g"),
+            figure(self.trainer, ".5g"),
+            figure(self.ratio, ".6g"),
+            figure(self.advantage, "+.4g"),
+        )
+
+
+def rows_of(message: Message, pieces: Mapping[int, str]) -> list[TokenRow]:
+    """Returns a row for each token of a message; `pieces` has the text of each token id."""
+    return list(_rows(message, pieces))
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _rows(message: Message, pieces: Mapping[int, str]) -> Iterator[TokenRow]:
+    columns = (message.logprobs, message.trainer_logprobs, message.ratios, message.advantages)
+    numbers = zip(*columns, strict=True)
+    for token, sampled in zip(message.token_ids.tolist(), message.sampled, strict=True):
+        piece = clean(pieces.get(token, f"<{token}>"))
+        if sampled:
+            yield TokenRow(token, piece, False, *map(_number, next(numbers)))
+        else:
+            yield TokenRow(token, piece, True)
+
+
+def summary(tokens: TurnTokens) -> dict[str, str]:
+    """Returns what holds for all tokens of a turn, as short texts by name."""
+    reply = tokens.reply
+    masked = sum(len(m.token_ids) for m in tokens.context) + int((~reply.sampled).sum())
+    return {
+        "sampled": f"{len(reply.logprobs)} sampled",
+        "trained": f"{int((reply.advantages != 0).sum())} trained",
+        "masked": f"{masked} masked",
+        "advantage": f"advantage {_span_of(reply.advantages, '+.4g')}",
+        "ratio": f"ratio {_span_of(reply.ratios, '.5g')}",
+        "logprob": f"log p {figure(_number(float(reply.logprobs.sum())), '.4g')} in all",
+        "temperature": f"temperature {figure(tokens.content.temperature)}",
+    }
+
+
+def compared(tokens: TurnTokens) -> str:
+    """Returns a sentence that tells which reward the advantage of the reply compares."""
+    if tokens.content.shuffled:
+        return "The rewards were shuffled in the group (embedded.shuffle_rewards). The turn's own reward:"
+    total = sum(sum(payment.terms.values()) for payment in tokens.payments)
+    reward = figure(total, "+.4g")
+    return f"The advantage compares this reward, {reward}, with the group's other episodes:"
+
+
+def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
+    """Returns the parts of the reward, `paid`, that a token's advantage counts, or why it counts none."""
+    if not row.advantage:
+        return "not trained"
+    return "shuffled" if tokens.content.shuffled else "; ".join(paid) or "nothing was paid"
+
+
+def _span_of(values: Floats, form: str) -> str:
+    """Returns the smallest and the largest of the finite values as text."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return "–"
+    low, high = figure(float(finite.min()), form), figure(float(finite.max()), form)
+    return low if low == high else f"{low} to {high}"
+
+
+def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
+    """Returns a sentence for each payment of a term that is not 0."""
+    return [
+        f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
+        for payment in payments
+        for name, amount in payment.terms.items()
+        if amount
+    ]
+
+
+def _where(payment: Payment, validates: Sequence[Place]) -> str:
+    if payment.validate is None:
+        return f"turn {payment.turn}"
+    place = f"validate {payment.validate}, turn {payment.turn}"
+    if payment.validate > len(validates):
+        return place
+    score = validates[payment.validate - 1].score
+    return f"{place}, {'no score' if score is None else f'score {figure(score)}'}"
