@@ -1,7 +1,8 @@
 """Names the metrics of a training step as prime-rl does, and reads `metrics.jsonl` files of any age.
 
 A metric that prime-rl has too bears prime-rl's name, so that both engines' runs share a dashboard. Metrics
-are named in this file alone: older versions of air wrote other names, which `current` translates.
+are named in this file alone: older versions of air wrote other names, which `current` translates. prime-rl's
+own files are read, too: there, trainer and orchestrator write several lines for each step.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ _OLD = (
         "seconds_train": "time/train",
     }
 )
+_AGENT = "train/agg/effective/agent"
+"""The prefix of prime-rl's metrics of the episodes of a step that are trained."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
@@ -58,19 +61,53 @@ def current(row: Mapping[str, Any]) -> Row:
 
 
 def read(path: Path) -> list[Row]:
-    """Returns the lines of a `metrics.jsonl` with the present names, without a half-written last line.
+    """Returns a row for each step of a `metrics.jsonl`, with the present names, in the order of the file.
 
-    The list is empty if there is no file. Raises ConfigError, which names the line, if a line holds no
-    training step.
+    Of several lines of a step, the last value of a metric counts. A half-written last line is left out. The
+    list is empty if there is no file. Raises ConfigError, which names the line, if a line holds no training
+    step.
     """
-    rows = []
+    rows: dict[float, Row] = {}
     for place, row in json_lines.read(path) if path.is_file() else ():
         step = row.get("step") if isinstance(row, dict) else None
         reward = row.get("reward") if isinstance(row, dict) else None
         if not _finite(step) or not (reward is None or _finite(reward)):
             raise ConfigError("is no row of metrics", where=place)
-        rows.append(current(row))
-    return rows
+        rows.setdefault(row["step"], {}).update(current(row))
+    return [_of_prime_rl(row) if "progress/rollouts" in row else row for row in rows.values()]
+
+
+def _of_prime_rl(row: Row) -> Row:
+    """Returns a row of prime-rl with air's metrics that follow from it.
+
+    A group counts as one without spread if prime-rl says that all its rewards are 0, or all 1; it does not
+    record how many groups have other equal rewards. An episode is a trace here.
+    """
+
+    def value(name: str) -> float:
+        return number(row, name) or 0.0
+
+    ending, inner = "/mean", f"{_AGENT}/metrics/"
+    means = {
+        name.removeprefix(inner).removesuffix(ending): value(name)
+        for name in row
+        if name.startswith(inner) and name.endswith(ending)
+    }
+    episodes, groups = value("progress/rollouts"), value("progress/tasks")
+    solved = [f"train/agg/all/agent/solved_{which}" for which in ("none", "all")]
+    derived = {
+        **means,
+        "reward": number(row, f"{_AGENT}/reward{ending}"),
+        "episodes": episodes,
+        "failed_episodes": episodes * value("train/agg/all/has_error/mean"),
+        "groups": groups,
+        "zero_spread_groups": groups * sum(map(value, solved)),
+        "cut_replies": episodes * value(f"{_AGENT}/is_truncated{ending}"),
+        "context_ends": 0.0,  # is_truncated counts them
+    }
+    if means.get("turns"):
+        derived["well_formed"] = 1.0 - means.get("format_errors", 0.0) / means["turns"]
+    return {**{name: one for name, one in derived.items() if one is not None}, **row}
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:

@@ -104,13 +104,15 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     """Reads the outcomes of a run's episodes and the metrics of its training steps.
 
     A folder of trajectories has no metrics. Greedy episodes, which a run plays only as baselines, are left
-    out (`greedy` in `groups.jsonl`). `last` limits the episodes of each task and model to the latest
-    that ended without an infrastructure failure. Raises MissingError if the folder or a trajectory is
-    missing, and ConfigError if a file is invalid.
+    out: they are in the run's `groups.jsonl` under `greedy`. `last` limits the episodes of each task and
+    model to the latest that ended without an infrastructure failure. Raises MissingError if the folder or a
+    trajectory is missing, and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
-    inner, baselines = path / "trajectories", _greedy(path / "groups.jsonl")
+    inner = path / "trajectories"
+    run = path if inner.is_dir() else path.parent  # `path` may be a run's folder of trajectories
+    baselines = _greedy(run / "groups.jsonl")
     files = [file for file in trajectory_files(path) if file.stem not in baselines]
     outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
     steps = tuple(metric_rows.read(path / metric_rows.FILE)) if inner.is_dir() else ()

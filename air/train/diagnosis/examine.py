@@ -27,6 +27,7 @@ TRENDS: tuple[Check, ...] = (
     learning.entropy_collapse,
     learning.growing_kl,
     learning.gradient_spikes,
+    learning.gradient_growth,
     learning.lost_format,
     learning.validation_leaves_test,
     work.starving_source,

@@ -7,7 +7,7 @@ from statistics import median
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Row, comparing, of_updates, percent, ratio, series
+from air.train.diagnosis.series import Row, Series, comparing, of_updates, percent, ratio, series
 
 _FEWEST_BEFORE_SPIKE = 5
 
@@ -90,6 +90,33 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
 def _stays(values: Sequence[float]) -> bool:
     """Whether the first of the values is no spike beside those after it, of which there may be none."""
     return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
+
+
+def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that the gradient norm is many times that of the start, and stays there. Medians are compared,
+    which single spikes do not move."""
+    norms = series(rows, of_updates("optim/grad_norm"), window)
+    if norms is None:
+        return None
+    medians = [
+        median(norms.values[end - window : end]) for end in range(window, len(norms.values) + 1)
+    ]
+    first, last = medians[0], medians[-1]
+    limit = LIMITS.gradient_growth * first
+    # The number of the first median from which on all are above the limit, which is that of its first step.
+    start = Series(range(len(medians)), medians, 1).began(lambda middle: middle > limit)
+    if not first or start is None:
+        return None
+    step = next(
+        s for s, v in zip(norms.steps[start:], norms.values[start:], strict=True) if v > limit
+    )
+    return Finding(
+        "gradient growth",
+        "fail",
+        step,
+        f"gradient norm {first:.3g} → {last:.3g} (median of {window} steps; limit {limit:.3g})",
+        "go back to a checkpoint before it (--resume.step), and lower trainer.optim.lr",
+    )
 
 
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:

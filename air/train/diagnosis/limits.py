@@ -47,6 +47,8 @@ class Limits:
     """Gradient norm, as a multiple of the median of the steps before and of those after, that is a spike."""
     gradient_spikes: int = 2
     """Number of such steps from which a run is reported."""
+    gradient_growth: float = 10.0
+    """Factor by which the median gradient norm must have grown from its start to be reported."""
     test_gap: float = 0.1
     """Growth of the gap between φ on the validation and on the test split from which a run is reported."""
     reward_gain: float = 0.02

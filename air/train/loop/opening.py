@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from air.env.config import ResearchEnvConfig
 from air.errors import UsageError
 from air.sandbox.pool.gpus import Gpu
@@ -56,7 +58,8 @@ class Opening:
     """Opens the resources of one run. Call `open` only once.
 
     `checkpoint` is the folder from which the run goes on, and `state` its training state; both are None for a
-    new run. `say` shows a line to the user.
+    new run. `say` shows a line to the user. `gpu_bytes`
+    returns the memory of a GPU.
     """
 
     def __init__(
@@ -66,8 +69,11 @@ class Opening:
         checkpoint: Path | None,
         state: Mapping[str, Any] | None,
         say: Callable[[str], None],
+        *,
+        gpu_bytes: Callable[[torch.device], int] = memory.total,
     ) -> None:
         self.config, self.needs = config, needs
+        self._gpu_bytes = gpu_bytes
         self.start = str(checkpoint or _expanded(config.model.name))
         self.state = state
         self.say = say
@@ -207,7 +213,7 @@ class Opening:
             return ""
         need = self._memory(model, models, choice)
         try:
-            memory.share_for_vllm(need, memory.total(place.torch_device), need.weights)
+            memory.share_for_vllm(need, self._gpu_bytes(place.torch_device), need.weights)
         except UsageError as error:
             return f"vLLM has the only GPU: {error}"
         return ""
@@ -241,7 +247,7 @@ class Opening:
             )
         need = self._memory(model, models, choice)
         if _shared(place, choice):
-            total = memory.total(place.torch_device)
+            total = self._gpu_bytes(place.torch_device)
             share = memory.share_for_vllm(need, total, need.weights)
             self.say(memory.split(need, total, share))
             return share

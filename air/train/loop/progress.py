@@ -173,7 +173,7 @@ def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
     lines.append(f"  replay it:    {air} replay {run}")
     if recorded := sorted((folder / "trajectories").glob("*.jsonl")):
         lines.append(
-            f"  step into it: {air} shell --from {shlex.quote(str(recorded[-1]))} --step 0"
+            f"  step into it: {air} shell --from {shlex.quote(str(recorded[-1]))} --turn 0"
         )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -7,15 +7,16 @@ nothing here becomes a reward or an advantage.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 
+from air.aio import ended, together
 from air.errors import ConfigError, InferenceError
 from air.train.config.needs_config import TeacherConfig
 from air.train.tree.sample import Sample
@@ -27,13 +28,15 @@ _AT_ONCE = 16
 """Number of sequences that the server scores at the same time."""
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
+_STOP_SECONDS = 0.1
+"""How often `score` looks whether the run stops."""
 
 
 class TeacherEndpoint:
     """A frozen model behind a vLLM server. Call `wait` once before the first `score`, and `close` at the end.
     `say` gets one line if the server does not answer at once. A request that failed is sent again after
-    `pause` seconds; each later pause is twice as long. Setting `stopping` ends `wait` and `score` at the next
-    pause, with InferenceError; `close` sets it."""
+    `pause` seconds; each later pause is twice as long. Setting `stopping` ends `wait` at the next pause, and
+    `score` at once, also during a request; both raise InferenceError. `close` sets it."""
 
     def __init__(
         self,
@@ -49,8 +52,7 @@ class TeacherEndpoint:
         self._stopping = stopping or threading.Event()
         self._url = config.base_url.rstrip("/")
         key = os.environ.get(config.api_key_var) or "EMPTY"
-        headers = {"Authorization": f"Bearer {key}", **config.headers}
-        self._http = httpx.Client(headers=headers, timeout=_TIMEOUT)
+        self._headers = {"Authorization": f"Bearer {key}", **config.headers}
 
     def wait(self) -> None:
         """Returns when the server answers. Raises InferenceError if it does not within the time that the
@@ -59,7 +61,9 @@ class TeacherEndpoint:
         deadline, told = time.monotonic() + limit, False
         while True:
             try:
-                answer = self._http.get(f"{self._url}/models", timeout=_READY_TIMEOUT)
+                answer = httpx.get(
+                    f"{self._url}/models", headers=self._headers, timeout=_READY_TIMEOUT
+                )
                 answer.raise_for_status()
                 break
             except httpx.HTTPError as error:
@@ -71,26 +75,37 @@ class TeacherEndpoint:
             if not told:
                 self._say(f"waiting up to {limit} s for the teacher at {self._url}")
                 told = True
-            self._sleep(_POLL_SECONDS)
+            if self._stopping.wait(_POLL_SECONDS):
+                raise self._stopped()
         if not self.config.skip_model_check:
             self._check_model(answer)
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats.
         Raises InferenceError if the server does not answer, after several attempts, or if its answer lacks
-        these numbers."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(self._score, samples))
+        these numbers. The calling thread must have no running event loop."""
+        return asyncio.run(self._score_all(samples))
 
     def close(self) -> None:
-        """Closes the connections to the server."""
+        """Ends what still waits for the server."""
         self._stopping.set()
-        self._http.close()
 
-    def _sleep(self, seconds: float) -> None:
-        """Waits, unless the run stops: then raises InferenceError."""
-        if self._stopping.wait(seconds):
-            raise InferenceError(f"{KEY}: the run stopped while it asked {self._url}")
+    async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
+        if self._stopping.is_set():
+            raise self._stopped()
+        async with httpx.AsyncClient(headers=self._headers, timeout=_TIMEOUT) as http:
+            work = asyncio.create_task(
+                together([self._score(http, sample) for sample in samples], _AT_ONCE)
+            )
+            while not work.done():
+                await asyncio.wait([work], timeout=_STOP_SECONDS)
+                if self._stopping.is_set():
+                    await ended(work)
+                    raise self._stopped()
+            return work.result()
+
+    def _stopped(self) -> InferenceError:
+        return InferenceError(f"{KEY}: the run stopped while it asked {self._url}")
 
     def _check_model(self, answer: httpx.Response) -> None:
         try:
@@ -104,7 +119,7 @@ class TeacherEndpoint:
                 remedy="use the name on the server, or set skip_model_check = true",
             )
 
-    def _score(self, sample: Sample) -> list[float]:
+    async def _score(self, http: httpx.AsyncClient, sample: Sample) -> list[float]:
         body = {
             "model": self.config.name,
             "prompt": sample.token_ids,
@@ -112,7 +127,7 @@ class TeacherEndpoint:
             "temperature": 1.0,
             "prompt_logprobs": 0,  # only the prompt's own tokens, no likelier ones
         }
-        entries = self._answer(body)
+        entries = await self._answer(http, body)
         tokens = zip(entries, sample.token_ids, sample.mask, strict=True)
         try:
             return [_logprob(entry, token) for entry, token, sampled in tokens if sampled]
@@ -122,12 +137,13 @@ class TeacherEndpoint:
                 "vLLM server, and the teacher must have the policy's tokenizer"
             ) from error
 
-    def _answer(self, body: dict[str, Any]) -> list[Any]:
+    async def _answer(self, http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
         """Posts a request, again after failures that can pass; returns `prompt_logprobs` of the answer."""
         for attempt in range(_ATTEMPTS):
-            self._sleep(self._pause * 2 ** (attempt - 1) if attempt else 0.0)
+            if attempt:
+                await asyncio.sleep(self._pause * 2 ** (attempt - 1))
             try:
-                answer = self._http.post(f"{self._url}/completions", json=body)
+                answer = await http.post(f"{self._url}/completions", json=body)
                 if answer.status_code < 500 and answer.status_code != 429:
                     break
                 failure = f"status {answer.status_code}"

@@ -81,6 +81,7 @@ def test_greedy_episodes_are_left_out(two: list[Path]) -> None:
     run = read_run(two[0])
     assert run.counts() == {"well": 4, "failed": 1, "unfinished": 1}
     assert compare([run]).rows["best_attempt"][0].best == 0.8
+    assert read_run(two[0] / "trajectories").counts() == run.counts()
 
 
 def test_rows_by_hand(two: list[Path]) -> None:

@@ -75,6 +75,7 @@ PLANTS: dict[str, Plant] = {
     "no spread": lambda one, n: {"zero_spread_groups": 3},
     "entropy collapse": lambda one, n: {"entropy/all/mean": 0.02},
     "growing kl": lambda one, n: {"train/reference_kl": 1.0 + n},
+    "gradient growth": lambda one, n: {"optim/grad_norm": 5.0},
     "gradient spikes": lambda one, n: {"optim/grad_norm": 0.3 if n % 5 else 30.0},
     "lost format": lambda one, n: {"well_formed": 0.3},
     "validation leaves test": lambda one, n: {"validation_test_gap": 0.4},
@@ -171,8 +172,15 @@ def test_a_mismatch_counts_only_the_tokens_of_the_newest_weights() -> None:
 
 
 @pytest.mark.parametrize("steps", range(8, 25))
-def test_a_rise_of_the_gradient_that_stays_is_no_spike(steps: int) -> None:
+def test_a_rise_of_the_gradient_that_stays_is_growth_and_no_spike(steps: int) -> None:
     rows = [one | {"optim/grad_norm": 0.01 if one["step"] < 8 else 0.15} for one in healthy(steps)]
+    found = [(finding.check, finding.step) for finding in examine(rows)]
+    # A median of three (in longer runs up to six) steps follows after two (up to four) of them.
+    assert found == ([] if steps < 9 else [("gradient growth", 8)])
+
+
+def test_a_moderate_rise_of_the_gradient_is_normal() -> None:
+    rows = [one | {"optim/grad_norm": 0.01 if one["step"] < 8 else 0.09} for one in healthy()]
     assert examine(rows) == []
 
 

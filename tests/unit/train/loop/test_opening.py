@@ -25,10 +25,12 @@ PLACE = Device(torch.device("cpu"), "free", GPU)
 NOTHING = NeededModels({}, None, greedy=False, temperature=1.0)
 
 
-def opening(device: str, overlap: int = 0) -> Opening:
+def opening(device: str, overlap: int = 0, gpu_gb: int = 80) -> Opening:
     settings = {"embedded": {"device": device}, "orchestrator": {"max_off_policy_steps": overlap}}
     config = load("configs/quickstart.toml", settings)
-    return Opening(config, frozenset(), None, None, lambda _: None)
+    return Opening(
+        config, frozenset(), None, None, lambda _: None, gpu_bytes=lambda _: gpu_gb * memory.GB
+    )
 
 
 def choice() -> Choice:
@@ -36,21 +38,18 @@ def choice() -> Choice:
     return Choice(vllm, GPU, "test")
 
 
-def test_auto_leaves_a_gpu_that_is_too_small_to_vllm(
-    small: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "total", lambda _: memory.GB)
-    auto = opening("auto")
+def test_auto_leaves_a_gpu_that_is_too_small_to_vllm(small: Policy) -> None:
+    auto = opening("auto", gpu_gb=1)
     problem = auto._problem_of_auto(small, NOTHING, choice(), PLACE)
     assert "vLLM has the only GPU: " in problem
     instead = cpu_instead(PLACE, problem)
     assert (instead.gpu, instead.torch_device.type) == (None, "cpu")
     assert not auto._problem_of_auto(small, NOTHING, choice(), instead)
-    assert not opening("cuda")._problem_of_auto(small, NOTHING, choice(), PLACE)
+    wanted = opening("cuda", gpu_gb=1)
+    assert not wanted._problem_of_auto(small, NOTHING, choice(), PLACE)
     with pytest.raises(UsageError, match=r'embedded\.device = "cpu"'):
-        opening("cuda")._check_memory(small, NOTHING, choice(), PLACE)
-    monkeypatch.setattr(memory, "total", lambda _: 80 * memory.GB)
-    assert not auto._problem_of_auto(small, NOTHING, choice(), PLACE)
+        wanted._check_memory(small, NOTHING, choice(), PLACE)
+    assert not opening("auto")._problem_of_auto(small, NOTHING, choice(), PLACE)
 
 
 def test_overlap_on_one_gpu_names_the_cpu(small: Policy) -> None:

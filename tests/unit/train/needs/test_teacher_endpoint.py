@@ -96,6 +96,32 @@ def test_stopping_ends_the_wait_for_a_teacher_that_is_away() -> None:
         assert said == [f"waiting up to 600 s for the teacher at {url}"]
 
 
+def test_stopping_ends_a_request_that_is_not_answered() -> None:
+    asked, hold, stopping = threading.Event(), threading.Event(), threading.Event()
+
+    def score(ids: Sequence[int]) -> list[float]:
+        asked.set()
+        hold.wait(600)
+        return [0.0] * len(ids)
+
+    def stop() -> None:
+        asked.wait(600)
+        stopping.set()
+
+    with ScoringServer(score) as server:
+        config = TeacherConfig(name="teacher", base_url=server.url)
+        with closing(TeacherEndpoint(config, print, stopping=stopping)) as teacher:
+            stopper = threading.Thread(target=stop)
+            stopper.start()
+            try:
+                with pytest.raises(InferenceError, match="the run stopped"):
+                    teacher.score([sample([1, 2])])
+                assert not hold.is_set()  # the teacher has not answered yet
+            finally:
+                hold.set()
+                stopper.join()
+
+
 def test_a_server_of_another_model_is_refused() -> None:
     with ScoringServer(lambda ids: [0.0] * len(ids), name="other") as server:
         expected = r"algo\.teacher\.name: .* serves other, not 'teacher'"
