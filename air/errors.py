@@ -12,6 +12,7 @@ AirError
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and nothing but the commands in it can be the cause
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
+├── BoxCommandError          a running command has ended, or has no such input or terminal
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
@@ -76,6 +77,10 @@ class BoxEndedError(AirError):
 
 class BoxFileError(AirError):
     """A file in a box is absent, of the wrong kind, too large, or outside the folder in which it must be."""
+
+
+class BoxCommandError(AirError):
+    """A command in a box has ended, or it lacks what a call needs, such as a standard input or a terminal."""
 
 
 class ArtefactError(AirError):

@@ -17,7 +17,7 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""The module and the class of each provider; the class has `async start(spec, *, run, gpus) -> GuestBox`."""
+"""The module and the class of each provider; the class has `async open(spec, *, run, gpus) -> GuestBox`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
@@ -43,7 +43,7 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
         )
     module, name = PROVIDERS[spec.provider]
     provider = getattr(importlib.import_module(module), name)
-    box: GuestBox = await provider.start(spec, run=run, gpus=gpus)
+    box: GuestBox = await provider.open(spec, run=run, gpus=gpus)
     box.gpus = gpus.uuids
     run = run or ownership.run_id()
     box.events.start(

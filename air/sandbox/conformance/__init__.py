@@ -18,6 +18,7 @@ from air.sandbox.conformance import (
     limits,
     paths,
     ports,
+    running,
     sessions,
     snapshots,
 )
@@ -31,6 +32,7 @@ Start = Callable[[BoxSpec], Awaitable[Box]]
 
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
+    *running.CHECKS,
     *paths.CHECKS,
     *copies.CHECKS,
     *snapshots.CHECKS,

@@ -7,7 +7,7 @@ command that fails, times out or prints too much yields a result. `exec` raises 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig
-from air.errors import BoxDiedError, BoxEndedError
+from air.errors import BoxCommandError, BoxDiedError, BoxEndedError, ConfigError
 from air.sandbox.contract.network_rules import Names
+from air.sandbox.contract.result import Command as Command
+from air.sandbox.contract.result import ExecResult as ExecResult
 
 if TYPE_CHECKING:
+    from air.sandbox.contract.running import CommandInfo, RunningCommand
     from air.sandbox.wire.port_relay import Handler
 
-Command = Sequence[str] | str
 Isolation = Literal["container", "process"]
 WORKSPACE = "/workspace"
 SECOND_UID_ENV = "AIR_SECOND_UID"
@@ -86,37 +88,6 @@ class BoxSpec(BaseConfig):
         if self.second_user and self.network:
             raise ValueError("a grader's box (second_user) has no network: leave `network` empty")
         return self
-
-
-@dataclass(frozen=True)
-class ExecResult:
-    """The result of one command that ran in a box."""
-
-    code: int
-    """Exit status of the command. It is 128 + N if signal N ended the command, and 137 after a timeout."""
-    stdout: bytes
-    """Standard output; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
-    stderr: bytes
-    """Standard error; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
-    timed_out: bool = False
-    """Whether the command exceeded its timeout, so that it and all processes it had started were killed."""
-    truncated: bool = False
-    """Whether the middle of `stdout` or `stderr` was left out. A line in that output marks the gap."""
-    seconds: float = 0.0
-    """Wall time of the command in seconds, measured inside the box."""
-    began: bool = True
-    """Whether the command's program ran at all. If not (the file is not executable, or the box had reached
-    its limit of processes), `code` is 126 or 127, and `stderr` contains the reason."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the command exited with status 0 before its timeout."""
-        return self.code == 0 and not self.timed_out
-
-    @property
-    def text(self) -> str:
-        """Standard output followed by standard error, decoded as UTF-8. Invalid bytes become U+FFFD."""
-        return (self.stdout + self.stderr).decode("utf-8", "replace")
 
 
 class Snapshot(ABC):
@@ -215,6 +186,45 @@ class Box(ABC):
             stdin: the bytes that the command reads from its standard input.
             max_bytes: the maximum size of standard output and of standard error, each.
         """
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 — kept by the guest, which kills the command
+    ) -> RunningCommand:
+        """Starts a command in the box, and returns a handle of it while it runs.
+
+        `command`, `cwd` and `env` are those of `exec`. A program that cannot run yields a command that ends
+        at once (`ExecResult.began`). Raises BoxCommandError if the box has no room for another process.
+
+        Args:
+            user: the name or number of the user who runs the command; only in an open box (`BoxSpec.open`).
+            stdin: whether `RunningCommand.write` writes its standard input. Otherwise that is empty.
+            terminal: the rows and columns of a new terminal in which the command runs, which is its standard
+                input, output and error. Then `stdin` has no meaning.
+            timeout: seconds after which the command is killed, with all processes that it has started; None:
+                never.
+        """
+        raise ConfigError(
+            f"{type(self).__name__}: a box of this kind starts no command to talk with"
+        )
+
+    async def commands(self) -> list[CommandInfo]:
+        """Returns the commands that `start` started and that still run, in the order of their start."""
+        return []
+
+    async def attach(self, pid: int) -> RunningCommand:
+        """Returns another handle of a running command, by the process id that `start` or `commands` named.
+
+        Raises BoxCommandError if no such command runs.
+        """
+        raise BoxCommandError(f"no running command has the process id {pid}")
 
     @abstractmethod
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:

@@ -36,9 +36,7 @@ class DockerBox(GuestBox):
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
 
     @classmethod
-    async def start(
-        cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
-    ) -> DockerBox:
+    async def open(cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> DockerBox:
         """Starts a box and returns it. If the start fails or is cancelled, no container remains.
 
         Raises:

@@ -10,7 +10,6 @@ over.
 
 from __future__ import annotations
 
-import collections
 import gc
 import os
 import select
@@ -20,8 +19,10 @@ import time
 # Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
 from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.files import Files, Refused
+from air.sandbox.guest.outbox import Copies, Outbox
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
+from air.sandbox.guest.started import Started, StartedCommands
 from air.sandbox.guest.users import become_guest, give_folders
 
 TYPE_CHECKING = False
@@ -29,12 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from air.sandbox.guest.files import Copy
-
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 18
-DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 QUIET = 4
 """A command counts as dead after so many consecutive process listings without a new descendant."""
 FRAMES = 16
@@ -61,14 +59,12 @@ class Guest:
         self.files = Files(config["roots"])
         self.remove: str | None = config["remove"]
         self.inbox = bytearray()
-        self.outbox: collections.deque[memoryview] = collections.deque()
-        self.streams: collections.deque[tuple[int, Copy]] = collections.deque()
         self.commands: dict[int, running_commands.Command] = {}
         self.pipes: dict[int, running_commands.Command | None] = {}
         self.deadline = float("inf")
         self.silence: float = config.get("silence", SILENCE_SECONDS)
         self.heard = time.monotonic()
-        self.writing = self.over = self.frozen = self.unsent = self.behind = False
+        self.over = self.frozen = self.behind = False
         for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
             os.set_inheritable(fd, False)
         self._prepare()
@@ -91,7 +87,12 @@ class Guest:
         for fd in (0, self.wake):
             self.epoll.register(fd, select.EPOLLIN)
         self.epoll.register(1, 0)
-        self.relay = Relay(self.epoll, self._queue)
+        self.outbox = Outbox(self.epoll)
+        self.send = self.outbox.send
+        self.relay = Relay(self.epoll, self.outbox.queue)
+        self.started = StartedCommands(self.epoll, self.outbox.send)
+        self.copies = Copies(self.outbox)
+        self.outbox.sources = [self.relay, self.started, self.copies]
 
     def _interrupted(self, *_: object) -> None:
         self.over = True  # an exception here could interrupt `end`, and leave processes stopped
@@ -99,7 +100,7 @@ class Guest:
     def run(self) -> None:
         """Answers requests until standard input closes or is silent too long, or the time to live is over."""
         self.send({"op": "ready", "shell": self.starter.shell})
-        self._flush()
+        self.outbox.flush()
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):
                 if fd == 0:
@@ -108,13 +109,13 @@ class Guest:
                 elif fd == 1:
                     if events & (select.EPOLLERR | select.EPOLLHUP):
                         return
-                    self._flush()
+                    self.outbox.flush()
                 elif fd == self.wake:
                     os.read(self.wake, 4096)
                 elif fd in self.pipes:
                     self._drain(fd)
-                elif self.relay.event(fd, events):
-                    self._flush()
+                elif self.started.event(fd, events) or self.relay.event(fd, events):
+                    self.outbox.flush()
             self._work()
             self._reap()
             now = time.monotonic()
@@ -124,8 +125,8 @@ class Guest:
                 self._leave("its time to live is over")
             elif now >= self.heard + self.silence:
                 self._leave(HOST_SILENT)
-            if self.unsent:
-                self._flush()
+            if self.outbox.unsent:
+                self.outbox.flush()
 
     def _leave(self, reason: str) -> None:
         self.send({"op": "bye", "reason": reason})
@@ -154,56 +155,6 @@ class Guest:
                 return
             self.handle(*request)
 
-    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the harness. The event loop writes it later."""
-        self._queue(header, body)
-        self.unsent = True
-
-    def _queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        self.outbox.append(memoryview(frames.frame(header, body)))
-
-    def _flush(self) -> None:
-        self.unsent = False
-        if len(self.outbox) > 1:
-            self._join()
-        if not self.outbox:
-            self._pull()
-        while self.outbox:
-            try:
-                sent = os.write(1, self.outbox[0])
-            except BlockingIOError:
-                break
-            self.outbox[0] = self.outbox[0][sent:]
-            if not self.outbox[0]:
-                self.outbox.popleft()
-        if self.writing != bool(self.outbox or self.streams or self.relay.ready):
-            self.writing = not self.writing
-            self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
-
-    def _join(self) -> None:
-        """Merges small queued frames: each write wakes all processes between the guest and the harness."""
-        small: list[memoryview] = []
-        size = 0
-        while self.outbox and (size := size + len(self.outbox[0])) <= READ_BYTES:
-            small.append(self.outbox.popleft())
-        if small:
-            self.outbox.appendleft(memoryview(b"".join(small)))
-
-    def _pull(self) -> None:
-        """Queues the next piece of a network connection and of a file; called once all else is sent."""
-        self.relay.pull()
-        if not self.streams:
-            return
-        ident, stream = self.streams.popleft()
-        try:
-            header, body = next(stream)
-            self.streams.append((ident, stream))
-            self._queue(dict(header, id=ident, more=True), body)
-        except StopIteration:
-            self._queue({"id": ident})
-        except (OSError, Refused) as error:
-            self._queue({"id": ident, "error": running_commands.reason(error)})
-
     # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
@@ -222,39 +173,42 @@ class Guest:
         return {
             "abort": self._abort,
             "beat": self._beat,
+            "close": self.started.close_input,
             "exec": self._exec,
             "freeze": self._freeze,
             "get": self._get,
+            "grant": self.started.grant,
+            "input": self.started.write,
             "kill": self._cancel,
             "lease": self._lease,
             "listen": self.relay.listen,
             "mkdir": self.files.mkdir,
             "relay": self._relay,
             "reroot": self.files.reopen,
+            "resize": self.started.resize,
+            "signal": self._signal,
+            "start": self._exec,
             "write": self.files.write,
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels a `write` or a `get` request, for whose answer nobody waits any more."""
+        """Cancels a `write`, `input` or `get` request, for whose answer nobody waits any more."""
         self.files.abort(header["target"])
-        for ident, stream in list(self.streams):
-            if ident == header["target"]:
-                self.streams.remove((ident, stream))
-                stream.close()
+        self.started.abort(header["target"])
+        self.copies.abort(header["target"])
 
     def _beat(self, *_: object) -> None:
         self.send({"op": "beat"})
 
     def _get(self, header: dict[str, Any], _: bytes) -> None:
-        self.streams.append((header["id"], self.files.get(header)))
-        self._flush()
+        self.copies.add(header["id"], self.files.get(header))
 
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
         self.deadline = time.monotonic() + header["seconds"]
 
     def _relay(self, header: dict[str, Any], body: bytes) -> None:
         self.relay.take(header, body)
-        self._flush()
+        self.outbox.flush()
 
     # Commands
 
@@ -284,15 +238,28 @@ class Guest:
             raise Refused("the box is frozen")
         header["now"] = time.monotonic()
         try:
-            pid, out, err = self.starter.start(ident, header, body)
+            child = self.starter.start(ident, header, body)
         except NotStarted as error:
             self.send(*running_commands.failed_start(ident, error.code, str(error)))
             return
-        command = self.commands[ident] = running_commands.Command(ident, pid, out, err, header)
-        for fd in (out, err):
+        if header["op"] == "start":
+            started = self.commands[ident] = Started(ident, child, header)
+            self.started.add(started)
+            return
+        command = self.commands[ident] = running_commands.Command(ident, child, header)
+        for fd in child.outputs:
             os.set_blocking(fd, False)
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
+
+    def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Sends a signal to the process group of a started command; SIGKILL to all its descendants."""
+        command = self.started.live(header)
+        if header["number"] == signal.SIGKILL:
+            self._kill(command)
+        else:
+            os.kill(-command.pid, header["number"])
+        return {}
 
     def _cancel(self, header: dict[str, Any], _: bytes) -> None:
         command = self.commands.get(header["target"])
@@ -306,6 +273,8 @@ class Guest:
             data = os.read(fd, READ_BYTES)
         except BlockingIOError:
             return
+        except OSError:  # a terminal whose other ends are closed
+            data = b""
         if not data:
             self.epoll.unregister(fd)
             os.close(fd)
@@ -314,9 +283,7 @@ class Guest:
                 command.open.discard(fd)
         elif command is not None:
             command.outputs[fd].add(data)
-            if command.drain_until is not None:
-                later = time.monotonic() + DRAIN_SECONDS
-                command.drain_until = min(later, command.drain_most)
+            command.heard(time.monotonic())
 
     def _reap(self) -> None:
         """Collects the exit status of dead children: first processes of commands, and adopted orphans."""
@@ -341,13 +308,14 @@ class Guest:
             if command.status is None:
                 return
         if command.drain_until is None:
-            command.drain_until, command.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
-            for fd in list(command.open):
+            command.drain(now)
+            for fd in command.open.intersection(self.pipes):
                 self._drain(fd)
-        if command.open and now < command.drain_until:
+        if not command.settled(now):
             return
         del self.commands[command.ident]
-        for fd in command.open:  # a background child holds the pipe: read on, and discard
+        left = self.started.forget(command) if isinstance(command, Started) else command.open
+        for fd in left:  # a background child holds the pipe: read on, and discard
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))

@@ -12,6 +12,8 @@ import collections
 import select
 import time
 
+from air.sandbox.guest.outbox import Source
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
@@ -41,7 +43,7 @@ class Stream:
         self.free = False  # the harness has sent "free"
 
 
-class Relay:
+class Relay(Source):
     """Opens loopback ports in the box and exchanges the data of connections to them as frames."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MARK = "AIR_COMMAND"
+DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -66,15 +67,27 @@ class Output:
         return bytes(self.head) + mark + bytes(self.tail)
 
 
+class Child:
+    """A command that has just been started: its process id, and the guest's ends of its streams."""
+
+    def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
+        self.pid = pid
+        self.outputs = outputs
+        """The standard output and error, or only a terminal."""
+        self.input = source
+        """What the command reads, if the guest writes it; else None."""
+
+
 class Command:
     """A command that runs in the box: the pid of its first process, its output pipes, deadline and state."""
 
-    def __init__(self, ident: int, pid: int, out: int, err: int, header: dict[str, Any]) -> None:
+    def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         self.ident = ident
-        self.pid = pid
-        self.pipes = (out, err)
+        self.pid = child.pid
+        self.pipes = child.outputs
         self.status: int | None = None
-        self.deadline: float = header["now"] + header["timeout"]
+        timeout = header["timeout"]
+        self.deadline: float = float("inf") if timeout is None else header["now"] + timeout
         self.started: float = header["now"]
         self.outputs = {fd: Output(header["max_bytes"]) for fd in self.pipes}
         self.open = set(self.pipes)
@@ -82,28 +95,43 @@ class Command:
         self.drain_until: float | None = None
         self.drain_most = 0.0
 
+    def drain(self, now: float) -> None:
+        """Begins to wait, after the end of the command's first process, for what may still come."""
+        self.drain_until, self.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
+
+    def heard(self, now: float) -> None:
+        """Notes that more output has come. After the command's end, there may be still more."""
+        if self.drain_until is not None:
+            self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
+
+    def settled(self, now: float) -> bool:
+        """Whether no more output is to be expected of a command whose first process has ended."""
+        assert self.drain_until is not None
+        return not self.open or now >= self.drain_until
+
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
         """Returns the answer (header and body) for this command, which ended at the monotonic time `now`."""
         assert self.status is not None
-        out, err = (self.outputs[fd].bytes() for fd in self.pipes)
+        kept = [self.outputs[fd].bytes() for fd in self.pipes]
         number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
         code = 128 + number if number else os.WEXITSTATUS(self.status)
         header = {
             "id": self.ident,
             "code": 137 if self.timed_out else code,
-            "out": len(out),
+            "signal": number,
+            "out": len(kept[0]),
             "timed_out": self.timed_out,
             "truncated": any(output.cut for output in self.outputs.values()),
             "seconds": now - self.started,
             "began": began,
         }
-        return header, out + err
+        return header, b"".join(kept)
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
     """Returns the answer for a command that could not start: the exit code, and `why` as standard error."""
-    header = {"id": ident, "code": code, "out": 0, "timed_out": False, "truncated": False}
-    answer = dict(header, seconds=0.0, began=False)
+    header = {"id": ident, "code": code, "signal": 0, "out": 0, "timed_out": False}
+    answer = dict(header, truncated=False, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 

@@ -12,7 +12,8 @@ import mmap
 import os
 import signal
 
-from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, prctl, reason
+from air.sandbox.guest import terminals
+from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, Child, prctl, reason
 from air.sandbox.guest.users import become_command
 
 TYPE_CHECKING = False
@@ -52,46 +53,66 @@ class Starter:
         self.guest = os.getpid()
         self.stillborn = mmap.mmap(-1, STILLBORN)
 
-    def start(self, ident: int, header: dict[str, Any], body: bytes) -> tuple[int, int, int]:
-        """Starts the command of the request `ident`; returns its pid and pipes of its output and errors.
+    def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
+        """Starts the command of the request `ident`. Raises NotStarted.
 
-        Raises NotStarted.
+        `header` may name a `terminal` (rows, columns), or ask for `stdin`: a pipe instead of `body`.
         """
-        fds: list[int] = []
+        mine: list[int] = []
+        given: list[int] = []
         try:
-            return self._started(ident, header, body, fds)
+            pid = self._started(ident, header, body, mine, given)
         except (OSError, ValueError) as error:
+            for fd in mine:
+                os.close(fd)
             raise NotStarted(126, f"cannot start a command: {reason(error)}") from error
         finally:
-            for fd in fds:
+            for fd in given:
                 os.close(fd)
+        source = mine.pop() if header.get("stdin") or header.get("terminal") else None
+        return Child(pid, tuple(mine), source)
 
     def _started(
-        self, ident: int, header: dict[str, Any], body: bytes, fds: list[int]
-    ) -> tuple[int, int, int]:
-        """Does what `start` does, and adds to `fds` the descriptors that the caller must close."""
-        argv = arguments(header, fds, self.shell)
-        for fd in fds:
+        self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
+    ) -> int:
+        """Forks a command. Adds to `given` the descriptors that only the command needs, and to `mine` the
+        guest's: of the command's outputs, and last of its input if the guest writes that."""
+        argv = arguments(header, given, self.shell)
+        for fd in given:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
-        # Opened for each command: a lock on its standard input must keep the other commands out.
-        source = memory_file(body) if body else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        fds.append(source)
-        fds += os.pipe2(os.O_CLOEXEC)
-        fds += os.pipe2(os.O_CLOEXEC)
-        out, out_end, err, err_end = fds[-4:]
+        terminal = header.get("terminal")
+        if terminal:
+            streams = terminals.opened(terminal, mine, given)
+        else:
+            # Opened for each command: a lock on its standard input must keep the other commands out.
+            if header.get("stdin"):
+                source, sink = os.pipe2(os.O_CLOEXEC)
+            else:
+                source, sink = memory_file(body) if body else empty(), -1
+            given.append(source)
+            for _ in range(2):
+                out, end = os.pipe2(os.O_CLOEXEC)
+                mine.append(out)
+                given.append(end)
+            mine += [sink] if sink >= 0 else []
+            streams = (source, *given[-2:])
         env = dict(self.env, **header["env"])
         env[MARK] = f"{self.mark}-{ident}"
-        pid = self._fork(argv, (source, out_end, err_end), header["cwd"], env, ident % STILLBORN)
-        fds.remove(out)
-        fds.remove(err)
-        return pid, out, err
+        slot = ident % STILLBORN
+        return self._fork(argv, streams, header["cwd"], env, slot, bool(terminal))
 
     def began(self, ident: int) -> bool:
         """Whether the program of the started command `ident` ran at all."""
         return not self.stillborn[ident % STILLBORN]
 
     def _fork(
-        self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], slot: int
+        self,
+        argv: list[str],
+        streams: tuple[int, ...],
+        cwd: str,
+        env: dict[str, str],
+        slot: int,
+        terminal: bool,
     ) -> int:
         """Forks a command. If that cannot run, it prints the reason and exits with status 126 or 127."""
         self.stillborn[slot] = 0
@@ -103,6 +124,8 @@ class Starter:
             os.setsid()
             for number, fd in enumerate(streams):
                 os.dup2(fd, number)
+            if terminal:
+                terminals.control(0)
             become_command(self.user)
             if self.limits:
                 bound(self.limits)
@@ -138,6 +161,11 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
         return [shell, "-c", script]
     fds.append(memory_file(os.fsencode(script)))
     return [shell, f"/proc/self/fd/{fds[-1]}"]
+
+
+def empty() -> int:
+    """Opens an empty input."""
+    return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def memory_file(data: bytes) -> int:

@@ -48,7 +48,7 @@ class ProcessBox(GuestBox):
         self._process: asyncio.subprocess.Process | None = None
 
     @classmethod
-    async def start(
+    async def open(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> ProcessBox:
         """Starts a process box and returns it when it is ready.

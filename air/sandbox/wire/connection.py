@@ -31,7 +31,10 @@ BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and how many consecutive ones may stay unanswered."""
 CLOSED = "it is closed"
 """Why a stream ended that this process closed."""
-GUEST = ("frames", "running_commands", "users", "spawn", "files", "relay", "main")
+GUEST = (
+    *("frames", "running_commands", "users", "terminals", "spawn", "files", "outbox"),
+    *("relay", "started", "main"),
+)
 """The names of the guest's modules; each imports only modules before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 _RUN_COMPILED = """
@@ -41,6 +44,7 @@ for n,c in marshal.loads(zlib.decompress(s)):
  m=p.__dict__[n]=sys.modules['air.sandbox.guest.'+n]=type(sys)('air.sandbox.guest.'+n)
  exec(c,m.__dict__)
 m.main()"""
+_RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
 """The kinds of tokens before a statement (and before a line in brackets, which ends no statement)."""
@@ -50,7 +54,10 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as the source of one script, which defines its modules and calls the last `main`."""
+    """Returns the guest as the compressed source of one script; it fits into a pipe's buffer.
+
+    The script defines the guest's modules and calls the last one's `main`.
+    """
     parts = [
         "import sys",
         "if sys.version_info < (3, 8): sys.exit('Python %s is older than 3.8' % sys.version.split()[0])",
@@ -62,7 +69,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
             f"m = p.{name} = sys.modules['air.sandbox.guest.{name}'] = type(sys)('{name}')",
             f"exec(compile({stripped(source)!r}, 'air/{name}.py', 'exec'), m.__dict__)",
         ]
-    return "\n".join([*parts, "m.main()"]).encode()
+    return zlib.compress("\n".join([*parts, "m.main()"]).encode())
 
 
 @cache
@@ -113,7 +120,7 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
     boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"
     boot += " if not d: os._exit(0)\n s+=d\n"
-    boot += _RUN_COMPILED if sent and not source else "exec(s)"
+    boot += _RUN_COMPILED if sent and not source else _RUN_SOURCE
     return [python, "-I", "-S", "-E", "-X", "utf8", "-c", boot]
 
 
@@ -128,6 +135,13 @@ class FrameHandler(Protocol):
 
     async def close(self) -> None:
         """Ends all network connections to relayed ports."""
+
+
+class Sink(Protocol):
+    """The interface of the object that takes the answers to one request; a queue is one."""
+
+    def put_nowait(self, reply: Reply | None, /) -> None:
+        """Takes an answer, or None when the stream to the guest has ended."""
 
 
 class Connection:
@@ -151,7 +165,7 @@ class Connection:
         self._errors = stderr
         self._name = name
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Queue[Reply | None]] = {}
+        self._waiting: dict[int, Sink] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._demultiplexer = Demultiplexer()
         self._stderr = bytearray()
@@ -248,13 +262,27 @@ class Connection:
     @contextlib.contextmanager
     def _answers(self, ident: int) -> Iterator[asyncio.Queue[Reply | None]]:
         """Context manager: yields the queue of the answers to the request `ident`."""
+        queue: asyncio.Queue[Reply | None] = asyncio.Queue()
+        self.route(ident, queue)
+        try:
+            yield queue
+        finally:
+            self.unroute(ident)
+
+    def route(self, ident: int, sink: Sink) -> None:
+        """Passes the answers to the request `ident` on to `sink`, until `unroute`. Raises BoxDiedError if the
+        stream to the guest has ended."""
+        self.check()
+        self._waiting[ident] = sink
+
+    def check(self) -> None:
+        """Raises BoxDiedError if the stream to the guest has ended."""
         if self.reason:
             raise BoxDiedError(f"box {self._name}: {self.reason}")
-        self._waiting[ident] = asyncio.Queue()
-        try:
-            yield self._waiting[ident]
-        finally:
-            del self._waiting[ident]
+
+    def unroute(self, ident: int) -> None:
+        """Ignores further answers to the request `ident`."""
+        self._waiting.pop(ident, None)
 
     def _write(self, data: bytes) -> None:
         """Sends the first frame of an event loop's iteration at once, and the later ones together.
@@ -343,8 +371,8 @@ class Connection:
             return
         self.reason = reason
         self._timer.cancel()
-        for queue in self._waiting.values():
-            queue.put_nowait(None)
+        for sink in list(self._waiting.values()):
+            sink.put_nowait(None)
         if self.relay is not None:
             self.relay.lose(reason)
         if not self._ready.done():

@@ -21,12 +21,14 @@ from typing import Any
 from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
+from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
 from air.sandbox.ops.command_log import Events, recorded
 from air.sandbox.wire import file_transfer as files
 from air.sandbox.wire.connection import CLOSED, Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
+from air.sandbox.wire.running import RunningCommands, result_of
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
@@ -57,6 +59,7 @@ class GuestBox(Box):
         self._folders = {folder: folder for folder in (*folders(spec), "/tmp")}
         self._connection: Connection | None = None
         self._relay: Relay | None = None
+        self._running: RunningCommands | None = None
         self.born = time.monotonic()
         self.events = Events(self.id)
         self._closing: asyncio.Task[None] | None = None
@@ -105,10 +108,8 @@ class GuestBox(Box):
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         ident = self._guest.new_id()
-        request: dict[str, Any] = {"op": "exec", "id": ident, "max_bytes": max_bytes}
-        request |= {"timeout": timeout, "env": dict(env or {})}
-        request["cwd"] = self.path(posixpath.join(WORKSPACE, cwd or ""))
-        request |= {"script": command} if isinstance(command, str) else {"argv": list(command)}
+        request = {"op": "exec", "id": ident, "max_bytes": max_bytes}
+        request |= self._request(command, timeout, cwd, env)
         try:
             async with asyncio.timeout(timeout + GRACE_SECONDS):
                 header, body = await self._guest.request(request, stdin)
@@ -123,10 +124,58 @@ class GuestBox(Box):
         except asyncio.CancelledError:
             self._guest.post({"op": "kill", "id": 0, "target": ident})
             raise
-        size = header["out"]
-        fields = ("code", "timed_out", "truncated", "seconds", "began")
-        known = {name: header[name] for name in fields}
-        return ExecResult(stdout=body[:size], stderr=body[size:], **known)
+        return result_of(header, body)
+
+    def _request(
+        self,
+        command: Command,
+        timeout: float | None,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        """Returns the fields that requests to `exec` and to `start` a command share."""
+        folder = self.path(posixpath.join(WORKSPACE, cwd or ""))
+        what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
+        return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        terminal: tuple[int, int] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 — kept by the guest, which kills the command
+    ) -> RunningCommand:
+        if user is not None:
+            raise ConfigError(
+                f"box {self.id} runs no command as another user", remedy="leave out `user`"
+            )
+        info = CommandInfo(
+            0,
+            command,
+            self.path(posixpath.join(WORKSPACE, cwd or "")),
+            dict(env or {}),
+            user or "",
+            stdin and not terminal,
+            bool(terminal),
+        )
+        request = self._request(command, timeout, cwd, env)
+        return await self._started.start(request, info, terminal)
+
+    async def commands(self) -> list[CommandInfo]:
+        return self._started.infos()
+
+    async def attach(self, pid: int) -> RunningCommand:
+        return self._started.attach(pid)
+
+    @property
+    def _started(self) -> RunningCommands:
+        if self._running is None:
+            self._running = RunningCommands(self._guest, self.id, self.events)
+        return self._running
 
     async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
         entries = await self._fetch(path, tree=False, max_bytes=max_bytes)

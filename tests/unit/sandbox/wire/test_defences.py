@@ -272,7 +272,7 @@ class Counted(process.ProcessBox):
     now = most = 0
 
     @classmethod
-    async def start(
+    async def open(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> process.ProcessBox:
         """Starts slowly enough for every start that may to be there."""
@@ -280,7 +280,7 @@ class Counted(process.ProcessBox):
         Counted.most = max(Counted.most, Counted.now)
         try:
             await asyncio.sleep(0.3)
-            return await process.ProcessBox.start(spec, run=run, gpus=gpus)
+            return await process.ProcessBox.open(spec, run=run, gpus=gpus)
         finally:
             Counted.now -= 1
 
@@ -303,7 +303,7 @@ class Refused(process.ProcessBox):
     tries = 0
 
     @classmethod
-    async def start(
+    async def open(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> process.ProcessBox:
         """Fails for good."""

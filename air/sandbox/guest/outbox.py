@@ -1,0 +1,113 @@
+"""What the guest sends: queued frames, and sources that make the next frame once all others are sent.
+
+Standard library only, Python >= 3.8, no import of `air`.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import select
+
+from air.sandbox.guest import frames
+from air.sandbox.guest.files import Refused
+from air.sandbox.guest.running_commands import reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from air.sandbox.guest.files import Copy
+
+JOINED = 1 << 18
+"""Small frames are merged up to this size: each write wakes all processes between guest and harness."""
+
+
+class Source:
+    """The interface of what makes frames only while the stream to the harness has room."""
+
+    ready: collections.deque[Any]
+    """What has something to send."""
+
+    def pull(self) -> None:
+        """Queues the next frame, if there is one."""
+        raise NotImplementedError
+
+
+class Outbox:
+    """The frames that wait for the harness to read them."""
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self.epoll = epoll
+        self.frames: collections.deque[memoryview] = collections.deque()
+        self.sources: list[Source] = []
+        self.unsent = self.writing = False
+
+    def send(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Queues a frame for the harness. The event loop writes it later."""
+        self.queue(header, body)
+        self.unsent = True
+
+    def queue(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Queues a frame; the caller makes sure that `flush` follows."""
+        self.frames.append(memoryview(frames.frame(header, body)))
+
+    def flush(self) -> None:
+        """Writes as much as the harness reads; if that is all, asks each source for its next frame."""
+        self.unsent = False
+        if len(self.frames) > 1:
+            self._join()
+        if not self.frames:
+            for source in self.sources:
+                source.pull()
+        while self.frames:
+            try:
+                sent = os.write(1, self.frames[0])
+            except BlockingIOError:
+                break
+            self.frames[0] = self.frames[0][sent:]
+            if not self.frames[0]:
+                self.frames.popleft()
+        if self.writing != bool(self.frames or any(source.ready for source in self.sources)):
+            self.writing = not self.writing
+            self.epoll.modify(1, select.EPOLLOUT if self.writing else 0)
+
+    def _join(self) -> None:
+        small: list[memoryview] = []
+        size = 0
+        while self.frames and (size := size + len(self.frames[0])) <= JOINED:
+            small.append(self.frames.popleft())
+        if small:
+            self.frames.appendleft(memoryview(b"".join(small)))
+
+
+class Copies(Source):
+    """The `get` requests, whose files are read piece by piece and in turn."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.ready: collections.deque[tuple[int, Copy]] = collections.deque()
+
+    def add(self, ident: int, copy: Copy) -> None:
+        self.ready.append((ident, copy))
+        self.outbox.flush()
+
+    def abort(self, target: int) -> None:
+        """Ends the request `target`, for whose answer nobody waits any more."""
+        for ident, copy in list(self.ready):
+            if ident == target:
+                self.ready.remove((ident, copy))
+                copy.close()
+
+    def pull(self) -> None:
+        if not self.ready:
+            return
+        ident, copy = self.ready.popleft()
+        try:
+            header, body = next(copy)
+            self.ready.append((ident, copy))
+            self.outbox.queue(dict(header, id=ident, more=True), body)
+        except StopIteration:
+            self.outbox.queue({"id": ident})
+        except (OSError, Refused) as error:
+            self.outbox.queue({"id": ident, "error": reason(error)})

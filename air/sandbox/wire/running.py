@@ -1,0 +1,264 @@
+"""The harness's side of started commands: passes output on to handles, and input to the guest.
+
+Each command has one stream of frames from the guest, and any number of handles. The guest gets new credit
+when the slowest handle has taken its output, so this process never holds more than `WINDOW` bytes of a
+command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from air.errors import AirError, BoxCommandError, BoxDiedError, BoxFileError
+from air.sandbox.contract.box import ExecResult
+from air.sandbox.contract.running import WINDOW, CommandInfo, RunningCommand, StreamName
+from air.sandbox.guest.started import COST
+from air.sandbox.ops.command_log import Events
+from air.sandbox.wire.connection import Connection, Reply
+
+INPUT_PIECE = 1 << 16
+
+
+def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
+    """Returns the result of a command from the guest's last answer about it."""
+    size = header["out"]
+    fields = ("code", "timed_out", "truncated", "seconds", "signal", "began")
+    known = {name: header[name] for name in fields}
+    return ExecResult(stdout=body[:size], stderr=body[size:], **known)
+
+
+class RunningCommands:
+    """Starts the commands of one box for `Box.start`, and lists those that still run."""
+
+    def __init__(self, connection: Connection, name: str, events: Events) -> None:
+        self._connection, self._name, self._events = connection, name, events
+        self._streams: dict[int, CommandStream] = {}
+
+    async def start(
+        self, request: dict[str, Any], info: CommandInfo, terminal: tuple[int, int] | None
+    ) -> RunningCommand:
+        """Starts a command; `request` has what `exec` needs, too, and `info` lacks only the process id."""
+        stream = CommandStream(self._connection, info, self._name)
+        handle = stream.handle()
+        start = {"op": "start", "id": stream.ident, "window": WINDOW, "stdin": info.stdin}
+        start |= {"terminal": list(terminal) if terminal else None}
+        number = self._events.run(info.command)
+        stream.result.add_done_callback(lambda result: self._ended(number, stream, result))
+        try:
+            stream.open(start | request)
+            self._streams[await asyncio.shield(stream.pid)] = stream
+        except BaseException as error:  # cancellation too: nobody would end the command
+            stream.abandon(error)
+            raise
+        return handle
+
+    def _ended(
+        self, number: int, stream: CommandStream, result: asyncio.Future[ExecResult]
+    ) -> None:
+        if self._streams.get(stream.info.pid) is stream:
+            del self._streams[stream.info.pid]
+        if error := result.exception():
+            self._events.failed(number, error)
+        else:
+            self._events.done(number, result.result())
+
+    def infos(self) -> list[CommandInfo]:
+        """Returns the running commands in the order of their start; BoxDiedError if the box is gone."""
+        self._connection.check()
+        return [stream.info for stream in self._live()]
+
+    def attach(self, pid: int) -> RunningCommand:
+        """Returns a new handle of the running command `pid`."""
+        self._connection.check()
+        for stream in self._live():
+            if stream.info.pid == pid:
+                return stream.handle()
+        raise BoxCommandError(f"box {self._name}: no running command has the process id {pid}")
+
+    def _live(self) -> list[CommandStream]:
+        return [stream for stream in self._streams.values() if not stream.result.done()]
+
+
+class CommandStream:
+    """Receives the frames about one started command, and keeps its handles and its result."""
+
+    def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.connection, self.info = connection, info
+        self.ident = connection.new_id()
+        self.input = asyncio.Lock()
+        """Whoever writes to the command holds it, so that the guest holds one piece at most."""
+        self.pid: asyncio.Future[int] = loop.create_future()
+        self.result: asyncio.Future[ExecResult] = loop.create_future()
+        self.received = 0
+        """What the command has cost of its credit so far."""
+        self._granted = 0
+        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._name = name
+
+    def open(self, request: dict[str, Any]) -> None:
+        """Sends the request that starts the command. Raises BoxCommandError if it is too large."""
+        self.connection.route(self.ident, self)
+        try:
+            self.connection.post(request)
+        except ValueError as error:
+            raise BoxCommandError(f"box {self._name}: {error}") from error
+
+    def abandon(self, error: BaseException) -> None:
+        """Kills the command if it has started, because `error` keeps its handle from its user."""
+        if not self.result.done():
+            self.connection.post({"op": "kill", "id": 0, "target": self.ident})
+            self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
+
+    def put_nowait(self, reply: Reply | None) -> None:
+        """Takes one frame from the guest, or None at the end of the box."""
+        if reply is None:
+            self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
+            return
+        header, body = reply
+        if "error" in header:
+            self._fail(BoxCommandError(f"box {self._name}: {header['error']}"))
+        elif "pid" in header:
+            self.info = replace(self.info, pid=header["pid"])
+            self.pid.set_result(header["pid"])
+        elif "stream" in header:
+            self.received += len(body) + COST
+            for handle in self._handles:
+                handle.feed(header["stream"], body, self.received)
+            self.settle()
+        elif self.pid.done():
+            self.connection.unroute(self.ident)
+            self.result.set_result(result_of(header, body))
+            self._wake()
+        else:
+            self._fail(BoxCommandError(body.decode("utf-8", "replace").strip()))
+
+    def _fail(self, error: AirError) -> None:
+        self.connection.unroute(self.ident)
+        for future in (self.pid, self.result):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # marks the error as retrieved: perhaps nobody waits
+        self._wake()
+
+    def _wake(self) -> None:
+        for handle in self._handles:
+            handle.news.set()
+
+    def settle(self) -> None:
+        """Grants the guest new credit for what all handles have taken."""
+        held = [handle.taken for handle in self._handles if handle.held]
+        taken = min(held, default=self.received)
+        if taken - self._granted >= WINDOW // 4 and not self.result.done():
+            request = {"op": "grant", "id": 0, "target": self.ident, "bytes": taken - self._granted}
+            self._granted = taken
+            self.connection.post(request)
+
+    def handle(self) -> Handle:
+        """Returns a new handle, which gets the output from now on."""
+        handle = Handle(self)
+        self._handles.add(handle)
+        weakref.finalize(handle, _settle_later, asyncio.get_running_loop(), self)
+        return handle
+
+    async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
+        """Sends a request about the command. Raises BoxCommandError if the guest refuses it."""
+        try:
+            await self.connection.request({**header, "target": self.ident}, body)
+        except BoxFileError as error:
+            raise BoxCommandError(f"box {self._name}: {error}") from None
+
+
+def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
+    """Settles a stream after one of its handles was dropped, perhaps by another thread's collection."""
+    with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
+        loop.call_soon_threadsafe(stream.settle)
+
+
+class Handle(RunningCommand):
+    """One handle of a started command, with the output that its reader has not taken yet."""
+
+    def __init__(self, stream: CommandStream) -> None:
+        self.held = True
+        """Whether the command waits for the reader of this handle."""
+        self.taken = stream.received
+        self.news = asyncio.Event()
+        self._stream = stream
+        self._readers = 0
+        self._chunks: collections.deque[tuple[StreamName, bytes, int]] = collections.deque()
+
+    @property
+    def info(self) -> CommandInfo:
+        return self._stream.info
+
+    def feed(self, name: str, data: bytes, received: int) -> None:
+        """Takes a piece of output; `received` counts what the command has cost of its credit so far."""
+        if self.held:
+            self._chunks.append((cast(StreamName, name), data, received))
+            self.news.set()
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._readers += 1
+        if not self.held:
+            self.held, self.taken = True, self._stream.received
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._discard()
+
+    def _discard(self) -> None:
+        self.held = False
+        self._chunks.clear()
+        self._stream.settle()
+
+    async def output(self) -> AsyncIterator[tuple[StreamName, bytes]]:
+        with self._reading():
+            while self._chunks or not self._stream.result.done():
+                while self._chunks:
+                    name, data, received = self._chunks.popleft()
+                    yield name, data
+                    self.taken = received
+                    self._stream.settle()
+                self.news.clear()
+                if not self._stream.result.done():
+                    await self.news.wait()
+            if error := self._stream.result.exception():
+                raise error
+
+    async def write(self, data: bytes) -> None:
+        async with self._stream.input:
+            for start in range(0, len(data), INPUT_PIECE):
+                await self._input(data[start : start + INPUT_PIECE])
+
+    async def _input(self, piece: bytes) -> None:
+        ident = self._stream.connection.new_id()
+        try:
+            await self._stream.ask({"op": "input", "id": ident}, piece)
+        except asyncio.CancelledError:
+            self._stream.connection.post({"op": "abort", "id": 0, "target": ident})
+            raise
+
+    async def close_stdin(self) -> None:
+        if not (self.info.stdin or self.info.terminal):
+            raise BoxCommandError(f"the command {self.pid} has no standard input")
+        await self._stream.ask({"op": "close"})
+
+    async def signal(self, number: int) -> None:
+        await self._stream.ask({"op": "signal", "number": int(number)})
+
+    async def resize(self, rows: int, columns: int) -> None:
+        await self._stream.ask({"op": "resize", "size": [rows, columns]})
+
+    async def wait(self) -> ExecResult:
+        if not self._readers:
+            self._discard()
+        return await asyncio.shield(self._stream.result)
