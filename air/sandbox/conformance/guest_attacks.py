@@ -5,6 +5,8 @@ A guest that dies or stops to answer would look like a failure of the infrastruc
 
 from __future__ import annotations
 
+import asyncio
+
 from air.sandbox.conformance.check import Checks, expect, line, same
 from air.sandbox.contract.box import SECOND_UID_ENV, Box, ExecResult
 
@@ -103,7 +105,16 @@ async def _use_up_memory(box: Box, before: str = "") -> None:
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)
         await box.exec("kill -9 -1", timeout=60)
+        await _memory_is_free(box)
         await answers(box)
+
+
+async def _memory_is_free(box: Box) -> None:
+    """Waits until a command runs: killed processes give their memory back only when they have ended."""
+    for _ in range(600):
+        if (await box.exec("true", timeout=60)).ok:
+            break
+        await asyncio.sleep(0.1)
 
 
 @CHECKS.add(container=True, memory_mb=64, disk_mb=16, shm_mb=16)

@@ -32,7 +32,8 @@ from air.sandbox.docker.engine_errors import (
 )
 
 REMOVE_SECONDS = 30.0
-_ANSWER_SECONDS = 60
+_ANSWER_SECONDS = 300
+"""How long a request may take. An engine that stored a large image left others waiting for over a minute."""
 _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
