@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from pathlib import Path
 
 from pydantic import Field, model_validator
 
@@ -31,6 +32,8 @@ class ServeConfig(BaseConfig):
     queue_seconds: float = Field(10.0, ge=0)
     """Seconds that a client waits for its answer beyond the time limits in its request. A request that cannot
     be answered within them because all boxes are in use is refused."""
+    datasets: Path | None = None
+    """The folder of the datasets of SandboxFusion's endpoints; None: the server has none of its own."""
     max_body_mb: float = Field(64.0, gt=0)
     """Maximum size of a request in MiB."""
 

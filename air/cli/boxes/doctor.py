@@ -1,4 +1,5 @@
-"""The command `air doctor [RUN]`: checks whether boxes work on this machine, or how a training run goes.
+"""The command `air doctor [RUN|URL]`: checks whether boxes work on this machine, how a training run goes, or
+whether a server of boxes runs programs.
 
 It prints a remedy for each problem.
 """
@@ -6,43 +7,61 @@ It prints a remedy for each problem.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from air import paths
+from air.cli.boxes.serve import TOKEN_ENV
 
-HELP = "check engine, images, disk, orphans and GPUs, or how a run's training goes; print remedies"
+if TYPE_CHECKING:
+    from air.sandbox.ops.doctor import Finding
+
+HELP = "check engine, images, disk, orphans and GPUs, a run's training, or a server; print remedies"
 EXAMPLES = (
     "air doctor",
     "air doctor --json",
     "air doctor outputs/my-run",
+    "air doctor http://127.0.0.1:8080",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "run",
+        "what",
         nargs="?",
-        type=Path,
-        metavar="RUN",
-        help="the folder of a training run: look for the known ways in which training goes wrong (default: "
-        "check this machine)",
+        metavar="RUN|URL",
+        help="the folder of a training run: look for the known ways in which training goes wrong; or the URL "
+        "of a server that speaks SandboxFusion's protocol: run a program there (default: check this machine)",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs all checks and prints their results (findings); returns 1 if a check failed, else 0."""
-    return _machine(args) if args.run is None else _training(args)
+    if args.what is None:
+        from air.sandbox.ops import doctor
+
+        return _report(doctor.examine(), args)
+    if args.what.startswith(("http://", "https://")):
+        return _report(asyncio.run(_server(args.what)), args)
+    return _training(args)
 
 
-def _machine(args: argparse.Namespace) -> int:
-    from air.sandbox.ops import doctor
+async def _server(url: str) -> list[Finding]:
+    from air.serve import check
 
+    return [finding async for finding in check.examine(url, os.environ.get(TOKEN_ENV, ""))]
+
+
+def _report(checks: Iterable[Finding], args: argparse.Namespace) -> int:
     findings = []
-    for finding in doctor.examine():
+    for finding in checks:
         findings.append(finding)
         if not args.json:
             remedy = re.sub("^air ", f"{paths.command()} ", finding.remedy)
@@ -63,16 +82,17 @@ def _training(args: argparse.Namespace) -> int:
     from air.trajectories import metric_rows
     from air.view.render.clean import clean
 
-    if not args.run.is_dir():
-        raise MissingError("no such run", where=str(args.run), remedy="name a folder of outputs/")
-    rows = metric_rows.read(args.run / metric_rows.FILE)
+    folder = Path(args.what)
+    if not folder.is_dir():
+        raise MissingError("no such run", where=str(folder), remedy="name a folder of outputs/")
+    rows = metric_rows.read(folder / metric_rows.FILE)
     if not any("episodes" in row for row in rows):
         raise ConfigError(
             f"no training step in its {metric_rows.FILE}",
-            where=str(args.run),
+            where=str(folder),
             remedy="name the folder of a run of `rl` that has ended its first step",
         )
-    findings = examine.examine(rows, needs_spread=examine.needs_spread(args.run))
+    findings = examine.examine(rows, needs_spread=examine.needs_spread(folder))
     failed = any(finding.state == "fail" for finding in findings)
     if args.json:
         body = {"ok": not failed, "steps": len(rows), "findings": [asdict(f) for f in findings]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from pathlib import Path
 
 HELP = "serve boxes over HTTP to the clients of SandboxFusion and E2B"
 EXAMPLES = (
@@ -34,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--disk-mb", type=int, help="workspace of a box in MiB (default: 256)")
     parser.add_argument("--pids", type=int, help="processes of a box (default: 256)")
     parser.add_argument(
+        "--datasets", type=Path, metavar="DIR", help="folder of datasets (see docs/serve.md)"
+    )
+    parser.add_argument(
         "--queue-seconds",
         type=float,
         help="seconds that clients wait beyond the time limits in their requests (default: 10)",
@@ -48,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from air.serve.settings import ServeConfig
 
     limits = ("cpus", "memory_mb", "disk_mb", "pids")
-    names = ("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds")
+    names = ("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets")
     defaults = ServeConfig().limits.model_dump()
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))

@@ -132,7 +132,10 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
         )
         _follow(stream, f"building {tag}")
         for label in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
-            client.prune_images(filters={"dangling": True, "label": label})
+            try:
+                client.prune_images(filters={"dangling": True, "label": label})
+            except engine.FOREIGN as error:  # the image is there: what remains costs only disk
+                say(f"Images left by the build were not removed: {engine.reason(error)}.")
         return str(client.inspect_image(tag)["Id"])
 
 

@@ -77,7 +77,7 @@ LANGUAGES: dict[str, Language] = {
     "nodejs": _language(".js", "node {file}"),
     "typescript": _language(
         ".ts",
-        "bash -c 'esbuild {file} --log-level=error --platform=node --outfile=air_program.js && "
+        "bash -c 'esbuild {file} --log-level=error --platform=node --format=cjs --outfile=air_program.js && "
         "exec node air_program.js'",
         needs=("command -v esbuild", "command -v node"),
     ),

@@ -11,9 +11,9 @@ from typing import TypeVar
 from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError
 from air.sandbox.contract.box import Box, BoxSpec, ExecResult
 from air.serve.app import Server
-from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.languages import LANGUAGES, Language, source
 from air.serve.fusion.messages import (
+    Answer,
     CommandResult,
     FilesRequest,
     RunCodeAnswer,
@@ -30,6 +30,7 @@ MARGIN_SECONDS = 1.0
 FOLDERS = ("/mnt",)
 """Writable folders besides the workspace. SandboxFusion's users write files into /mnt."""
 TRIES = 2
+A = TypeVar("A", bound=Answer)
 T = TypeVar("T")
 
 
@@ -87,23 +88,33 @@ class Programs:
         async def work(box: Box) -> RunCodeAnswer:
             return await _run(box, language, request)
 
+        return await self.answered(
+            self.spec(request.memory_limit_MB), asked, needed, work, failed=RunCodeAnswer
+        )
+
+    async def answered(
+        self,
+        spec: BoxSpec,
+        asked: float,
+        needed: float,
+        work: Callable[[Box], Awaitable[A]],
+        failed: type[A],
+    ) -> A:
+        """Does `work` in a box, as `in_box` does, and turns failures into answers of the class `failed`.
+
+        Raises BadRequest, and NoBoxInTime if the request would have to queue for too long.
+        """
         try:
-            return await self.in_box(self.spec(request.memory_limit_MB), asked, needed, work)
-        except (
-            BoxEndedError
-        ) as error:  # the program ended its box, for instance by using all memory
+            return await self.in_box(spec, asked, needed, work)
+        except BoxEndedError as error:  # the program did it, for instance by using all memory
+            text = f"the program ended its sandbox: {error}"
             ended = CommandResult(
-                status="Finished",
-                execution_time=0.0,
-                return_code=137,
-                stdout="",
-                stderr=f"the program ended its sandbox: {error}",
+                status="Finished", execution_time=0.0, return_code=137, stdout="", stderr=text
             )
-            return RunCodeAnswer(status="Failed", run_result=ended)
-        except (InfrastructureError, AirError) as error:
-            if isinstance(error, (BadRequest, NoBoxInTime)):
-                raise
-            return RunCodeAnswer(status="SandboxError", message=str(error))
+            name = "run_result" if "run_result" in failed.model_fields else "driver"
+            return failed.model_validate({"status": "Failed", name: ended})
+        except InfrastructureError as error:
+            return failed(status="SandboxError", message=str(error))
 
     def check_seconds(self, seconds: float, name: str) -> None:
         """Raises BadRequest if a time limit is longer than a box lives."""

@@ -1,25 +1,38 @@
-"""The routes of SandboxFusion's protocol, and the form of its errors."""
+"""SandboxFusion's protocol: its endpoints, over the boxes of one server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from air.serve.app import FACTS, Protocol, Server, body_of, while_connected
-from air.serve.boxes import NoBoxInTime
+from air.serve.app import Protocol, Server
+from air.serve.fusion import openapi
+from air.serve.fusion.datasets import messages as datasets
+from air.serve.fusion.datasets.endpoints import Datasets
+from air.serve.fusion.datasets.store import Store
+from air.serve.fusion.endpoints import Endpoint
 from air.serve.fusion.languages import available
-from air.serve.fusion.messages import RunCodeAnswer, RunCodeRequest
-from air.serve.fusion.programs import BadRequest, Programs
+from air.serve.fusion.messages import (
+    Answer,
+    RunCodeAnswer,
+    RunCodeRequest,
+    RunJupyterAnswer,
+    RunJupyterRequest,
+)
+from air.serve.fusion.notebooks import Notebooks
+from air.serve.fusion.programs import Programs
 
-R = TypeVar("R", bound=BaseModel)
 START_SECONDS = 120.0
 _RUNS = "air_serve_runs_total"
+_GETS = {
+    "/v1/ping": 'Returns "pong".',
+    "/list_datasets": "Returns the names of the server's datasets.",
+}
 
 
 class Fusion(Protocol):
@@ -30,75 +43,97 @@ class Fusion(Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._programs = Programs(server)
+        self._notebooks = Notebooks(self._programs)
+        self._store = Store(self._programs, server.config.datasets)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         spec = self._programs.spec()
         async with self._server.boxes.lend(spec, within=START_SECONDS) as box:
             self._programs.languages = await available(box)
+            await self._notebooks.look(box)
         yield
 
     def facts(self) -> dict[str, Any]:
-        return {"languages": list(self._programs.languages)}
+        return {
+            "languages": list(self._programs.languages),
+            "jupyter": self._notebooks.available,
+            "datasets": self._store.datasets,
+        }
 
     def routes(self) -> Sequence[BaseRoute]:
+        endpoints = self._endpoints()
+        text = openapi.description(endpoints, _GETS)
+        page = openapi.page(text)
+
+        async def described(_: Request) -> Response:
+            return JSONResponse(text)
+
+        async def shown(_: Request) -> Response:
+            return HTMLResponse(page)
+
+        async def listed(_: Request) -> Response:
+            return JSONResponse(self._store.datasets)
+
         return [
             Route("/v1/ping", _ping),
-            Route("/run_code", self._posted(RunCodeRequest, self._run_code), methods=["POST"]),
+            Route("/list_datasets", listed),
+            Route("/openapi.json", described),
+            Route("/docs", shown),
+            *(each.route(self._server) for each in endpoints),
+        ]
+
+    def _endpoints(self) -> list[Endpoint]:
+        served = Datasets(self._store)
+        asked = datasets.GetPromptsRequest
+        return [
+            Endpoint("/run_code", RunCodeRequest, RunCodeAnswer, self._run_code),
+            Endpoint("/run_jupyter", RunJupyterRequest, RunJupyterAnswer, self._run_jupyter),
+            Endpoint("/list_ids", asked, datasets.Ids, served.list_ids),
+            Endpoint("/get_prompts", asked, datasets.Prompts, served.get_prompts),
+            Endpoint(
+                "/get_prompt_by_id",
+                datasets.GetPromptByIdRequest,
+                datasets.Prompt,
+                served.get_prompt_by_id,
+            ),
+            Endpoint("/submit", datasets.SubmitRequest, datasets.EvalResult, served.submit),
+            Endpoint(
+                "/get_metrics", datasets.GetMetricsRequest, datasets.Metrics, served.get_metrics
+            ),
+            Endpoint(
+                "/get_metrics_function",
+                datasets.DatasetRequest,
+                datasets.MetricsFunction,
+                served.get_metrics_function,
+            ),
         ]
 
     async def _run_code(self, request: RunCodeRequest, facts: dict[str, Any]) -> RunCodeAnswer:
+        """Compiles and runs a program, in a box of its own."""
         facts["language"] = request.language
         answer = await self._programs.run(request)
-        self._count(answer.status, request.language, facts)
+        self._count(answer, request.language, facts)
+        return answer
+
+    async def _run_jupyter(
+        self, request: RunJupyterRequest, facts: dict[str, Any]
+    ) -> RunJupyterAnswer:
+        """Runs cells in a new Jupyter kernel, in a box of its own."""
+        facts["cells"] = len(request.cells)
+        answer = await self._notebooks.run(request)
+        self._count(answer, "jupyter", facts)
+        return answer
+
+    def _count(self, answer: Answer, language: str, facts: dict[str, Any]) -> None:
+        """Counts a run, and puts its result into the log's line."""
+        facts["result"] = answer.status
         if answer.message:
             facts["message"] = answer.message
-        return answer
-
-    def _count(self, status: str, language: str, facts: dict[str, Any]) -> None:
-        facts["result"] = status
         self._server.metrics.add(
-            _RUNS, "Programs and notebooks that ran.", status=status, language=language
+            _RUNS, "Programs and notebooks that ran.", status=answer.status, language=language
         )
-
-    def _posted(
-        self, kind: type[R], handle: Callable[[R, dict[str, Any]], Awaitable[BaseModel]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        """Returns a route's function: reads a request of the class `kind` and answers with JSON."""
-
-        async def answer(request: Request) -> Response:
-            try:
-                body = await body_of(request, self._server.config.max_body_mb)
-            except ValueError as error:
-                return JSONResponse({"detail": str(error)}, 413)
-            facts = request.scope[FACTS]
-            try:
-                message = kind.model_validate_json(body)
-                result = await while_connected(request, lambda: handle(message, facts))
-            except ValidationError as error:
-                return _invalid(error.errors(include_url=False, include_context=False))
-            except BadRequest as error:
-                return _refused(error)
-            except NoBoxInTime as error:
-                return JSONResponse({"detail": str(error)}, 504)
-            return Response(result.model_dump_json(), media_type="application/json")
-
-        return answer
 
 
 async def _ping(_: Request) -> Response:
     return JSONResponse("pong")
-
-
-def _refused(error: BadRequest) -> Response:
-    if error.status != 422:
-        return JSONResponse({"detail": str(error)}, error.status)
-    return _invalid([{"type": "value_error", "loc": (error.field,), "msg": str(error)}])
-
-
-def _invalid(errors: Sequence[Any]) -> Response:
-    """Returns the answer to a request that is not valid: one entry for each fault, with the field's place."""
-    details = [
-        {"type": each["type"], "loc": ["body", *each["loc"]], "msg": each["msg"]} for each in errors
-    ]
-    return JSONResponse({"detail": details}, 422)

@@ -1,0 +1,165 @@
+"""A client of SandboxFusion's protocol: programs run on the server at a URL, such as `air serve sandbox`.
+
+Whatever the program does is a result. Whatever the server or the network does wrong is an
+InfrastructureError, so that it becomes neither a reward nor an observation. Only the status 504, "all boxes
+are in use", is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from air.errors import ConfigError, InfrastructureError, UsageError
+
+ATTEMPTS = 5
+EXTRA_SECONDS = 20.0
+"""Seconds that the client waits beyond the time limits of a program: the server's queue and the network."""
+_BUSY = 504
+_OUR_FAULT = {401, 403, 404, 405, 413, 422}
+"""Statuses that mean a wrong setting here: the URL, the token or the request."""
+
+
+@dataclass(frozen=True)
+class ProgramResult:
+    """The result of one program."""
+
+    succeeded: bool
+    """Whether the program was compiled and ended with status 0 within its time."""
+    stdout: str
+    """Standard output of the program, or of its compiler if it was not compiled."""
+    stderr: str
+    """Standard error of the same."""
+    code: int | None
+    """Exit status of the same; None if it exceeded its time."""
+    timed_out: bool
+    """Whether it exceeded its time."""
+    compiled: bool
+    """Whether the program ran, and not only its compiler."""
+    seconds: float
+    """Seconds that it took."""
+    files: Mapping[str, bytes]
+    """The files that were asked for and exist."""
+
+
+class CodeServer:
+    """A server at `url`, whose password, if the URL has one, is its token. Use it with `async with`."""
+
+    def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
+        self.url = url.rstrip("/").removesuffix("/run_code")
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT"
+            )
+        self._attempts, self._pause = attempts, pause
+        # Redirects would send the program and the token elsewhere.
+        self._http = httpx.AsyncClient(follow_redirects=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    async def run(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        stdin: str = "",
+        compile_seconds: float = 10.0,
+        run_seconds: float = 10.0,
+        memory_mb: int | None = None,
+        files: Mapping[str, bytes] | None = None,
+        fetch: Sequence[str] = (),
+    ) -> ProgramResult:
+        """Runs a program and returns its result, even if it fails.
+
+        Raises:
+            InfrastructureError: the server cannot be reached, failed, or was busy for all attempts.
+            UsageError: the server refuses the request: its language, its token or its address is wrong.
+        """
+        body = {
+            "code": code,
+            "language": language,
+            "stdin": stdin,
+            "compile_timeout": compile_seconds,
+            "run_timeout": run_seconds,
+            "memory_limit_MB": memory_mb or -1,
+            "files": {
+                path: base64.b64encode(data).decode() for path, data in (files or {}).items()
+            },
+            "fetch_files": list(fetch),
+        }
+        answer = await self._post("/run_code", body, compile_seconds + run_seconds + EXTRA_SECONDS)
+        return self._result(answer)
+
+    async def _post(self, path: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+        for attempt in range(1, self._attempts + 1):
+            try:
+                response = await self._http.post(f"{self.url}{path}", json=body, timeout=seconds)
+            except httpx.HTTPError as error:
+                reason = str(error) or type(error).__name__
+                raise InfrastructureError(f"{self._shown}: {reason}") from error
+            if response.status_code != _BUSY:
+                return self._checked(response)
+            if attempt < self._attempts:  # at random, so that many clients do not return together
+                await asyncio.sleep(self._pause * attempt * random.uniform(0.5, 1.5))
+        raise InfrastructureError(f"{self._shown} was busy at {self._attempts} attempts")
+
+    def _checked(self, response: httpx.Response) -> dict[str, Any]:
+        text = " ".join(response.text.split())[:300]
+        if response.status_code in _OUR_FAULT:
+            raise UsageError(
+                f"the server refuses the request with status {response.status_code}: {text}",
+                where=self._shown,
+            )
+        if response.status_code != 200:
+            raise InfrastructureError(f"{self._shown}: status {response.status_code}: {text}")
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or answer.get("status") not in (
+            "Success",
+            "Failed",
+            "SandboxError",
+        ):
+            raise InfrastructureError(f"{self._shown} is not a SandboxFusion server: {text}")
+        if answer["status"] == "SandboxError":
+            raise InfrastructureError(f"{self._shown}: {answer.get('message')}")
+        return answer
+
+    @property
+    def _shown(self) -> str:
+        """The URL without its password."""
+        return str(httpx.URL(self.url).copy_with(username=None, password=None))
+
+    def _result(self, answer: dict[str, Any]) -> ProgramResult:
+        run = answer.get("run_result") or answer.get("compile_result")
+        if not isinstance(run, dict):
+            raise InfrastructureError(f"{self._shown}: an answer without a result")
+        return ProgramResult(
+            succeeded=answer["status"] == "Success",
+            stdout=run.get("stdout") or "",
+            stderr=run.get("stderr") or "",
+            code=run.get("return_code"),
+            timed_out=run.get("status") == "TimeLimitExceeded",
+            compiled=bool(answer.get("run_result")),
+            seconds=float(run.get("execution_time") or 0.0),
+            files={
+                path: base64.b64decode(data) for path, data in (answer.get("files") or {}).items()
+            },
+        )

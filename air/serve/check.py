@@ -1,0 +1,72 @@
+"""The checks of `air doctor URL`: does a server of boxes answer, and does it run a program?"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import httpx
+
+from air.errors import AirError, ConfigError
+from air.sandbox.ops.doctor import Finding
+from air.sandbox.remote.sandbox_fusion import CodeServer
+
+_SECONDS = 20.0
+_PROGRAM = "print(6 * 7)"
+
+
+async def examine(url: str, token: str) -> AsyncIterator[Finding]:
+    """Runs all checks of the server at `url`, and yields each finding at once."""
+    address = _with_token(url.rstrip("/"), token)
+    async with httpx.AsyncClient(timeout=_SECONDS) as client:
+        try:
+            health = await client.get(f"{address}/health")
+        except httpx.HTTPError as error:
+            text = str(error) or type(error).__name__
+            yield Finding("server", "fail", f"no answer: {text}", "air serve sandbox")
+            return
+        if health.status_code == 200 and health.headers["content-type"] == "application/json":
+            for finding in _state(health.json()):
+                yield finding
+        else:
+            yield Finding("server", "ok", "answers, and is no server of air's")
+    yield await _program(address)
+
+
+def _state(health: dict[str, object]) -> list[Finding]:
+    boxes, fusion = health.get("boxes"), health.get("sandboxfusion")
+    if not isinstance(boxes, dict) or not isinstance(fusion, dict):
+        return [Finding("server", "ok", "answers, and is no server of air's")]
+    findings = [Finding("server", "ok", f"air {health['version']}, image {health['image']}")]
+    seen = f"{boxes['lent']} of {boxes['max']} in use, {boxes['queued']} requests queue"
+    full = boxes["queued"] > 0
+    remedy = f"air serve sandbox --max-boxes {2 * boxes['max']}" if full else ""
+    findings.append(Finding("boxes", "warn" if full else "ok", seen, remedy))
+    languages = fusion["languages"]
+    kernel = "" if fusion["jupyter"] else "; no Jupyter kernel"
+    findings.append(Finding("languages", "ok", ", ".join(languages) + kernel))
+    return findings
+
+
+async def _program(address: str) -> Finding:
+    try:
+        async with CodeServer(address, attempts=1) as server:
+            result = await server.run(_PROGRAM)
+    except AirError as error:
+        text = str(error)
+        refused = "401" in text
+        return Finding("program", "fail", text, "export AIR_SERVE_TOKEN=…" if refused else "")
+    if not result.succeeded or result.stdout != "42\n":
+        return Finding("program", "fail", f"`{_PROGRAM}` gave {result.stdout!r} {result.stderr!r}")
+    return Finding("program", "ok", f"`{_PROGRAM}` ran in {result.seconds:.2f} s")
+
+
+def _with_token(url: str, token: str) -> str:
+    """Returns the URL with the token as its password, unless it has one."""
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ConfigError("not a URL", where=url, remedy="write http://HOST:PORT")
+    if not token or parts.password:
+        return url
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"air:{quote(token, safe='')}@{place}"))

@@ -1,0 +1,105 @@
+"""Grades Python code by assertions, in the forms of MBPP and HumanEval.
+
+A line after the assertions writes a secret, which a program that ends before them does not write.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from air.serve.fusion.datasets.extraction import Kind, without_entry_point
+from air.serve.fusion.datasets.grader import Grader
+from air.serve.fusion.datasets.messages import (
+    EvalResult,
+    Id,
+    Prompt,
+    Row,
+    SubmitRequest,
+    TestCase,
+    TestConfig,
+    unpacked,
+)
+from air.serve.fusion.messages import RunCodeRequest
+
+_TASK = (
+    "Write a Python function for this task, in a fenced code block: {content} "
+    "It must pass these tests:\n\n"
+)
+
+
+class _Asserts(Grader):
+    async def _graded(
+        self, request: SubmitRequest, code: str, kind: Kind | None, tests: str
+    ) -> EvalResult:
+        mark = secrets.token_hex(16)
+        full = f'{code}\n\n{tests}\n\nprint("{mark}")\n'
+        answer = await self.run(
+            RunCodeRequest(
+                code=full, language="python", run_timeout=request.config.run_timeout or 20
+            )
+        )
+        output = (answer.run_result.stdout if answer.run_result else None) or ""
+        accepted = answer.status == "Success" and mark in output
+        return EvalResult(
+            id=request.id,
+            accepted=accepted,
+            extracted_code=code,
+            full_code=full,
+            test_code=tests,
+            tests=[TestCase(passed=accepted, exec_info=answer)],
+            extracted_type=kind,
+        )
+
+
+class Mbpp(_Asserts):
+    """A row has `id`, `content`, `labels` (with `test_setup_code`) and `test_list`: assertions."""
+
+    names = ("MBPPDataset", "AssertDataset")
+
+    def prompt(self, row: Row, config: TestConfig) -> Prompt:
+        tests = "\n".join(unpacked(row, "test_list"))
+        text = _TASK.format(content=row["content"]) + tests
+        return Prompt(id=row["id"], prompt=text, labels=unpacked(row, "labels"))
+
+    async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
+        completion = request.completion.partition("[DONE]")[0]
+        code, kind = await self.extracted(completion, "python", request.config.custom_extract_logic)
+        setup = unpacked(row, "labels").get("test_setup_code") or ""
+        code = "\n".join(part for part in (setup, without_entry_point(code, "python")) if part)
+        return await self._graded(request, code, kind, "\n".join(unpacked(row, "test_list")))
+
+
+class HumanEval(_Asserts):
+    """A row has `task_id`, `prompt`, `entry_point` and `test`, which defines `check(candidate)`. The
+    completion goes on after the prompt; with `extra.is_freeform` it has the whole function in a fence."""
+
+    names = ("HumanEvalDataset",)
+
+    def id_of(self, row: Row) -> Id:
+        ident: Id = row["task_id"]
+        return ident
+
+    def prompt(self, row: Row, config: TestConfig) -> Prompt:
+        text = row["prompt"]
+        if config.extra.get("is_freeform"):
+            text = (
+                f"```python\n{text}\n```\n\nComplete this function as its docstring says. Write the "
+                "whole function in a fenced code block, without a main program."
+            )
+        labels = {name: value for name, value in row.items() if name != "prompt"}
+        return Prompt(id=row["task_id"], prompt=text, labels=labels)
+
+    async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
+        code: str = row["prompt"] + request.completion
+        kind: Kind | None = None
+        if request.config.extra.get("is_freeform"):
+            code, kind = await self.extracted(
+                request.completion, "python", request.config.custom_extract_logic
+            )
+            # The prompt's imports are the function's, too.
+            imports = [
+                line for line in row["prompt"].split("\n") if line.startswith(("import ", "from "))
+            ]
+            code = "\n".join([*imports, without_entry_point(code, "python")])
+        tests = f"{row['test']}\n\ncheck({row['entry_point']})"
+        return await self._graded(request, code, kind, tests)

@@ -1,0 +1,112 @@
+"""Grades code by a test program that is appended to it: accepted if the whole ends with status 0."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from string import Template
+from typing import Any
+
+from air.serve.fusion.datasets.extraction import without_entry_point
+from air.serve.fusion.datasets.grader import Grader
+from air.serve.fusion.datasets.messages import (
+    EvalResult,
+    Prompt,
+    Row,
+    SubmitRequest,
+    TestCase,
+    TestConfig,
+    unpacked,
+)
+from air.serve.fusion.messages import RunCodeRequest
+from air.serve.fusion.programs import BadRequest
+
+_PLACE = "#<INSERT>"
+_WORDS = {"zh": ("问题：", "答案："), "en": ("Question:", "Answer:")}
+
+
+class AutoEval(Grader):
+    """A row has `id`, `content`, `labels` (`programming_language`, and `execution_language` if the tests run
+    as another language, e.g. `pytest`) and `test`: `code`, in which `#<INSERT>` marks the place of the
+    completion's code, and `asset`, files by path. With `extra.append_flag`, a Python program must also reach
+    its last line: without it, a program that ends early with status 0 is accepted."""
+
+    names = ("AutoEvalDataset", "AutoEvalV4Dataset", "AutoEvalV5Dataset", "AutoEvalV6Dataset")
+
+    def prompt(self, row: Row, config: TestConfig) -> Prompt:
+        labels = unpacked(row, "labels")
+
+        def given(name: str) -> Any:
+            return config.extra.get(name, labels.get(name)) or ""
+
+        if config.is_fewshot and not given("fewshot"):
+            raise BadRequest(f"the problem {row['id']} has no fewshot", "config", 400)
+        parts = {"question": row["content"], "context": given("context")}
+        parts["fewshot"] = given("fewshot") if config.is_fewshot else ""
+        if template := given("prompt_template"):
+            text = Template(template).safe_substitute(parts, locale=config.locale or "")
+        elif parts["context"] or parts["fewshot"]:
+            ask, reply = _WORDS.get(config.locale or "en", _WORDS["en"])
+            before = [part for part in (parts["context"], parts["fewshot"]) if part]
+            text = "\n\n".join([*before, f"{ask}{row['content']}", f"{reply}\n"])
+        else:
+            text = row["content"]
+        return Prompt(id=row["id"], prompt=text, labels=labels)
+
+    async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
+        labels, test, config = unpacked(row, "labels"), unpacked(row, "test"), request.config
+        written = labels["programming_language"]
+        language = labels.get("execution_language") or written
+        code, kind = await self.extracted(request.completion, written, config.custom_extract_logic)
+        code = without_entry_point(code, written)
+        full = joined(code, test["code"], quoted=bool(config.extra.get("repr_code")))
+        if language in ("go", "go_test"):
+            full = one_go_file(full)
+        flag = ""
+        if config.extra.get("append_flag") and language == "python":
+            flag = secrets.token_hex(16)
+            full += f'\n\nprint("{flag}")'
+        asset = unpacked(test, "asset") if test.get("asset") else {}
+        answer = await self.run(
+            RunCodeRequest(
+                code=full,
+                language=language,
+                compile_timeout=config.compile_timeout or 40,
+                run_timeout=config.run_timeout or 20,
+                files=asset,
+            )
+        )
+        output = (answer.run_result.stdout if answer.run_result else None) or ""
+        accepted = answer.status == "Success" and flag in output
+        return EvalResult(
+            id=request.id,
+            accepted=accepted,
+            extracted_code=code,
+            full_code=full,
+            test_code=test["code"],
+            tests=[TestCase(passed=accepted, exec_info=answer)],
+            extracted_type=kind,
+            extra={},
+        )
+
+
+def joined(code: str, test: str, *, quoted: bool) -> str:
+    """Returns the code and its test as one program. `quoted`: the code becomes a Python string."""
+    if _PLACE not in test:
+        code = code.partition("if __name__ ==")[0]
+        return f"{repr(code) if quoted else code}\n{test}"
+    before, _, after = test.partition(_PLACE)
+    return before + (repr(code) if quoted else code) + after
+
+
+def one_go_file(code: str) -> str:
+    """Returns Go code with one package clause and all imports at its top."""
+    packages = dict.fromkeys(re.findall(r"^\s*package\s+(\w+)", code, re.M))
+    code = re.sub(r"^\s*package\s+\w+", "", code, flags=re.M)
+    groups = re.findall(r"^\s*import\s+\((.*?)\)", code, re.M | re.S)
+    lines = [line.strip() for group in groups for line in group.split("\n")]
+    code = re.sub(r"^\s*import\s+\(.*?\)", "", code, flags=re.M | re.S)
+    lines += re.findall(r'^\s*import\s+((?:\w+\s+)?"[^"]+")', code, re.M)
+    code = re.sub(r'^\s*import\s+(?:\w+\s+)?"[^"]+"', "", code, flags=re.M)
+    imports = [f"import {line}" for line in dict.fromkeys(lines) if line]
+    return "\n".join([f"package {name}" for name in packages] + imports + [code])

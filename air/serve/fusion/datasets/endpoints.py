@@ -1,0 +1,83 @@
+"""The endpoints of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from typing import Any
+
+from air.serve.fusion.datasets import overall
+from air.serve.fusion.datasets.messages import (
+    DatasetRequest,
+    EvalResult,
+    GetMetricsRequest,
+    GetPromptByIdRequest,
+    GetPromptsRequest,
+    Ids,
+    Metrics,
+    MetricsFunction,
+    Prompt,
+    Prompts,
+    SubmitRequest,
+)
+from air.serve.fusion.datasets.store import Store
+from air.serve.fusion.programs import BadRequest
+
+
+class Datasets:
+    """Answers the requests about the datasets of one server. All methods may raise BadRequest."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def list_ids(self, request: GetPromptsRequest, _: dict[str, Any]) -> Ids:
+        """Returns the ids of a dataset's problems."""
+        grader = self._store.grader(request)
+        with _rows_checked():
+            return Ids([grader.id_of(row) for row in self._store.rows(request)])
+
+    async def get_prompts(self, request: GetPromptsRequest, _: dict[str, Any]) -> Prompts:
+        """Returns the prompts of a dataset's problems."""
+        grader = self._store.grader(request)
+        with _rows_checked():
+            rows = self._store.rows(request)
+            return Prompts([grader.prompt(row, request.config) for row in rows])
+
+    async def get_prompt_by_id(self, request: GetPromptByIdRequest, _: dict[str, Any]) -> Prompt:
+        """Returns the prompt of one problem."""
+        grader = self._store.grader(request)
+        with _rows_checked():
+            return grader.prompt(self._store.row(request), request.config)
+
+    async def submit(self, request: SubmitRequest, facts: dict[str, Any]) -> EvalResult:
+        """Grades one completion. Raises InfrastructureError if the server failed."""
+        grader = self._store.grader(request)
+        with _rows_checked():
+            result = await grader.grade(self._store.row(request), request)
+        facts |= {"dataset": request.dataset, "accepted": result.accepted}
+        return result
+
+    async def get_metrics(self, request: GetMetricsRequest, _: dict[str, Any]) -> Metrics:
+        """Returns the metrics of results."""
+        self._store.grader(request)
+        results = [result.model_dump() for result in request.results]
+        return Metrics(overall.get_metrics(results))
+
+    async def get_metrics_function(
+        self, request: DatasetRequest, _: dict[str, Any]
+    ) -> MetricsFunction:
+        """Returns Python code that computes the metrics."""
+        self._store.grader(request)
+        text = files("air.serve.fusion.datasets").joinpath("overall.py").read_text("utf-8")
+        return MetricsFunction(function=text)
+
+
+@contextmanager
+def _rows_checked() -> Iterator[None]:
+    """Context manager: a row that lacks a field, or has one of a wrong type, is a bad request."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        text = f"the problem's row does not fit its grader: {error!r}"
+        raise BadRequest(text, "config", 400) from error

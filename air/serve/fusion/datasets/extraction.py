@@ -1,0 +1,156 @@
+"""Finds the code in a model's completion.
+
+Standard library only, no import of air: with `custom_extract_logic` this file also runs inside a box.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
+"""How the code of a completion was found."""
+FENCED, INCOMPLETE, HEURISTIC = 30, 20, 10
+"""Priorities of blocks by how they were found."""
+KINDS: dict[int, Kind] = {FENCED: "fenced", INCOMPLETE: "incomplete_fenced", HEURISTIC: "heuristic"}
+_ALIASES = {
+    "python": "python py python3",
+    "cpp": "cpp c++ cc cxx",
+    "c": "c",
+    "nodejs": "javascript js node nodejs",
+    "typescript": "typescript ts",
+    "go": "go golang",
+    "csharp": "csharp c# cs",
+    "bash": "bash sh shell",
+    "rust": "rust rs",
+    "julia": "julia jl",
+    "ruby": "ruby rb",
+    "perl": "perl pl",
+    "kotlin": "kotlin kt",
+}
+_LANGUAGES = {alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()}
+_TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
+
+
+@dataclass
+class CodeBlock:
+    """A piece of code. The block of the highest priority and of the wanted language is used."""
+
+    priority: int
+    language: str
+    code: str
+
+
+def language_of(tag: str) -> str:
+    """Returns the language that the tag of a fence means, e.g. `cpp` for `C++`."""
+    tag = tag.strip()
+    return _LANGUAGES.get(tag.lower(), tag.lower() if tag != "R" else "R")
+
+
+def extract_fenced_code(completion: str) -> list[CodeBlock]:
+    """Returns the blocks between two lines of three backticks."""
+    return [block for block in _fences(completion) if block.priority == FENCED]
+
+
+def extract_incomplete_fenced_code(completion: str) -> list[CodeBlock]:
+    """Returns the block whose fence is not closed."""
+    return [block for block in _fences(completion) if block.priority == INCOMPLETE]
+
+
+def _fences(completion: str) -> list[CodeBlock]:
+    blocks: list[CodeBlock] = []
+    tag = ""
+    lines: list[str] | None = None
+    for line in completion.split("\n"):
+        if lines is None:
+            before, fence, rest = line.partition("```")
+            if fence and not before.strip() and "`" not in rest:
+                tag, lines = rest, []
+        elif line.strip() == "```":
+            blocks.append(CodeBlock(FENCED, language_of(tag), "\n".join(lines)))
+            lines = None
+        else:
+            lines.append(line)
+    if lines is not None:
+        blocks.append(CodeBlock(INCOMPLETE, language_of(tag), "\n".join(lines)))
+    return blocks
+
+
+def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBlock]:
+    """Returns what looks like code of `language` in a text without fences."""
+    if language == "python":
+        return [CodeBlock(HEURISTIC, language, code) for code in _python(completion)]
+    if language == "sql":
+        queries = re.findall(r"^\s*(?:select|with)\b[^;]*", completion, re.M | re.I)
+        return [CodeBlock(HEURISTIC, language, query) for query in queries]
+    if language == "bash":
+        return [CodeBlock(HEURISTIC, language, completion)]
+    return []
+
+
+def _python(completion: str) -> list[str]:
+    """Returns the functions and classes in a text, with imports in front of them, as one program."""
+    kept: list[str] = []
+    inside = False
+    for line in completion.split("\n"):
+        if line[:1].isspace() or not line.strip():
+            if inside:
+                kept.append(line)
+        else:
+            inside = bool(_TOP_LEVEL.match(line))
+            if inside:
+                kept.append(line)
+    code = "\n".join(kept)
+    return [code] if re.search(r"^(async def|def|class) .*:", code, re.M) else []
+
+
+def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[str, Kind]:
+    """Returns the code in a completion and how it was found: `fenced`, `incomplete_fenced`, `heuristic` or
+    `empty`. `custom` are the blocks that the caller's own code has found."""
+    blocks = [
+        *_fences(completion),
+        *extract_heuristic_code(completion, language),
+        *custom,
+    ]
+    if not blocks:
+        return "", "empty"
+    best = max(block.priority for block in blocks)
+    blocks = [block for block in blocks if block.priority == best]
+    wanted = [block for block in blocks if block.language == language]
+    return (wanted or blocks)[0].code, KINDS.get(best, "fenced")
+
+
+def without_entry_point(code: str, language: str) -> str:
+    """Returns code without its main program, so that tests can be appended."""
+    marks = {"python": ('if __name__ == "__main__":', "if __name__ == '__main__':")}
+    for mark in marks.get(language, ()):
+        code = code.partition(mark)[0]
+    if language == "cpp":
+        code = re.split(r"\bint main\(", code)[0]
+    if language == "go":
+        code = code.replace("package main", "")
+    return code.partition("# Example usage")[0]
+
+
+def run_custom(logic: str, completion: str) -> list[CodeBlock]:
+    """Runs the caller's code, and returns the blocks that it submits. Only inside a box."""
+    blocks: list[CodeBlock] = []
+    names: dict[str, Any] = {
+        "CodeBlock": CodeBlock,
+        "completion": completion,
+        "submit_code_blocks": blocks.extend,
+        "extract_fenced_code": extract_fenced_code,
+        "extract_heuristic_code": extract_heuristic_code,
+    }
+    exec(logic, names)
+    return blocks
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    found = run_custom(asked["logic"], asked["completion"])
+    with open("blocks.json", "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump([vars(block) for block in found], file)

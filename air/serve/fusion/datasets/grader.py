@@ -1,0 +1,88 @@
+"""What all graders share: how prompts are made, code is extracted, and tests run."""
+
+from __future__ import annotations
+
+import base64
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib.resources import files
+
+from air import aio
+from air.errors import InfrastructureError
+from air.serve.fusion.datasets import extraction
+from air.serve.fusion.datasets.extraction import CodeBlock, Kind
+from air.serve.fusion.datasets.messages import (
+    EvalResult,
+    Id,
+    Prompt,
+    Row,
+    SubmitRequest,
+    TestConfig,
+)
+from air.serve.fusion.messages import RunCodeAnswer, RunCodeRequest
+from air.serve.fusion.programs import BadRequest, Programs
+
+AT_ONCE = 4
+"""Most programs of one completion that run at once, so that it does not take all boxes."""
+
+
+class Grader(ABC):
+    """Grades completions for the problems of one kind of dataset."""
+
+    names: tuple[str, ...]
+    """The values of `dataset_type` that mean this grader."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+
+    def id_of(self, row: Row) -> Id:
+        """Returns the id of a problem."""
+        ident: Id = row["id"]
+        return ident
+
+    @abstractmethod
+    def prompt(self, row: Row, config: TestConfig) -> Prompt:
+        """Returns the prompt of a problem."""
+
+    @abstractmethod
+    async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
+        """Runs the tests of a problem. Raises InfrastructureError if the server failed."""
+
+    async def extracted(
+        self, completion: str, language: str, custom_logic: str | None
+    ) -> tuple[str, Kind]:
+        """Returns the code in a completion, and how it was found."""
+        custom = await self._custom(custom_logic, completion) if custom_logic else []
+        return extraction.extract(completion, language, custom)
+
+    async def _custom(self, logic: str, completion: str) -> list[CodeBlock]:
+        program = files("air.serve.fusion.datasets").joinpath("extraction.py").read_text("utf-8")
+        answer = await self.run(
+            RunCodeRequest(
+                language="python",
+                code=program,
+                stdin=json.dumps({"logic": logic, "completion": completion}),
+                fetch_files=["blocks.json"],
+            )
+        )
+        try:
+            content = base64.b64decode(answer.files["blocks.json"])
+            return [CodeBlock(**block) for block in json.loads(content)]
+        except (KeyError, TypeError, ValueError):
+            ran = answer.run_result
+            why = (ran.stderr or "").strip().rpartition("\n")[2] if ran else ""
+            raise BadRequest(
+                f"custom_extract_logic failed: {why}", "custom_extract_logic", 400
+            ) from None
+
+    async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
+        """Runs one program. Raises InfrastructureError if the server failed: that is no wrong answer."""
+        answer = await self._programs.run(request)
+        if answer.status == "SandboxError":
+            raise InfrastructureError(answer.message)
+        return answer
+
+    async def run_all(self, requests: Sequence[RunCodeRequest]) -> list[RunCodeAnswer]:
+        """Runs several programs, each in a box of its own."""
+        return await aio.together([self.run(each) for each in requests], at_once=AT_ONCE)

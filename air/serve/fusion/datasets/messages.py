@@ -1,0 +1,140 @@
+"""The requests and answers of the endpoints of datasets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import Field, RootModel
+
+from air.serve.fusion.datasets.extraction import Kind
+from air.serve.fusion.messages import Message, RunCodeAnswer
+
+Id = int | str
+Row = dict[str, Any]
+MOST_ROWS = 1_000_000
+
+
+class TestConfig(Message):
+    """How prompts are written and completions are graded."""
+
+    __test__ = False  # no test of pytest's
+    dataset_type: str | None = None
+    """The grader, for a dataset that the server does not have, e.g. `CommonOJDataset`."""
+    language: str | None = None
+    """The language of the completion's code."""
+    locale: str | None = None
+    """The language of the prompt: `en` or `zh`."""
+    is_fewshot: bool | None = None
+    """Whether the prompt shows solved examples."""
+    compile_timeout: float | None = Field(None, ge=0)
+    """Seconds that a compiler may take."""
+    run_timeout: float | None = Field(None, ge=0)
+    """Seconds that one test may take."""
+    custom_extract_logic: str | None = None
+    """Python code that finds the code in `completion` and calls `submit_code_blocks`. It runs in a box."""
+    provided_data: list[Row] | Row | None = None
+    """The problems themselves, or for one problem its row, instead of those of the server's dataset."""
+    extra: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the grader."""
+
+
+class DatasetRequest(Message):
+    """Names a dataset."""
+
+    dataset: str
+    """The name of the dataset; any if `config.provided_data` is given."""
+    config: TestConfig
+
+
+class GetPromptsRequest(DatasetRequest):
+    """Asks for the problems of a dataset from `offset` on."""
+
+    offset: int = Field(0, ge=0)
+    limit: int = Field(MOST_ROWS, ge=0)
+
+
+class GetPromptByIdRequest(DatasetRequest):
+    """Asks for one problem."""
+
+    id: Id
+
+
+class SubmitRequest(DatasetRequest):
+    """A model's completion for one problem."""
+
+    id: Id
+    completion: str
+
+
+class TestCase(Message):
+    """The result of one test."""
+
+    __test__ = False
+    passed: bool
+    exec_info: RunCodeAnswer
+    """The result of the program."""
+    test_info: dict[str, Any] | None = None
+    """The test itself."""
+
+
+class EvalResult(Message):
+    """The result of one completion."""
+
+    id: Id
+    accepted: bool
+    """Whether all tests passed."""
+    extracted_code: str
+    """The code in the completion."""
+    full_code: str | None = None
+    """The program that ran, with its tests."""
+    test_code: str | None = None
+    tests: list[TestCase]
+    extracted_type: Kind | None = None
+    """How the code was found."""
+    extra: dict[str, Any] | None = None
+
+
+class GetMetricsRequest(DatasetRequest):
+    """Results of which the metrics are wanted."""
+
+    results: list[EvalResult]
+
+
+class ChatMessage(Message):
+    """One message of a prompt that is a conversation."""
+
+    role: str
+    content: str
+
+
+class Prompt(Message):
+    """One problem."""
+
+    id: Id
+    prompt: str | list[ChatMessage]
+    labels: dict[str, Any] = Field(default_factory=dict)
+
+
+class Prompts(RootModel[list[Prompt]]):
+    """Problems."""
+
+
+class Ids(RootModel[list[Id]]):
+    """Ids of problems."""
+
+
+class Metrics(RootModel[dict[str, Any]]):
+    """Metrics by name."""
+
+
+class MetricsFunction(Message):
+    """Python code of a function `get_metrics(results)`."""
+
+    function: str | None
+
+
+def unpacked(row: Row, name: str) -> Any:
+    """Returns a field of a row. Tables of the original store objects as JSON text."""
+    value = row[name]
+    return json.loads(value) if isinstance(value, str) else value

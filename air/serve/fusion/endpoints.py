@@ -1,0 +1,68 @@
+"""One endpoint of SandboxFusion's protocol: how its request is read, its errors answered, and described."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from air.errors import InfrastructureError
+from air.serve.app import FACTS, Server, body_of, while_connected
+from air.serve.boxes import NoBoxInTime
+from air.serve.fusion.programs import BadRequest
+
+Handler = Callable[[Any, dict[str, Any]], Awaitable[BaseModel]]
+"""The type of functions that answer a request. The dict gets facts for the log."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A path to which requests of one class are posted."""
+
+    path: str
+    request: type[BaseModel]
+    answer: type[BaseModel]
+    handle: Handler
+
+    def route(self, server: Server) -> Route:
+        """Returns the route that serves this endpoint."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                body = await body_of(request, server.config.max_body_mb)
+            except ValueError as error:
+                return JSONResponse({"detail": str(error)}, 413)
+            facts = request.scope[FACTS]
+            try:
+                message = self.request.model_validate_json(body)
+                result = await while_connected(request, lambda: self.handle(message, facts))
+            except ValidationError as error:
+                return _invalid(error.errors(include_url=False, include_context=False))
+            except BadRequest as error:
+                return _refused(error)
+            except NoBoxInTime as error:
+                return JSONResponse({"detail": str(error)}, 504)
+            except InfrastructureError as error:  # a grader's: never a wrong answer of the model
+                return JSONResponse({"detail": f"the server failed: {error}"}, 503)
+            return Response(result.model_dump_json(), media_type="application/json")
+
+        return Route(self.path, answered, methods=["POST"])
+
+
+def _refused(error: BadRequest) -> Response:
+    if error.status != 422:
+        return JSONResponse({"detail": str(error)}, error.status)
+    return _invalid([{"type": "value_error", "loc": (error.field,), "msg": str(error)}])
+
+
+def _invalid(errors: Sequence[Any]) -> Response:
+    """Returns the answer to a request that is not valid: one entry for each fault, with the field's place."""
+    details = [
+        {"type": each["type"], "loc": ["body", *each["loc"]], "msg": each["msg"]} for each in errors
+    ]
+    return JSONResponse({"detail": details}, 422)

@@ -1,0 +1,112 @@
+"""Runs cells in a new Jupyter kernel: this program runs inside a box, whose image has jupyter_client.
+
+    python3 kernel_driver.py REQUEST.json RESULT.json
+
+REQUEST has `cells`, `cell_timeout`, `total_timeout` and `most_output` (characters of one stream of one
+cell). RESULT is written as soon as the kernel is ready and after every cell: `cells`, and `ended`, one of
+`all`, `time` (the time limit was exceeded) and `died` (the kernel ended). It imports nothing of air.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import time
+from typing import Any
+
+from jupyter_client.manager import KernelManager
+
+_POLL_SECONDS = 0.5
+_INTERRUPT_SECONDS = 3.0
+READY_SECONDS = 150
+
+
+def main(request_path: str, result_path: str) -> None:
+    """Runs all cells, and stops early only if the time is over or the kernel is dead."""
+    with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
+        request = json.load(file)
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=READY_SECONDS)
+    total = time.monotonic() + request["total_timeout"]
+    cells: list[dict[str, Any]] = []
+    ended = "all"
+    _save(result_path, cells, ended)
+    for code in request["cells"]:
+        limit = total
+        if request["cell_timeout"] > 0:
+            limit = min(total, time.monotonic() + request["cell_timeout"])
+        cell = Cell(request["most_output"])
+        cells.append(cell.result)
+        ended = _run(manager, client, code, cell, limit)
+        if ended == "all" and time.monotonic() >= total:
+            ended = "time"
+        _save(result_path, cells, ended)
+        if ended != "all":
+            break
+    manager.shutdown_kernel(now=True)
+    client.stop_channels()
+
+
+class Cell:
+    """Collects what one cell writes, shows and raises."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.result: dict[str, Any] = {"stdout": "", "stderr": "", "display": [], "error": []}
+
+    def add(self, kind: str, content: dict[str, Any]) -> None:
+        """Adds one message of the kernel."""
+        if kind == "stream":
+            name = content["name"]
+            room = self._most - len(self.result[name])
+            self.result[name] += content["text"][: max(0, room)]
+        elif kind in ("display_data", "execute_result"):
+            self.result["display"].append(content["data"])
+        elif kind == "error":
+            names = ("ename", "evalue", "traceback")
+            self.result["error"].append({name: content[name] for name in names})
+
+    def fail(self, name: str, text: str) -> None:
+        """Adds an error that the kernel did not report itself."""
+        self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
+
+
+def _run(manager: Any, client: Any, code: str, cell: Cell, limit: float) -> str:
+    """Runs one cell; at its time limit interrupts it. Returns how it ended, as in RESULT."""
+    ident = client.execute(code, store_history=True, allow_stdin=False)
+    interrupted = False
+    while True:
+        try:
+            message = client.get_iopub_msg(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            message = None
+        if message is not None and message["parent_header"].get("msg_id") == ident:
+            kind, content = message["header"]["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                return "all"
+            cell.add(kind, content)
+        if message is None and not manager.is_alive():
+            cell.fail("DeadKernelError", "the kernel ended")
+            return "died"
+        now = time.monotonic()
+        if now >= limit and not interrupted:
+            cell.fail("TimeoutError", "the cell exceeded its time limit")
+            manager.interrupt_kernel()
+            interrupted = True
+        elif interrupted and now >= limit + _INTERRUPT_SECONDS:
+            return "time"
+
+
+def _save(path: str, cells: list[dict[str, Any]], ended: str) -> None:
+    with open(f"{path}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump({"cells": cells, "ended": ended}, file)
+    os.replace(f"{path}.new", path)  # noqa: PTH105
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,96 @@
+"""Runs the cells of `/run_jupyter` in a real kernel inside a box."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from air.errors import BoxFileError
+from air.sandbox.contract.box import Box
+from air.serve.fusion.messages import Cell, RunJupyterAnswer, RunJupyterRequest
+from air.serve.fusion.programs import (
+    OUTPUT_BYTES,
+    BadRequest,
+    Programs,
+    fetch_all,
+    result_of,
+    write_all,
+)
+
+FOLDER = "/tmp/air-kernel"
+START_SECONDS = 180.0
+"""Seconds that a kernel may take to start and to end, besides the time limit of the cells."""
+CHECK = 'python3 -c "import ipykernel, jupyter_client"'
+
+
+class _Result(BaseModel):
+    cells: list[Cell]
+    ended: Literal["all", "time", "died"]
+
+
+class Notebooks:
+    """Runs cells in the boxes of one server."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self.available = False
+        """Whether the server's image has a kernel."""
+
+    async def look(self, box: Box) -> None:
+        """Finds out whether the image of `box` has a kernel."""
+        self.available = (await box.exec(CHECK, timeout=60)).ok
+
+    async def run(self, request: RunJupyterRequest) -> RunJupyterAnswer:
+        """Runs the cells of a request. Raises what `Programs.run` raises."""
+        if not self.available:
+            raise BadRequest("the server's image has no Jupyter kernel", "kernel")
+        self._programs.check_seconds(request.total_timeout, "total_timeout")
+
+        async def work(box: Box) -> RunJupyterAnswer:
+            return await _run(box, request)
+
+        return await self._programs.answered(
+            self._programs.spec(request.memory_limit_MB),
+            asked=request.total_timeout,
+            needed=request.total_timeout,
+            work=work,
+            failed=RunJupyterAnswer,
+        )
+
+
+async def _run(box: Box, request: RunJupyterRequest) -> RunJupyterAnswer:
+    driver, asked, answer = (f"{FOLDER}/{name}" for name in ("driver.py", "request", "result"))
+    fields = request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
+    program = files("air.serve.fusion").joinpath("kernel_driver.py").read_bytes()
+    own = {driver: program, asked: json.dumps(fields | {"most_output": OUTPUT_BYTES}).encode()}
+    await write_all(box, request, own)
+    outcome = await box.exec(
+        ["python3", driver, asked, answer],
+        timeout=request.total_timeout + START_SECONDS,
+        max_bytes=OUTPUT_BYTES,
+    )
+    ran = result_of(outcome, first=True)
+    if ran.status == "Error":
+        return RunJupyterAnswer(status="SandboxError", message=ran.stderr or "", driver=ran)
+    try:
+        most = box.spec.limits.disk_mb << 20
+        result = _Result.model_validate_json(await box.read(answer, max_bytes=most))
+    except BoxFileError as error:
+        if not request.files:  # no code of the client has run yet
+            message = f"the kernel did not start: {error}; {ran.stderr}"
+            return RunJupyterAnswer(status="SandboxError", message=message, driver=ran)
+        return RunJupyterAnswer(status="Failed", driver=ran)
+    except ValidationError:  # a cell overwrote the result
+        return RunJupyterAnswer(status="Failed", driver=ran)
+    if result.ended == "time":
+        ran.status, ran.return_code = "TimeLimitExceeded", None
+    succeeded = result.ended == "all" and ran.status == "Finished" and ran.return_code == 0
+    return RunJupyterAnswer(
+        status="Success" if succeeded else "Failed",
+        driver=ran,
+        cells=result.cells,
+        files=await fetch_all(box, request.fetch_files),
+    )

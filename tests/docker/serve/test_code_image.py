@@ -1,0 +1,122 @@
+"""The image `air-code`: every language that it should have, and a real Jupyter kernel."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import sandbox_fusion
+from sandbox_fusion import RunJupyterRequest, RunStatus
+
+from tests.docker.serve.hello import DOUBLE, OTHERS
+from tests.docker.serve.serving import Served, serving
+
+# Not marked `docker`: where Docker is required, this image of 2 GB is still not.
+pytestmark = pytest.mark.full
+SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Served]:
+    from air.sandbox.docker import images
+
+    if reason := images.unready("air-code"):
+        pytest.skip(f"{reason}: air images build code")
+    with serving("--max-boxes", "2", "--queue-seconds", "600", image="air-code") as served:
+        sandbox_fusion.set_endpoint(served.url)
+        yield served
+
+
+def run(server: Served, language: str, code: str, **more: Any) -> dict[str, Any]:
+    limits = {"compile_timeout": SECONDS, "run_timeout": SECONDS}
+    body = {"language": language, "code": code} | limits | more
+    answer = httpx.post(f"{server.url}/run_code", json=body, timeout=1500)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def test_every_language_is_tested(server: Served) -> None:
+    fusion = httpx.get(f"{server.url}/health").json()["sandboxfusion"]
+    assert set(fusion["languages"]) == {*DOUBLE, *OTHERS}
+    assert fusion["jupyter"] is True
+
+
+@pytest.mark.parametrize("language", DOUBLE)
+def test_a_language_reads_and_writes(server: Served, language: str) -> None:
+    answer = run(server, language, DOUBLE[language], stdin="21\n")
+    assert answer["status"] == "Success", answer
+    assert answer["run_result"]["stdout"] == "42\n"
+    compiled = language in {"c", "cpp", "go", "java", "rust"}
+    assert (answer["compile_result"] is not None) is compiled
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_language_without_input(server: Served, language: str) -> None:
+    code, text = OTHERS[language]
+    answer = run(server, language, code)
+    assert answer["status"] == "Success", answer
+    assert text in answer["run_result"]["stdout"]
+
+
+def test_a_program_that_does_not_compile_does_not_run(server: Served) -> None:
+    answer = run(server, "cpp", "int main() { return x; }")
+    assert answer["status"] == "Failed"
+    assert answer["compile_result"]["return_code"] == 1
+    assert "was not declared" in answer["compile_result"]["stderr"]
+    assert answer["run_result"] is None
+
+
+def test_a_query_that_fails_is_no_success(server: Served) -> None:
+    answer = run(server, "sql", "select a from nowhere;")
+    assert answer["status"] == "Failed"
+    assert "no such table" in answer["run_result"]["stderr"]
+
+
+def test_a_kernel_runs_cells(server: Served) -> None:
+    data = base64.b64encode(b"20").decode()
+    request = RunJupyterRequest(
+        cells=[
+            "a = int(open('n').read()); import sys; sys.stderr.write('warned')",
+            "1 / 0",
+            "print('out'); open('made', 'w').write('made'); a + 22",
+            "import matplotlib.pyplot as p; p.plot([1, 2]); p.show()",
+        ],
+        files={"n": data},
+        fetch_files=["made"],
+        total_timeout=SECONDS,
+    )
+    answer = sandbox_fusion.run_jupyter(request)
+    assert (answer.status, answer.message) == (RunStatus.Success, "")
+    first, failed, third, plot = answer.cells
+    assert first.stderr == "warned"
+    assert failed.error[0]["ename"] == "ZeroDivisionError"
+    assert third.stdout == "out\n"
+    assert third.display[0]["text/plain"] == "42"
+    assert "image/png" in plot.display[0]
+    assert base64.b64decode(answer.files["made"]) == b"made"
+
+
+def test_cells_over_their_time_end_and_the_others_stay(server: Served) -> None:
+    cells = ["print('kept')", "import time; time.sleep(3600)", "print('next')"]
+    body = {"cells": cells, "cell_timeout": 5, "total_timeout": SECONDS}
+    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
+    assert answer["status"] == "Success"
+    assert [cell["stdout"] for cell in answer["cells"]] == ["kept\n", "", "next\n"]
+    assert answer["cells"][1]["error"][0]["ename"] == "TimeoutError"
+    body = {"cells": cells, "total_timeout": 10}
+    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
+    assert answer["status"] == "Failed"
+    assert answer["driver"]["status"] == "TimeLimitExceeded"
+    assert answer["cells"][0]["stdout"] == "kept\n"
+
+
+def test_a_kernel_that_dies_is_a_failed_run(server: Served) -> None:
+    body = {"cells": ["print(1, flush=True)", "import os; os._exit(0)", "print(2)"]}
+    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
+    assert answer["status"] == "Failed"
+    assert answer["cells"][1]["error"][0]["ename"] == "DeadKernelError"
+    assert len(answer["cells"]) == 2

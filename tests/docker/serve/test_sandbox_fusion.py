@@ -1,0 +1,262 @@
+"""SandboxFusion's own client against our server, and the faults of the original, which ours must not have."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sandbox_fusion
+from sandbox_fusion import (
+    GetPromptByIdRequest,
+    GetPromptsRequest,
+    RunCodeRequest,
+    RunStatus,
+    SubmitRequest,
+    TestConfig,
+)
+
+from tests.docker.client import boxes_of
+from tests.docker.serve.serving import Served, serving
+from tests.until import until
+
+pytestmark = pytest.mark.docker
+RUN = "serve-fusion"
+SECONDS = 120
+"""The time limit of programs: a loaded machine starts a Python in seconds."""
+SECRET = "a-secret-of-the-server"
+SUMS = {
+    "id": 7,
+    "content": "Add two numbers.",
+    "labels": {"level": "easy"},
+    "test": [
+        {"input": {"stdin": "1 2\n"}, "output": {"stdout": "3\n"}},
+        {"input": {"stdin": "0.1 0.2\n"}, "output": {"stdout": "0.3"}},
+    ],
+}
+ADD = "Here:\n```python\nprint(sum(map(float, input().split())))\n```\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("datasets") / "CommonOJDataset"
+    folder.mkdir()
+    (folder / "sums.jsonl").write_text(json.dumps(SUMS) + "\n")
+    flags = ["--max-boxes", "2", "--queue-seconds", "60", "--datasets", str(folder.parent)]
+    with serving(*flags, AIR_RUN=RUN, AIR_TEST_SECRET=SECRET) as served:
+        sandbox_fusion.set_endpoint(served.url)
+        yield served
+
+
+def run(server: Served, code: str, language: str = "python", **more: Any) -> dict[str, Any]:
+    """What the server answers to one program."""
+    body = {"code": code, "language": language, "run_timeout": SECONDS} | more
+    answer = httpx.post(f"{server.url}/run_code", json=body, timeout=300)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def refused(server: Served, **body: Any) -> str:
+    """The message of a 422."""
+    answer = httpx.post(f"{server.url}/run_code", json=body, timeout=300)
+    assert answer.status_code == 422
+    return str(answer.json()["detail"][0]["msg"])
+
+
+def test_the_client_runs_programs(server: Served) -> None:
+    good = RunCodeRequest(
+        code="print(input())", language="python", stdin="hello", run_timeout=SECONDS
+    )
+    files = {"a/b.txt": base64.b64encode(b"data").decode()}
+    copied = RunCodeRequest(
+        code="cp a/b.txt c; exit 3",
+        language="bash",
+        run_timeout=SECONDS,
+        files=files,
+        fetch_files=["c", "none"],
+    )
+    first, second = sandbox_fusion.run_concurrent(sandbox_fusion.run_code, args=[[good], [copied]])
+    assert (first.status, first.message) == (RunStatus.Success, "")
+    assert (first.run_result.stdout, first.run_result.return_code) == ("hello\n", 0)
+    assert first.compile_result is None
+    assert second.status == RunStatus.Failed
+    assert second.run_result.return_code == 3
+    assert second.files == {"c": files["a/b.txt"]}
+
+
+def test_a_program_over_its_time_keeps_what_it_wrote(server: Served) -> None:
+    answer = run(server, "echo begun; sleep 600", "bash", run_timeout=5)
+    assert answer["status"] == "Failed"
+    result = answer["run_result"]
+    assert (result["status"], result["return_code"]) == ("TimeLimitExceeded", None)
+    assert result["stdout"] == "begun\n"
+    assert result["execution_time"] >= 5
+
+
+def test_large_output_is_whole(server: Served) -> None:
+    answer = run(server, "print('x' * 2_000_000)")
+    assert answer["status"] == "Success"
+    assert len(answer["run_result"]["stdout"]) == 2_000_001
+
+
+def test_output_that_is_no_text_is_kept(server: Served) -> None:
+    answer = run(server, r"printf 'before\xffafter'", "bash")
+    assert answer["run_result"]["stdout"] == "before�after"
+
+
+def test_nothing_of_a_request_meets_the_next(server: Served) -> None:
+    leave = "touch /tmp/mark /mnt/mark mark; nohup sleep 600 >/dev/null 2>&1 & echo left"
+    assert run(server, leave, "bash")["run_result"]["stdout"] == "left\n"
+    look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' '; ls /tmp /mnt ."
+    seen = run(server, look, "bash")["run_result"]["stdout"]
+    assert "sleep 600" not in seen
+    assert "mark" not in seen
+
+
+@pytest.mark.parametrize("path", ["/etc/cron.d/x", "../x", "a/../../x", "..", "a/"])
+def test_files_stay_inside_the_workspace(server: Served, path: str) -> None:
+    text = refused(server, code="", language="bash", files={path: "eA=="})
+    assert text == f"Value error, {path!r} is not the path of a file inside the workspace"
+    assert not Path("/etc/cron.d/x").exists()
+
+
+def test_links_lead_no_file_out(server: Served) -> None:
+    code = "ln -s /etc/passwd link; ln -s /proc/1/environ environ"
+    answer = run(server, code, "bash", fetch_files=["link", "environ", "/etc/passwd"])
+    assert answer["files"] == {}
+
+
+def test_the_servers_environment_and_network_are_not_there(server: Served) -> None:
+    assert SECRET not in run(server, "env; cat /proc/*/environ", "bash")["run_result"]["stdout"]
+    code = f"import urllib.request as u; u.urlopen({server.url!r}, timeout=5)"
+    assert "Error" in run(server, code)["run_result"]["stderr"]
+
+
+def test_memory_is_limited_and_numpy_runs_under_the_limit(server: Served) -> None:
+    numpy = "import numpy as n; a = n.ones((300, 300)); print(int((a @ a)[0, 0]))"
+    answer = run(server, numpy, memory_limit_MB=256)
+    assert answer["run_result"]["stdout"] == "300\n"
+    answer = run(server, "x = b'x' * (3 << 30); print('had it')", memory_limit_MB=256)
+    assert answer["status"] == "Failed"
+    assert "had it" not in answer["run_result"]["stdout"]
+    assert "--memory-mb" in refused(server, code="", language="bash", memory_limit_MB=10**6)
+
+
+def test_processes_are_limited(server: Served) -> None:
+    code = "import os, time\nfor n in range(2000):\n    if os.fork() == 0: time.sleep(60)"
+    answer = run(server, code)
+    assert answer["status"] == "Failed"
+    assert "BlockingIOError" in answer["run_result"]["stderr"]
+
+
+def test_what_cannot_be_run_is_refused_by_name(server: Served) -> None:
+    assert "'klingon'" in refused(server, code="", language="klingon")
+    text = refused(server, code="", language="sql")
+    assert text.startswith("the image air-base does not have the language 'sql'; it has python")
+    assert refused(server, language="python") == "Field required"
+    assert "is not base64" in refused(server, code="", language="bash", files={"a": "é"})
+    assert "at most" in refused(server, code="", language="bash", run_timeout=1e9)
+
+
+async def test_requests_queue_and_are_refused_in_time_and_leaving_frees_a_box() -> None:
+    run_id = f"{RUN}-queue"
+    long = {"code": "sleep 600", "language": "bash", "run_timeout": 900}
+    short = {"code": "true", "language": "bash", "compile_timeout": 0.5, "run_timeout": 0.5}
+    flags = ("--max-boxes", "1", "--warm", "0", "--queue-seconds", "2")
+    with serving(*flags, AIR_RUN=run_id) as served:
+        async with httpx.AsyncClient(base_url=served.url, timeout=300) as client:
+            holder = asyncio.create_task(client.post("/run_code", json=long))
+            await until(lambda: httpx.get(f"{served.url}/health").json()["boxes"]["lent"] == 1)
+            since = time.monotonic()
+            answer = await client.post("/run_code", json=short)
+            assert answer.status_code == 504
+            assert "no box was free" in answer.json()["detail"]
+            # 0.5 + 0.5 + 2 seconds, less 0.5 for the program and 1 for the server.
+            assert time.monotonic() - since >= 1.5
+            holder.cancel()  # the client leaves: its program and its box end
+            await asyncio.gather(holder, return_exceptions=True)
+            await until(lambda: httpx.get(f"{served.url}/health").json()["boxes"]["live"] == 0)
+            assert boxes_of(run_id) == []
+
+
+def test_the_client_reads_and_grades_a_dataset(server: Served) -> None:
+    config = TestConfig(language="python", locale="en", run_timeout=SECONDS)
+    assert httpx.get(f"{server.url}/list_datasets").json() == ["sums"]
+    asked = GetPromptsRequest(dataset="sums", config=config)
+    ids = httpx.post(f"{server.url}/list_ids", json=asked.dict()).json()
+    assert ids == [7]
+    (prompt,) = sandbox_fusion.get_prompts(asked)
+    assert prompt.prompt.startswith("Add two numbers.\n\nWrite a complete program in python")
+    one = GetPromptByIdRequest(dataset="sums", config=config, id=7)
+    assert sandbox_fusion.get_prompt_by_id(one) == prompt
+    result = sandbox_fusion.submit(
+        SubmitRequest(dataset="sums", config=config, id=7, completion=ADD)
+    )
+    assert (result.id, result.accepted, len(result.tests)) == (7, True, 2)
+    assert result.extracted_code == "print(sum(map(float, input().split())))"
+    wrong = SubmitRequest(
+        dataset="sums", config=config, id=7, completion="```python\nprint(0)\n```"
+    )
+    result = sandbox_fusion.submit(wrong)
+    assert (result.accepted, [test.passed for test in result.tests]) == (False, [False])
+    metrics = {"dataset": "sums", "config": {}, "results": [json.loads(result.json())]}
+    answer = httpx.post(f"{server.url}/get_metrics", json=metrics).json()
+    assert answer == {"accepted": 0, "total": 1, "accuracy": 0.0}
+
+
+def test_a_completion_that_ends_early_is_not_accepted(server: Served) -> None:
+    row = {"id": 1, "content": "Double.", "labels": {}, "test_list": ["assert double(2) == 4"]}
+    config = TestConfig(dataset_type="MBPPDataset", provided_data=row, run_timeout=SECONDS)
+
+    def accepted(code: str) -> bool:
+        fenced = f"```python\n{code}\n```"
+        request = SubmitRequest(dataset="any", config=config, id=1, completion=fenced)
+        return bool(sandbox_fusion.submit(request).accepted)
+
+    assert accepted("def double(n): return 2 * n")
+    assert not accepted("def double(n): return n")
+    assert not accepted("import os; os._exit(0)")
+
+
+def test_code_of_the_caller_finds_the_code_inside_a_box(server: Served) -> None:
+    logic = (
+        "import os\n"
+        "code = completion.partition('CODE:')[2] if not os.environ.get('AIR_TEST_SECRET') else ''\n"
+        "submit_code_blocks([CodeBlock(priority=40, code=code, language='python')])"
+    )
+    config = TestConfig(
+        dataset_type="AutoEvalDataset",
+        custom_extract_logic=logic,
+        run_timeout=SECONDS,
+        provided_data={
+            "id": 1,
+            "content": "",
+            "labels": {"programming_language": "python"},
+            "test": {"code": "assert one() == 1"},
+        },
+        extra={"append_flag": True},
+    )
+    text = "```python\nwrong\n``` CODE:def one(): return 1"
+    result = sandbox_fusion.submit(
+        SubmitRequest(dataset="any", config=config, id=1, completion=text)
+    )
+    assert (result.accepted, result.extracted_code) == (True, "def one(): return 1")
+    config.custom_extract_logic = "1 / 0"
+    request = SubmitRequest(dataset="any", config=config, id=1, completion=text)
+    answer = httpx.post(f"{server.url}/submit", json=request.dict(), timeout=300)
+    assert answer.status_code == 400
+    assert "ZeroDivisionError" in answer.json()["detail"]
+
+
+def test_the_endpoints_are_described(server: Served) -> None:
+    text = httpx.get(f"{server.url}/openapi.json").json()
+    assert {"/run_code", "/run_jupyter", "/submit", "/v1/ping"} <= set(text["paths"])
+    assert "compile_timeout" in text["components"]["schemas"]["RunCodeRequest"]["properties"]
+    assert "POST /run_code" in httpx.get(f"{server.url}/docs").text
