@@ -17,7 +17,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl learning hacking integrity mutants bench-sandbox bench-train schema docs check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train schema docs check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -90,6 +90,12 @@ bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of
 bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten minutes; ARGS="--models 9M --cases short")
 	@PYTHON="$(PYTHON)" .ci/trl
 	@$(PY) bench/train.py $(ARGS)
+
+test-serve: $(READY)  ## test `air serve sandbox` with the image air-code; FUSION=DIR: and SandboxFusion's own tests
+	@$(AIR_CLI) setup
+	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code')"
+	@AIR_FULL=1 $(BIN)/pytest -q tests/docker/serve $(ARGS)
+	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.prime_rl.schema.read "$(PRIME_RL)"

@@ -32,7 +32,13 @@ NAMES = (
 )
 """The languages of SandboxFusion. Air adds `c`."""
 _PROGRAM = "air_program"
-_GO = {"GOCACHE": "/workspace/.go", "GOPATH": "/workspace/.gopath", "GOFLAGS": "-mod=mod"}
+# Debian's packages of Go and Node lie in /usr/share. Without modules, Go looks for nothing on the network.
+_GO = {
+    "GO111MODULE": "off",
+    "GOCACHE": "/workspace/.go",
+    "GOPATH": "/workspace/.gopath:/usr/share/gocode",
+}
+_NODE = {"NODE_PATH": "/usr/share/nodejs"}
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,15 @@ LANGUAGES: dict[str, Language] = {
     "cpp": _language(".cpp", "./program", "g++ -std=c++17 {file} -o program -lpthread"),
     "go": _language(".go", "./program", "go build -o program {file}", env=_GO),
     "go_test": _language("_test.go", "go test {file}", env=_GO),
-    "java": Language("Main.java", ("java", "-cp", ".", "-ea", "Main"), ("javac", "Main.java")),
-    "nodejs": _language(".js", "node {file}"),
+    "java": Language(
+        "Main.java", ("java", "-cp", ".:*", "-ea", "Main"), ("javac", "-cp", ".:*", "Main.java")
+    ),
+    "nodejs": _language(".js", "node {file}", env=_NODE),
     "typescript": _language(
         ".ts",
         "bash -c 'esbuild {file} --log-level=error --platform=node --format=cjs --outfile=air_program.js && "
         "exec node air_program.js'",
+        env=_NODE,
         needs=("command -v esbuild", "command -v node"),
     ),
     "rust": _language(".rs", "./program", "rustc {file} -o program"),
