@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from air.cli.main import main
 from air.serve import metrics
 from tests.docker.client import boxes_of
 from tests.docker.serve.serving import Served, serving
@@ -94,6 +95,29 @@ def test_metrics_and_the_log_count_what_ran(server: Served) -> None:
         "result": "Success",
     }
     assert PROGRAM["code"] not in str(server.log())
+
+
+def test_air_doctor_checks_a_server(
+    server: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIR_SERVE_TOKEN", raising=False)
+    assert main(["doctor", server.url]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["ok", "server"],
+        ["ok", "boxes"],
+        ["ok", "languages"],
+        ["fail", "program"],
+    ]
+    assert lines[-1].endswith("→ export AIR_SERVE_TOKEN=…")
+    monkeypatch.setenv("AIR_SERVE_TOKEN", TOKEN)
+    assert main(["doctor", server.url]) == 0
+    output = capsys.readouterr().out
+    assert "`print(6 * 7)` ran in" in output
+    assert TOKEN not in output
+    address = urlsplit(server.url).netloc
+    assert main(["doctor", "http://" + address.replace("127.0.0.1", "127.0.0.7")]) == 1
+    assert "no answer" in capsys.readouterr().out
 
 
 def test_a_port_in_use_is_one_clear_line(server: Served) -> None:
