@@ -2,8 +2,7 @@
 
 The sequences form a prefix tree (a token tree). A node has some tokens, with their keys and values, and
 continues its parent; so a shared prefix is stored once. When the tree exceeds its limit, the leaf that was
-not used for the longest time is removed first. Keys and values are copied in and out, so removing a node
-harms no request.
+not used for the longest time is removed first. Requests may go on to read the tensors of a removed node.
 
 Keys and values depend on the weights, so the owner clears the cache before the weights change.
 """
@@ -22,6 +21,20 @@ from air.train.devices.memory import available
 Block = list[Tensor]
 """Keys and values of consecutive tokens: the keys of all layers, then the values of all layers.
 Each tensor is [kv_heads, tokens, head_dim]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The keys and values of consecutive tokens: those of the first `count` tokens of `block`, which never
+    changes."""
+
+    block: Block
+    count: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Equal for two parts that are in use if they are the same."""
+        return id(self.block), self.count
 
 
 def default_limit(device: torch.device) -> int:
@@ -60,12 +73,12 @@ class PrefixCache:
         """Returns the number of tokens at the beginning of `tokens` whose keys and values are stored."""
         return sum(count for _, count in self._path(tokens))
 
-    def read(self, tokens: Sequence[int]) -> list[Block]:
-        """Returns the stored keys and values of the beginning of `tokens`, as blocks that follow each other.
-        The tensors belong to the cache: copy them before its next change."""
+    def read(self, tokens: Sequence[int]) -> list[Part]:
+        """Returns the stored keys and values of the beginning of `tokens`, as parts that follow each other,
+        without a copy. They stay valid until the weights change."""
         path = self._path(tokens)
         self._touch([node for node, _ in path])
-        return [[tensor[:, :count] for tensor in node.block] for node, count in path]
+        return [Part(node.block, count) for node, count in path]
 
     def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
         """Stores the keys and values of `tokens` that are not stored already. `block(start, stop)` returns

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from air.train.serving.prefix_cache import Block
+from air.train.serving.prefix_cache import Block, Part
 
-_COLUMNS = 256
+_COLUMNS = 64
 """The cache grows in units of this many columns (tokens)."""
+NOWHERE = 2**40
+"""The position of a column that holds no token of a row: no query sees it."""
+
+Rows = slice | Tensor
+"""Numbers of rows, as an index of a tensor's first dimension."""
+
+
+@dataclass(frozen=True)
+class SharedPart:
+    """A shared part, and which of the rows of a forward pass read it."""
+
+    block: Block
+    start: int
+    """The position of its first token."""
+    stop: int
+    rows: Rows
+
+    def keys(self, layer: int) -> Tensor:
+        """Returns the keys in a layer, [kv_heads, tokens, head_dim]."""
+        return self.block[layer][:, : self.stop - self.start]
+
+    def values(self, layer: int) -> Tensor:
+        """Returns the values in a layer, [kv_heads, tokens, head_dim]."""
+        return self.block[len(self.block) // 2 + layer][:, : self.stop - self.start]
 
 
 class RowCache(Cache):
-    """The key-value cache of all running requests: per layer two tensors [rows, kv_heads, columns, head_dim].
+    """The key-value cache of requests, one row for each.
 
-    A row belongs to one request, a column to one token. Before a forward pass, `aim` says which rows get new
-    tokens, and where. There are at most `max_rows` rows. The memory grows when needed, and never shrinks.
+    A row has two ranges of tokens: first its shared parts, which belong to the prefix cache and to which
+    other rows refer as well; then its own tokens. Those are stored here, per layer in two tensors [rows,
+    kv_heads, columns, head_dim]. Before a forward pass, `aim` says which rows get new tokens, and where.
+    There are at most `max_rows` rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -28,71 +55,178 @@ class RowCache(Cache):
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
         self._capacity = (0, 0)
+        self._shared: list[list[Part]] = [[] for _ in range(max_rows)]
+        self._offsets = [0] * max_rows
+        """For each row, the number of tokens in its shared parts."""
         self._first = 0
         self._starts: list[int] = []
         self._counts: list[int] = []
-        self._columns = 0
+        self._length = 0
+        self._in_parts = False
+        self._parts: list[SharedPart] = []
+        self._layer = 0
         self._targets: tuple[Tensor, Tensor] | None = None
 
-    def aim(self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any) -> None:
+    def has(self, row: int, shared: Sequence[Part]) -> bool:
+        """Returns whether these are the shared parts of a row."""
+        return [part.key for part in self._shared[row]] == [part.key for part in shared]
+
+    def offset(self, row: int) -> int:
+        """Returns the number of tokens in the shared parts of a row."""
+        return self._offsets[row]
+
+    def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
+        """Sets what a row holds: its shared parts, and its own tokens after them, which are
+        copied (an empty list: none)."""
+        self._shared[row] = list(shared)
+        self._offsets[row] = sum(part.count for part in shared)
+        if not own:
+            return
+        count = own[0].shape[1]
+        self._reserve(row + 1, count)
+        half = len(own) // 2
+        for store, tensors in ((self._keys, own[:half]), (self._values, own[half:])):
+            for layer, tensor in enumerate(tensors):
+                self._buffer(store, layer, tensor)[row, :, :count] = tensor
+
+    def aim(
+        self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any, in_parts: bool
+    ) -> None:
         """Says what the next forward pass computes: for row `first` + n the last `counts[n]` of its tokens,
-        which belong into the columns from `starts[n]` on."""
-        self._first, self._starts, self._counts = first, list(starts), list(counts)
-        self._columns = max(s + c for s, c in zip(starts, counts, strict=True))
-        self._reserve(first + len(self._starts), self._columns)
+        before which the row has `starts[n]` tokens. `in_parts`: `RowMask` computes the attention, and reads
+        the keys and values by `parts` and `own`; otherwise the model gets those of all tokens."""
+        rows = range(first, first + len(starts))
+        self._first, self._counts, self._in_parts = first, list(counts), in_parts
+        self._starts = [start - self._offsets[row] for row, start in zip(rows, starts, strict=True)]
+        self._length = max(s + c for s, c in zip(starts, counts, strict=True))
+        self._reserve(first + len(starts), self._own_columns())
+        self._parts = self._grouped(device) if in_parts else []
         self._targets = None
         if set(counts) == {1}:
-            rows = torch.arange(first, first + len(self._starts), device=device)
-            self._targets = rows, torch.tensor(self._starts, device=device)
+            self._targets = (
+                torch.arange(first, first + len(starts), device=device),
+                torch.tensor(self._starts, device=device),
+            )
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores new keys and values; returns all keys and values of these rows in the layer.
-        Both arguments are [rows, kv_heads, tokens, head_dim]; shorter rows are padded at the beginning."""
-        rows = slice(self._first, self._first + len(self._starts))
-        in_use = []
-        for store, new in ((self._keys, key_states), (self._values, value_states)):
+        """Stores new keys and values, which are [rows, kv_heads, tokens, head_dim]; shorter rows are padded
+        at the beginning. Returns the keys and values of all tokens of these rows in the layer, or if the
+        attention is computed in parts, only the new ones."""
+        stores = ((self._keys, key_states), (self._values, value_states))
+        for store, new in stores:
             buffer = self._buffer(store, layer_idx, new)
             if self._targets is not None:
                 buffer[self._targets[0], :, self._targets[1]] = new[:, :, -1]
-            else:
-                for number, (start, count) in enumerate(
-                    zip(self._starts, self._counts, strict=True)
-                ):
-                    target = buffer[self._first + number, :, start : start + count]
-                    target.copy_(new[number, :, -count:])
-            in_use.append(buffer[rows, :, : self._columns])
-        return in_use[0], in_use[1]
+                continue
+            for number, (start, count) in enumerate(zip(self._starts, self._counts, strict=True)):
+                target = buffer[self._first + number, :, start : start + count]
+                target.copy_(new[number, :, -count:])
+        self._layer = layer_idx
+        if self._in_parts:
+            return key_states, value_states
+        keys, values = (
+            self._whole(store, kind, layer_idx) for kind, (store, _) in enumerate(stores)
+        )
+        return keys, values
 
-    def write(self, row: int, start: int, block: Block) -> None:
-        """Copies a block of keys and values into a row, from column `start` on."""
-        stop = start + block[0].shape[1]
-        self._reserve(row + 1, stop)
-        half = len(block) // 2
-        for store, tensors in ((self._keys, block[:half]), (self._values, block[half:])):
-            for layer, tensor in enumerate(tensors):
-                self._buffer(store, layer, tensor)[row, :, start:stop] = tensor
+    def positions(self, device: Any) -> Tensor:
+        """Returns the position of the token in each column, [rows, columns]; `NOWHERE` if there is none. If
+        the attention is computed in parts, columns of shared parts come first, then those of own tokens."""
+        if not self._in_parts:
+            return torch.arange(self._length, device=device)[None]
+        offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
+        shared = torch.arange(self._shared_columns(), device=device)[None]
+        shared = shared.masked_fill(shared >= offsets[:, None], NOWHERE)
+        own = torch.arange(self._own_columns(), device=device)[None] + offsets[:, None]
+        return torch.cat([shared, own], 1)
+
+    def parts(self) -> list[SharedPart]:
+        """Returns the different shared parts of the rows of the forward pass."""
+        return self._parts
+
+    def own(self) -> tuple[Tensor, Tensor]:
+        """Returns the keys and values of the rows' own tokens, in the layer that was updated last."""
+        rows = slice(self._first, self._first + len(self._starts))
+        columns = self._own_columns()
+        keys, values = self._keys[self._layer], self._values[self._layer]
+        return keys[rows, :, :columns], values[rows, :, :columns]
+
+    @property
+    def layer(self) -> int:
+        """The number of the layer that was updated last."""
+        return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
-        """Returns the keys and values in some columns of a row; the tensors are views of the cache."""
-        return [buffer[row, :, start:stop] for buffer in (*self._keys, *self._values)]
+        """Returns the keys and values of some tokens of a row."""
+        pieces: list[Block] = []
+        at = 0
+        for part in self._shared[row]:
+            low, high = max(start - at, 0), min(stop - at, part.count)
+            if low < high:
+                pieces.append([tensor[:, low:high] for tensor in part.block])
+            at += part.count
+        if stop > at:
+            low, high = max(start - at, 0), stop - at
+            pieces.append([tensor[row, :, low:high] for tensor in (*self._keys, *self._values)])
+        return [torch.cat(tensors, 1) for tensors in zip(*pieces, strict=True)]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` columns (tokens) of row `source` into row `target`."""
-        for buffer in (*self._keys, *self._values):
-            buffer[target, :, :length] = buffer[source, :, :length]
+        """Moves row `source`, which has `length` tokens, to the place of row `target`."""
+        if own := length - self._offsets[source]:
+            for buffer in (*self._keys, *self._values):
+                buffer[target, :, :own] = buffer[source, :, :own]
+        self._shared[target], self._shared[source] = self._shared[source], []
+        self._offsets[target], self._offsets[source] = self._offsets[source], 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of columns in use, which is the token count of the longest request."""
-        return self._columns
+        """Returns the token count of the longest request."""
+        return self._length
+
+    def _grouped(self, device: Any) -> list[SharedPart]:
+        readers: dict[tuple[int, int, int], list[int]] = {}
+        blocks: dict[int, Block] = {}
+        for number in range(len(self._starts)):
+            start = 0
+            for part in self._shared[self._first + number]:
+                blocks[id(part.block)] = part.block
+                key = (id(part.block), start, start + part.count)
+                readers.setdefault(key, []).append(number)
+                start += part.count
+        return [
+            SharedPart(blocks[block], start, stop, _index(rows, device))
+            for (block, start, stop), rows in readers.items()
+        ]
+
+    def _own_columns(self) -> int:
+        return max(s + c for s, c in zip(self._starts, self._counts, strict=True))
+
+    def _shared_columns(self) -> int:
+        return max(self._offsets[self._first : self._first + len(self._starts)])
+
+    def _whole(self, store: list[Tensor], kind: int, layer: int) -> Tensor:
+        """Returns the keys (`kind` 0) or values (1) of all tokens of the rows, in the order of positions."""
+        buffer, count = store[layer], len(self._starts)
+        if not self._shared_columns():
+            return buffer[self._first : self._first + count, :, : self._length]
+        whole = buffer.new_zeros((count, buffer.shape[1], self._length, buffer.shape[3]))
+        for number, (start, new) in enumerate(zip(self._starts, self._counts, strict=True)):
+            row, at = self._first + number, 0
+            for part in self._shared[row]:
+                tensor = part.block[kind * (len(part.block) // 2) + layer]
+                whole[number, :, at : at + part.count] = tensor[:, : part.count]
+                at += part.count
+            own = start + new
+            whole[number, :, at : at + own] = buffer[row, :, :own]
+        return whole
 
     def _reserve(self, rows: int, columns: int) -> None:
         have_rows, have_columns = self._capacity
         if rows > have_rows:
             have_rows = max(rows, min(2 * have_rows, self.max_rows))
         if columns > have_columns:
-            have_columns = -(-columns // _COLUMNS) * _COLUMNS
+            have_columns = -(-max(columns, have_columns * 5 // 4) // _COLUMNS) * _COLUMNS
         self._capacity = have_rows, have_columns
 
     def _buffer(self, store: list[Tensor], layer: int, like: Tensor) -> Tensor:
@@ -114,3 +248,10 @@ class RowCache(Cache):
             new[: old.shape[0], :, : old.shape[2]] = old
             store[layer] = new
         return new
+
+
+def _index(rows: list[int], device: Any) -> Rows:
+    """Returns the numbers of rows as an index; a range needs no copy."""
+    if rows == list(range(rows[0], rows[-1] + 1)):
+        return slice(rows[0], rows[-1] + 1)
+    return torch.tensor(rows, device=device)

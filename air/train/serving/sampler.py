@@ -1,23 +1,25 @@
 """Samples replies to many requests at once; new requests can join the batch at any time.
 
-Every running request has one row of the key-value cache, filled from the left; n requests use the rows 0…n-1.
-When a request ends, the last row is moved into its row, so finished requests cost nothing. Each request has
-its own random generator, and a token is drawn by inverting the cumulative distribution. So a request with a
-seed gets the same tokens whatever else is in the batch, apart from rounding of the logits.
+Every running request has one row of the key-value cache; n requests use the rows 0…n-1. When a request ends,
+the last row is moved into its row, so finished requests cost nothing. Each request has its own random
+generator, and a token is drawn by inverting the cumulative distribution. So a request with a seed gets the
+same tokens whatever else is in the batch, apart from rounding of the logits.
 
 The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
 divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
 of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
 Keys and values are kept by prefix (`PrefixCache`): the requests of a group compute their common prompt once,
-and the next turn of an episode computes only what follows the last reply. The tokens are the same as without,
-apart from rounding. Only one thread may use a `Sampler`.
+and the next turn of an episode computes only what follows the last reply. Requests that run at the same time
+read what they share from one copy. The tokens are the same as without, apart from rounding. Only one thread
+may use a `Sampler`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
@@ -28,7 +30,8 @@ from torch import Tensor
 from air.train.model.attention import attention_mask
 from air.train.model.heap import trim_heap
 from air.train.model.policy import Policy
-from air.train.serving.prefix_cache import PrefixCache
+from air.train.serving.prefix_cache import Part, PrefixCache
+from air.train.serving.row_attention import RowMask
 from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
@@ -36,6 +39,12 @@ _CHUNK = 512
 """Number of tokens of a prompt that one forward pass reads: its attention mask grows with this number."""
 _PREFILL_TOKENS = 8192
 """Largest number of prompt tokens, including padding, that one forward pass reads."""
+_SCORES = 2**22
+"""Largest number of attention scores of a layer that are computed in parts; each has 4 bytes."""
+_WORTH_SHARING = 64
+"""Requests refer to one copy of what they share if that saves reading this many tokens in each pass."""
+_LONG = 256
+"""A prompt's beginning of at least this many tokens is not copied even if no other request shares it."""
 _WORTH_WAITING = 16
 """A prompt waits for another one that shares at least this many tokens which the cache does not have."""
 
@@ -122,6 +131,9 @@ class Sampler:
         prefix_cache_bytes: int = 256 * 2**20,
     ) -> None:
         self.model = policy.model
+        config = policy.model.config.get_text_config()
+        self._heads = int(config.num_attention_heads)
+        self._sdpa = config._attn_implementation == "sdpa"
         self.pad_id = policy.tokenizer.pad_token_id or 0
         self.max_batch = max_batch
         self.max_model_len = max_model_len
@@ -146,8 +158,9 @@ class Sampler:
         leaders: set[tuple[int, ...]] = set()
         while waiting:
             batch = self._next_batch(waiting, leaders)
-            self._prefill(batch)
+            computed = self._prefill(batch)
             waiting = [row for row in waiting if row not in batch]
+            self._admit(batch, computed, waiting)
         return self._sweep()
 
     @torch.inference_mode()
@@ -156,7 +169,7 @@ class Sampler:
         if not self.rows:
             return []
         last = [row.token_ids[-1:] for row in self.rows]
-        logits = self._forward(0, last, [row.length - 1 for row in self.rows])
+        logits = self._forward(self.cache, 0, last, [row.length - 1 for row in self.rows])
         self._draw(self.rows, logits)
         return self._sweep()
 
@@ -201,49 +214,76 @@ class Sampler:
         # Much shorter rows would be padding for the most part.
         return [row for row in ready[:most] if 2 * row.new_tokens + 32 >= width]
 
-    def _prefill(self, rows: Sequence[Row]) -> None:
-        """Computes keys and values of prompts, the longest new part first, and samples the first tokens."""
-        first = len(self.rows)
+    def _prefill(self, rows: Sequence[Row]) -> RowCache:
+        """Computes keys and values of prompts, the longest new part first, and samples the first tokens.
+        Returns the cache that holds all keys and values of these rows."""
+        cache = RowCache(len(rows))
         for number, row in enumerate(rows):
-            at = 0
-            for block in self.prefixes.read(row.prompt[: row.cached]):
-                self.cache.write(first + number, at, block)
-                at += block[0].shape[1]
+            cache.place(number, self.prefixes.read(row.prompt[: row.cached]), [])
         logits: list[Tensor] = []
         done = 0
         while done < rows[0].new_tokens:
             active = [row for row in rows if row.new_tokens > done]
             starts = [row.cached + done for row in active]
             parts = [row.prompt[s : s + _CHUNK] for row, s in zip(active, starts, strict=True)]
-            out = self._forward(first, parts, starts)
+            out = self._forward(cache, 0, parts, starts)
             done += _CHUNK
             # The rows that are complete are the last ones.
             complete = sum(row.new_tokens <= done for row in active)
             logits = [*out[len(active) - complete :], *logits]
         for number, row in enumerate(rows):
-            self.prefixes.insert(row.prompt, partial(self.cache.read, first + number))
-        self.rows.extend(rows)
+            self.prefixes.insert(row.prompt, partial(cache.read, number))
         self._draw(rows, torch.stack(logits))
+        return cache
+
+    def _admit(self, rows: Sequence[Row], computed: RowCache, waiting: Sequence[Row]) -> None:
+        """Adds rows to the running ones, with their keys and values in `computed`. A running row, too, refers
+        from now on to what it shares with others, `waiting` ones included, instead of a copy."""
+        first = len(self.rows)
+        self.rows.extend(rows)
+        paths = [self.prefixes.read(row.prompt) for row in self.rows]
+        others = [self.prefixes.read(row.prompt) for row in waiting]
+        readers = Counter(id(part.block) for path in (*paths, *others) for part in path)
+        for number, (row, path) in enumerate(zip(self.rows, paths, strict=True)):
+            shared = _worth_sharing(path, readers)
+            count = sum(part.count for part in shared)
+            length = (
+                row.length - 1
+            )  # The last token was sampled, but never passed through the model.
+            if number >= first:
+                self.cache.place(number, shared, computed.read(number - first, count, length))
+            # The prefix cache may have removed what the row refers to.
+            elif count >= self.cache.offset(number) and not self.cache.has(number, shared):
+                self.cache.place(number, shared, self.cache.read(number, count, length))
 
     def _forward(
-        self, first: int, tokens: Sequence[Sequence[int]], starts: Sequence[int]
+        self,
+        cache: RowCache,
+        first: int,
+        tokens: Sequence[Sequence[int]],
+        starts: Sequence[int],
     ) -> Tensor:
-        """Passes the tokens `tokens[n]` of row `first` + n through the model; `starts[n]` tokens come before
-        them. Returns the logits after each row's last token, [rows, vocabulary]."""
+        """Passes the tokens `tokens[n]` of row `first` + n of `cache` through the model; `starts[n]` tokens
+        come before them. Returns the logits after each row's last token, [rows, vocabulary]."""
         device = self.model.device
         width = max(len(part) for part in tokens)
         padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
-        self.cache.aim(first, starts, [len(part) for part in tokens], device)
+        length = max(s + len(part) for s, part in zip(starts, tokens, strict=True))
+        in_parts = self._sdpa and len(tokens) * width * length * self._heads <= _SCORES
+        cache.aim(first, starts, [len(part) for part in tokens], device, in_parts)
         ends = torch.tensor([s + len(part) for s, part in zip(starts, tokens, strict=True)])
         # Padding, at the beginning, gets position 0 and sees the first token.
         positions = (ends[:, None] + torch.arange(-width, 0)).clamp(min=0).to(device)
-        columns = torch.arange(self.cache.get_seq_length(), device=device)[None]
+        columns = cache.positions(device)
         visible = (columns[:, None] <= positions[..., None])[:, None]
+        mask = attention_mask(self.model, visible, positions, columns)
+        if in_parts:
+            mask = RowMask.wrap(mask, cache)
         out = self.model(
             input_ids=torch.tensor(padded, device=device),
-            attention_mask=attention_mask(self.model, visible, positions, columns),
+            attention_mask=mask,
             position_ids=positions,
-            past_key_values=self.cache,
+            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
@@ -275,8 +315,21 @@ class Sampler:
     def _remove(self, number: int) -> None:
         last = self.rows.pop()
         if number < len(self.rows):
-            self.cache.move(len(self.rows), number, last.length)
+            self.cache.move(len(self.rows), number, last.length - 1)
             self.rows[number] = last
+
+
+def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
+    """Returns the first parts of a prompt's keys and values, which its request reads from the prefix cache.
+    `readers` has the number of requests that read a block, by its `id`. The other parts are copied, because
+    each further part costs time in each pass."""
+    worth = [
+        number
+        for number, part in enumerate(path, 1)
+        if (readers[id(part.block)] - 1) * part.count >= _WORTH_SHARING
+        or (number == 1 and part.count >= _LONG)
+    ]
+    return path[: max(worth, default=0)]
 
 
 def sample(

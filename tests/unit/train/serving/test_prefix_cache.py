@@ -23,11 +23,14 @@ def block(tokens: Sequence[int]) -> Callable[[int, int], Block]:
 
 def stored(cache: PrefixCache, tokens: Sequence[int]) -> int:
     """The number of tokens that the cache has, after a check that their keys and values are right."""
-    blocks = cache.read(tokens)
+    parts = cache.read(tokens)
     count = cache.match(tokens)
-    assert sum(one[0].shape[1] for one in blocks) == count
+    assert sum(part.count for part in parts) == count
     if count:
-        joined = [torch.cat([one[kind] for one in blocks], dim=1) for kind in (0, 1)]
+        joined = [
+            torch.cat([part.block[kind][:, : part.count] for part in parts], dim=1)
+            for kind in (0, 1)
+        ]
         assert all(a.equal(b) for a, b in zip(joined, block(tokens)(0, count), strict=True)), tokens
     return count
 
@@ -77,12 +80,12 @@ def test_what_does_not_fit_is_cut() -> None:
 def test_removed_parts_free_their_memory() -> None:
     cache = PrefixCache(4 * BYTES)
     insert(cache, [1, 2, 3, 4])
-    whole: weakref.ref[Tensor] = weakref.ref(cache.read([1])[0][0]._base)  # type: ignore[arg-type]
+    whole: weakref.ref[Tensor] = weakref.ref(cache.read([1])[0].block[0])
     assert whole() is not None
     insert(cache, [1, 2, 5])  # splits the node, and removes 3, 4
     assert whole() is None
     assert cache.bytes == 3 * BYTES
-    parts = [weakref.ref(one[0]._base) for one in cache.read([1, 2, 5])]  # type: ignore[arg-type]
+    parts = [weakref.ref(one.block[0]) for one in cache.read([1, 2, 5])]
     assert len(parts) == 2
     cache.clear()
     assert [part() for part in parts] == [None, None]

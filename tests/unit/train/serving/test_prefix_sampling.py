@@ -100,6 +100,45 @@ def test_requests_that_share_a_new_prompt_wait_for_the_first() -> None:
     assert passes == [35, 2 * 35]
 
 
+@pytest.mark.parametrize(("family", "attention"), MODELS)
+def test_running_requests_read_what_they_share_from_one_copy(family: str, attention: str) -> None:
+    """Two groups with a common beginning. A request that began alone shares its prompt when others join."""
+    policy = families.policy(family, attention)
+    draw = random.Random(7)
+    one = sampler(policy)
+    beginning, ends = tokens(draw, 50), [tokens(draw, 14), tokens(draw, 20)]
+    first = Row([*beginning, *ends[0]], SamplingParams(max_tokens=30, seed=0))
+    one.add([first])
+    one.step()
+    assert one.cache.offset(0) == 0
+    joining = [
+        Row([*beginning, *ends[n % 2]], SamplingParams(max_tokens=5 + 7 * n, seed=n))
+        for n in range(1, 6)
+    ]
+    finish(one, joining)
+    assert one.prefixes.match(first.prompt) == len(first.prompt)
+    check(policy, [first, *joining])
+
+
+def test_shared_tokens_are_not_copied_into_the_rows() -> None:
+    policy = families.policy("qwen3")
+    draw = random.Random(8)
+    one = sampler(policy)
+    prompt = tokens(draw, 70)
+    first = Row(prompt, SamplingParams(max_tokens=9))
+    one.add([first])
+    one.step()
+    one.add([Row(prompt, SamplingParams(max_tokens=9)), Row(tokens(draw, 7), first.params)])
+    assert [one.cache.offset(row) for row in range(3)] == [70, 0, 70]
+    keys, _ = one.prefixes.read(prompt)[0].block[:2]
+    assert one.cache.read(0, 0, 70)[0].equal(keys)
+    # A row that ends leaves its place to the last one, with what that refers to.
+    one.drop(first)
+    assert [one.cache.offset(row) for row in range(2)] == [70, 0]
+    while one.rows:
+        one.step()
+
+
 def test_released_memory_is_computed_anew_with_new_weights() -> None:
     policy = families.policy("llama")
     draw = random.Random(3)
