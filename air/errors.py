@@ -89,7 +89,9 @@ class ArtefactError(AirError):
     sees `fault`."""
 
     def __init__(self, message: str, *, fault: str = "") -> None:
-        super().__init__(message)
+        # An agent's code can choose parts of the text. A lone surrogate (half a character) in it could not be
+        # sent to the model, so the episode would break.
+        super().__init__(message.encode("utf-8", "replace").decode())
         self.fault = fault
 
 

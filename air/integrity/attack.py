@@ -58,6 +58,8 @@ class Setup:
     """The action format of the harness `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
+    delta: Literal["previous", "best"] = "previous"
+    """The score with which each validate is compared, and so which artefact counts at the end."""
 
 
 DEFAULT = Setup()
@@ -259,6 +261,11 @@ def tables_only(target: Target) -> str:
 def containers_only(target: Target) -> str:
     """Returns why attacks against what only containers promise do not apply, or ""."""
     return "" if target.provider == "docker" else "process boxes do not promise it"
+
+
+def test_graded(target: Target, played: Played) -> str:
+    """A `Check`: the artefact that counts was graded on the test split, and got a score."""
+    return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
 def graded(target: Target, played: Played) -> str:

@@ -127,7 +127,11 @@ class Battery:
                 "timeout": {"rollout": setup.seconds},
             }
         )
-        settings: dict[str, Any] = {"max_validates": VALIDATES, **self.settings}
+        settings: dict[str, Any] = {
+            "max_validates": VALIDATES,
+            "delta": setup.delta,
+            **self.settings,
+        }
         config = ResearchEnvConfig(
             taskset=AirTasksetConfig(
                 tasks=list(self.names),
@@ -182,7 +186,10 @@ class Battery:
         why_not: str,
     ) -> Verdict:
         why_not = why_not or attack.applies(target) or _too_dangerous(attack, target)
-        bound = bounds[attack.bound] + MARGIN
+        bound = bounds[attack.bound]
+        if attack.setup.delta == "best":
+            bound = max(bound, 0.0)  # what a bad artefact earns there
+        bound += MARGIN
         began = asyncio.get_running_loop().time()
         reward, reason = None, why_not
         if not why_not:

@@ -10,6 +10,7 @@ import verifiers.v1 as vf
 from air.env.environment import ResearchEnv
 from air.errors import ConfigError
 from air.integrity.attack import DEFAULT, Played, Setup
+from air.rewards.delta import which_counts
 from air.testing import ScriptedServer, replies, tool_calls
 from air.trajectories import Trajectory, load
 
@@ -46,6 +47,14 @@ async def play(
     )
 
 
+def _counted(record: Trajectory) -> str:
+    """Returns the digest of the validated artefact that counts; empty if it could not be read."""
+    assert record.start is not None
+    counts, direction = record.start.counts, record.start.direction or "higher"
+    at = which_counts([one.score for one in record.validations], counts, direction)
+    return "" if at is None else record.validations[at].artefact
+
+
 def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> str:
     """Returns what is wrong with the recorded trajectory of an episode that ended well, or "".
 
@@ -55,6 +64,8 @@ def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> 
         return "its end does not have the episode's reward"
     if len(record.validations) != trace.metrics["validates"]:
         return "it does not have the episode's validates"
+    if record.end.test is None or record.end.test.artefact != _counted(record):
+        return "the test split graded another artefact than the validated one that counts"
     if texts is None:
         return ""
     replied = [step.reply for step in record.steps]

@@ -65,7 +65,8 @@ def averaged(grades: Sequence[Grade]) -> Grade:
     """Returns the mean of grades of one artefact, each computed with another seed; a single one unchanged.
 
     The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one
-    of the grades lacks is left out. Raises ValueError if there is no grade.
+    of the grades lacks is left out. Raises ValueError if there is no grade, and OverflowError if a mean is
+    too large for a number.
     """
     if not grades:
         raise ValueError("a mean of no grades")
@@ -152,7 +153,12 @@ class Grader:
         artefact is bad or makes the grader fail, and InfrastructureError if the artefact is not to blame.
         """
         requests = await self._requests(task, artefact, split, seed)
-        return averaged([await self._once(request) for request in requests])
+        grades = [await self._once(request) for request in requests]
+        try:
+            return averaged(grades)
+        except OverflowError as error:
+            fault = f"no number can hold the mean of its scores, or their standard error: {error}"
+            raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def _requests(
         self, task: TaskSpec, artefact: Artefact, split: Split, seed: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from air.integrity.attack import Attacks, Target, tables_only
+from air.integrity.attack import Attacks, Setup, Target, tables_only, test_graded, turn
 
 ATTACKS = Attacks("result forging")
 _FORGED = "A printed or written result counts as the score."
@@ -275,3 +275,24 @@ _table(
     "answer-with-a-second-column", "header += header[1:]; rows = [[*r, values[-1]] for r in rows]"
 )
 _table("answer-only-the-first-row", "rows = rows[:1]")
+
+
+for _name, _script in {
+    "change-the-best-artefact-after-its-validate": 'printf "\\n" >> "$(find "$ARTEFACT" -type f | head -1)"',
+    "swap-the-best-artefact-without-end-after-its-validate": """cp -r "$ARTEFACT" kept; cp -r kept other
+printf "\\n" >> "$(find other -type f | head -1)"
+setsid bash -c 'while :; do rm -rf "$0"; cp -r other "$0"; rm -rf "$0"; cp -r kept "$0"; done' \
+"$ARTEFACT" >/dev/null 2>&1 &""",
+}.items():
+    ATTACKS.add(
+        _name,
+        "The test split grades other files than those whose validate was paid.",
+        lambda target, script=_script: [  # type: ignore[misc]
+            turn(target, "", "validate", starter=True),
+            turn(target, script),
+            turn(target, "", "validate"),
+            turn(target, 'rm -rf "$ARTEFACT"', "submit"),
+        ],
+        setup=Setup(delta="best"),
+        check=test_graded,
+    )

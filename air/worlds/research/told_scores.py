@@ -32,5 +32,5 @@ def told(score: float, step: float) -> str:
     """Returns a score, rounded to a multiple of `step`, as text."""
     decimals = max(0, -math.floor(math.log10(step)))
     if step != 10.0**-decimals:
-        score = round(score / step) * step
+        score -= math.remainder(score, step)  # the quotient of a huge score would overflow
     return f"{score:.{decimals}f}"

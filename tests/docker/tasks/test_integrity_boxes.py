@@ -31,6 +31,7 @@ QUICK = (
     "validate-in-every-turn",
     "delete-the-artefact",
     "kill-everything",
+    "delete-the-best-artefact-after-its-validate",
     "make-the-artefact-a-link-to-itself",
     "signal-the-first-process",
     "reply-with-a-nul-in-the-script",
@@ -98,6 +99,14 @@ async def test_deleting_pays_where_an_artefact_without_a_score_costs_nothing(
     names = [attack.name for attack in masking.ATTACKS if attack.bound == "lowest"]
     verdicts = await played(names, "docker", tmp_path, settings={"unscored": "unchanged"})
     assert len(names) > 5
+    assert set(broken(verdicts)) == set(names)
+
+
+@pytest.mark.full
+async def test_the_best_artefact_can_be_lost_where_the_last_one_counts(tmp_path: Path) -> None:
+    names = [attack.name for attack in masking.ATTACKS if attack.setup.delta == "best"]
+    verdicts = await played(names, "process", tmp_path, settings={"delta": "previous"})
+    assert len(names) == 2
     assert set(broken(verdicts)) == set(names)
 
 

@@ -73,6 +73,16 @@ async def test_what_is_no_file_of_its_size_is_told_to_the_agent(
         await collect(task, box)
 
 
+async def test_a_folder_may_hold_names_that_are_no_text(make_task: MakeTask, box: Box) -> None:
+    task = make_task().model_copy(update={"artefact": "model/"})
+    await run(box, "mkdir -p model; printf 1 > model/$'\\xff'")
+    assert (await collect(task, box)).files == {"model/\udcff": b"1"}
+    await run(box, "mkdir -p model; ln -s x model/$'link\\xff'")
+    with pytest.raises(ArtefactError) as caught:
+        await collect(task, box)
+    str(caught.value).encode()  # the agent reads it
+
+
 @pytest.mark.parametrize(
     "script", ["true", "touch model", "mkdir model", "mkdir model; ln -s /etc/passwd model/x"]
 )

@@ -60,6 +60,17 @@ async def test_whatever_decides_a_grade_tells_grades_apart(
     assert not (await grader.grade(task.on(numbered(5)), TWO, split="val")).remembered
 
 
+async def test_half_a_character_in_a_message_can_be_sent_to_the_model(
+    make_task: MakeTask, grader: Grader
+) -> None:
+    """A grader quotes agent code's own error, such as `raise ValueError("\\ud800")`."""
+    task = make_task("end(3, json.dumps({'message': 'it said \\ud800'}))")
+    for _ in range(2):  # graded, then remembered
+        with pytest.raises(ArtefactError) as caught:
+            await grader.grade(task, TWO, split="val")
+        assert str(caught.value) == "it said ?"
+
+
 async def test_the_grader_has_the_answers_and_the_arguments(
     make_task: MakeTask, grader: Grader
 ) -> None:

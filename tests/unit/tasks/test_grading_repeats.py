@@ -51,6 +51,17 @@ def test_a_metric_that_one_lacks_is_left_out_and_all_must_be_remembered() -> Non
     assert averaged([known, known]).remembered
 
 
+async def test_scores_whose_mean_no_number_can_hold_are_the_artefacts_fault(
+    grader: Grader, make_task: MakeTask
+) -> None:
+    """1e308 + 1e308 overflows. An agent's artefact can bring it about, so it must not count as our failure."""
+    huge = 'end(0, json.dumps({"metrics": {"score": 1e308}}))'
+    task = make_task(grade=huge, toml="[grader]\nrepeats = 2\n")
+    with pytest.raises(ArtefactError) as caught:
+        await grader.grade(task, TWO, split="val")
+    assert "mean" in caught.value.fault
+
+
 def test_of_a_single_grade_nothing_is_known_of_its_error() -> None:
     only = grade(1.0)
     assert averaged([only]) is only

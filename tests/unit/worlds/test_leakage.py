@@ -26,6 +26,10 @@ def test_told_scores_are_rounded(score: float, step: float, text: str) -> None:
     assert told(score, step) == text
 
 
+def test_the_largest_score_is_told_at_the_smallest_step() -> None:
+    assert told(1.7e308, 0.003) == f"{1.7e308:.3f}"
+
+
 def test_the_usual_step_follows_the_scale_and_a_task_can_declare_another() -> None:
     titanic, cheaper = tasks.load("titanic"), tasks.load("cheaper")
     assert (step_of(titanic), step_of(cheaper)) == (0.01, 10.0)
