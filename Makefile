@@ -1,6 +1,7 @@
 # `make help` lists the commands. Settings, by name=value or from the environment:
 #   PYTHON   the Python to build on, 3.11 to 3.13 (python3)
 #   ARGS     arguments for the command, e.g. make quickstart ARGS=--fresh
+#   RUN      the folder of a recorded run, for `make pictures`
 #   PRIME_RL a checkout of prime-rl, for `make schema`
 #   UV_*     uv's own settings, e.g. UV_TORCH_BACKEND=cpu for a CPU-only torch
 
@@ -17,7 +18,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train schema docs check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -105,6 +106,9 @@ test-primerl:  ## run prime-rl's orchestrator, loader and loss on our environmen
 
 docs: $(READY)  ## build the documentation into build/docs, strictly
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict -f docs/site/mkdocs.yml
+
+pictures: $(READY)  ## make the pictures of the documentation from a recorded run: RUN=outputs/quickstart
+	@$(PY) scripts/screenshots.py $(RUN) $(ARGS)
 
 check: $(READY) docs  ## style, types, the direction of imports, licences, and the documentation
 	$(BIN)/ruff check

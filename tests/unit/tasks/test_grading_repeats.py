@@ -54,7 +54,7 @@ def test_a_metric_that_one_lacks_is_left_out_and_all_must_be_remembered() -> Non
 async def test_scores_whose_mean_no_number_can_hold_are_the_artefacts_fault(
     grader: Grader, make_task: MakeTask
 ) -> None:
-    """1e308 + 1e308 overflows. An agent's artefact can bring it about, so it must not count as our failure."""
+    """1e308 + 1e308 overflows. An artefact can bring it about, so it is no failure of ours."""
     huge = 'end(0, json.dumps({"metrics": {"score": 1e308}}))'
     task = make_task(grade=huge, toml="[grader]\nrepeats = 2\n")
     with pytest.raises(ArtefactError) as caught:
