@@ -92,10 +92,10 @@ bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten
 	@PYTHON="$(PYTHON)" .ci/trl
 	@$(PY) bench/train.py $(ARGS)
 
-test-serve: $(READY)  ## test `air serve sandbox` with the image air-code; FUSION=DIR: and SandboxFusion's own tests
+test-serve: $(READY)  ## test `air serve sandbox` with the image air-code; FUSION=DIR VERL=DIR: with checkouts of its clients
 	@$(AIR_CLI) setup
 	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code')"
-	@AIR_FULL=1 $(BIN)/pytest -q tests/docker/serve $(ARGS)
+	@AIR_FULL=1 AIR_VERL_ROOT="$(VERL)" $(BIN)/pytest -q tests/docker/serve $(ARGS)
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -120,3 +124,31 @@ def test_a_kernel_that_dies_is_a_failed_run(server: Served) -> None:
     assert answer["status"] == "Failed"
     assert answer["cells"][1]["error"][0]["ename"] == "DeadKernelError"
     assert len(answer["cells"]) == 2
+
+
+def test_verls_reward_runs_unchanged(server: Served) -> None:
+    """`AIR_VERL_ROOT` names a checkout of verl: `make test-serve VERL=DIR`."""
+    if not (root := os.environ.get("AIR_VERL_ROOT")):
+        pytest.skip("AIR_VERL_ROOT names no checkout of verl")
+    folder = Path(root) / "verl/utils/reward_score/sandbox_fusion"
+    spec = importlib.util.spec_from_file_location(
+        "verl_sandbox_fusion", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    verl = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = verl
+    spec.loader.exec_module(verl)
+    cases = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
+
+    def score(code: str) -> float:
+        text = f"```python\n{code}\n```"
+        limits = {"timeout": 60, "memory_limit_mb": 1024, "concurrent_semaphore": None}
+        value, _ = verl.compute_score(
+            f"{server.url}/run_code", completion=text, test_cases=cases, **limits
+        )
+        return float(value)
+
+    assert score("print(sum(map(int, input().split())))") == 1.0
+    assert score("print(3)") == 0.5
+    assert score("1 / 0") == 0.0
