@@ -72,6 +72,11 @@ class Protocol(ABC):
         own, for instance one for each sandbox."""
         return False
 
+    def other_app(self, scope: Scope) -> ASGIApp | None:
+        """Returns the application that answers a request which is for one sandbox, whatever its path is.
+        None: the routes answer it."""
+        return None
+
 
 def application(server: Server, protocols: Sequence[Protocol]) -> Starlette:
     """Returns the application that serves these protocols."""
@@ -123,7 +128,7 @@ class _Guard:
 
         try:
             refusal = self._refusal(scope)
-            await (refusal or self._app)(scope, receive, sent)
+            await (refusal or self._app_for(scope))(scope, receive, sent)
         except ClientLeft:
             status = 499
         except Exception:
@@ -132,15 +137,19 @@ class _Guard:
         finally:
             self._record(scope, status, time.monotonic() - since, facts)
 
+    def _app_for(self, scope: Scope) -> ASGIApp:
+        others = (each.other_app(scope) for each in self._protocols)
+        return next((app for app in others if app is not None), self._app)
+
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
         if config.token and scope["path"] not in _OPEN_PATHS:
             admitted = any(each.admits(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
-                return JSONResponse({"detail": "the request carries no valid token"}, 401)
+                return _refused(401, "the request carries no valid token")
         size = headers.get("content-length", "0")
         if size.isdigit() and int(size) > config.max_body_mb * 2**20:
-            return JSONResponse({"detail": f"the body exceeds {config.max_body_mb:g} MiB"}, 413)
+            return _refused(413, f"the body exceeds {config.max_body_mb:g} MiB")
         return None
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
@@ -157,6 +166,11 @@ class _Guard:
             seconds=round(seconds, 4),
             **facts,
         )
+
+
+def _refused(status: int, text: str) -> Response:
+    """Returns a refusal in the forms of all protocols: `detail` is SandboxFusion's, the rest E2B's."""
+    return JSONResponse({"detail": text, "code": status, "message": text}, status)
 
 
 async def body_of(request: Request, most: float) -> bytes:

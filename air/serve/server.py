@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
@@ -34,6 +35,7 @@ async def serve(
     Raises UsageError if the address is in use, and what the protocols' checks raise.
     """
     metrics, log = Metrics(), log or Log()
+    check_certificate(config)
     listener = bind(config.host, config.port)
     with contextlib.closing(listener), _logging_to(log):
         async with Boxes(config.max_boxes, config.warm, metrics) as boxes:
@@ -57,16 +59,19 @@ async def _answer(
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws="none",
+        ws="auto",
         timeout_graceful_shutdown=STOP_SECONDS,
         # Long: a client that reuses a connection while the server closes it sees a failure.
         timeout_keep_alive=600,
         backlog=1024,
+        ssl_certfile=server.config.tls_cert or None,
+        ssl_keyfile=server.config.tls_key or None,
     )
 
     def started() -> None:
-        say(f"serving on {url(listener)}")
-        server.log.event("start", url=url(listener), image=server.config.image)
+        address = url(listener, "https" if server.config.tls_cert else "http")
+        say(f"serving on {address}")
+        server.log.event("start", url=address, image=server.config.image)
 
     http = _Http(settings, started)
     loop = asyncio.get_running_loop()
@@ -104,6 +109,19 @@ class _Http(uvicorn.Server):
         self.stopped = self.should_exit = True
 
 
+def check_certificate(config: ServeConfig) -> None:
+    """Raises UsageError if the server's certificate and key cannot be read, or do not belong together."""
+    if config.tls_cert:
+        try:
+            ssl.create_default_context().load_cert_chain(config.tls_cert, config.tls_key)
+        except OSError as error:
+            raise UsageError(
+                f"no certificate with its key ({error.strerror or error})",
+                where=f"{config.tls_cert}, {config.tls_key}",
+                remedy="give PEM files of one certificate to --tls-cert and --tls-key",
+            ) from None
+
+
 def bind(host: str, port: int) -> socket.socket:
     """Returns a socket that listens there. Raises UsageError if that is not possible."""
     try:
@@ -130,10 +148,10 @@ def _refused(host: str, port: int, error: OSError) -> AirError:
     )
 
 
-def url(listener: socket.socket) -> str:
+def url(listener: socket.socket, scheme: str = "http") -> str:
     """Returns the address of a listening socket as a URL."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @contextlib.contextmanager

@@ -34,6 +34,13 @@ class ServeConfig(BaseConfig):
     be answered within them because all boxes are in use is refused."""
     datasets: Path | None = None
     """The folder of the datasets of SandboxFusion's endpoints; None: the server has none of its own."""
+    domain: str = ""
+    """The domain of the ports of E2B's sandboxes, `PORT-ID.DOMAIN`, as their clients get it. Every name below
+    it must lead here. Empty: `localhost` and the server's port."""
+    tls_cert: str = ""
+    """The file (PEM) with the server's certificate and those that signed it. Empty: plain HTTP."""
+    tls_key: str = ""
+    """The file with the private key of `tls_cert`."""
     max_body_mb: float = Field(64.0, gt=0)
     """Maximum size of a request in MiB."""
 
@@ -43,6 +50,8 @@ class ServeConfig(BaseConfig):
             raise ValueError(
                 f"`host`: {self.host} is not loopback, so other machines need a `token`"
             )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("`tls_cert` and `tls_key` belong together: give both or none")
         return self
 
     @property

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--datasets", type=Path, metavar="DIR", help="folder of datasets (see docs/serve.md)"
     )
     parser.add_argument(
+        "--domain", help="domain of E2B sandboxes' ports, PORT-ID.DOMAIN (default: localhost:PORT)"
+    )
+    parser.add_argument(
+        "--tls-cert", help="certificate file (PEM), for https (default: plain http)"
+    )
+    parser.add_argument("--tls-key", help="private key file of --tls-cert")
+    parser.add_argument(
         "--queue-seconds",
         type=float,
         help="seconds that clients wait beyond the time limits in their requests (default: 10)",
@@ -47,12 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal arrives; then returns 0."""
     from air.config import validate
+    from air.serve.e2b.protocol import E2B
     from air.serve.fusion.protocol import Fusion
     from air.serve.server import serve
     from air.serve.settings import ServeConfig
 
     limits = ("cpus", "memory_mb", "disk_mb", "pids")
     names = ("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets")
+    names += ("domain", "tls_cert", "tls_key")
     defaults = ServeConfig().limits.model_dump()
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))
@@ -60,5 +69,5 @@ def run(args: argparse.Namespace) -> int:
     config = validate(
         ServeConfig, settings | {"limits": defaults | changed}, where="air serve sandbox"
     )
-    asyncio.run(serve(config, [Fusion], say=lambda line: print(line, flush=True)))
+    asyncio.run(serve(config, [Fusion, E2B], say=lambda line: print(line, flush=True)))
     return 0

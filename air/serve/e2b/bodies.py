@@ -1,0 +1,138 @@
+"""The bodies of requests to the control plane. Unknown fields are refused: nothing would honour them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from air.serve.e2b.errors import ApiError
+from air.serve.e2b.sandbox import Wishes
+
+LONGEST = 86_400
+"""The longest time in seconds that a client may set as the end of a sandbox, as in E2B."""
+T = TypeVar("T", bound=BaseModel)
+_CLOSED = "0.0.0.0/0"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AutoResume(_Body):
+    enabled: bool = False
+
+
+class Network(_Body):
+    allowPublicTraffic: bool = True
+    allowOut: list[str] = []
+    denyOut: list[str] = []
+    maskRequestHost: str = ""
+    egressProxy: Any = None
+    rules: dict[str, Any] = {}
+
+    def refuse_unserved(self) -> None:
+        """Raises ApiError for settings that a box cannot honour: it has no network of its own."""
+        named = {"allowOut": self.allowOut, "egressProxy": self.egressProxy, "rules": self.rules}
+        for name, value in named.items():
+            if value:
+                raise unserved(f"network.{name}")
+
+
+class NewSandbox(_Body):
+    """The body of `POST /sandboxes` and `POST /v2/sandboxes`."""
+
+    templateID: str
+    timeout: int = Field(300, ge=0)
+    autoPause: bool = False
+    autoPauseMemory: bool = True
+    autoResume: AutoResume = AutoResume()
+    secure: bool = True
+    allow_internet_access: bool | None = None
+    network: Network | None = None
+    metadata: dict[str, str] = {}
+    envVars: dict[str, str] = {}
+    mcp: Any = None
+    iam: dict[str, Any] | None = None
+    volumeMounts: list[Any] | None = None
+
+    def wishes(self, template: str) -> Wishes:
+        """Returns what the sandbox is to be. Raises ApiError for what is not served."""
+        network = self.network or Network()
+        network.refuse_unserved()
+        for name, value in (
+            ("iam", (self.iam or {}).get("tokens")),
+            ("volumeMounts", self.volumeMounts),
+        ):
+            if value:
+                raise unserved(name)
+        if self.autoResume.enabled and not self.autoPauseMemory:
+            raise ApiError(
+                400, "autoResume needs autoPauseMemory: files alone are not resumed by traffic"
+            )
+        return Wishes(
+            template=template,
+            metadata=self.metadata,
+            env=self.envVars,
+            pause_at_end=self.autoPause,
+            keep_processes=self.autoPauseMemory,
+            resume_on_traffic=self.autoResume.enabled,
+            public=network.allowPublicTraffic,
+            host_header=network.maskRequestHost,
+            internet=self.allow_internet_access,
+        )
+
+
+class Timeout(_Body):
+    timeout: int = Field(ge=0)
+
+
+class Refresh(_Body):
+    duration: int = Field(15, ge=0)
+
+
+class Connect(_Body):
+    timeout: int = Field(300, ge=0)
+    memory: bool = True
+    autoPause: bool | None = None
+
+
+class Pause(_Body):
+    memory: bool = True
+    requireHealthyGuest: bool = False
+
+
+class NewSnapshot(_Body):
+    name: str = ""
+    memory: bool = True
+
+
+class Fork(_Body):
+    timeout: int = Field(300, ge=0)
+    count: int = Field(1, ge=1, le=100)
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """Returns the body of a request. Raises ApiError that names the field at fault."""
+    data = await request.body()
+    try:
+        return kind.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise unserved(place) from None
+        raise ApiError(400, f"{place or 'body'}: {first['msg']}") from None
+
+
+def checked_timeout(seconds: int) -> int:
+    """Returns `seconds` if a sandbox may live so long. Raises ApiError otherwise."""
+    if seconds > LONGEST:
+        raise ApiError(400, f"Timeout cannot be greater than {LONGEST // 3600} hours")
+    return seconds
+
+
+def unserved(what: str) -> ApiError:
+    """Returns the error for something that E2B has and air does not."""
+    return ApiError(400, f"`{what}` is not served by air: leave it out")

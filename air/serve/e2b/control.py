@@ -1,0 +1,279 @@
+"""The control plane of E2B: the requests that create, list, change and end sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.errors import AirError
+from air.serve.e2b import bodies, metrics
+from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
+from air.serve.e2b.sandbox import Sandbox
+from air.serve.e2b.sandboxes import Sandboxes
+from air.serve.e2b.templates import Templates
+
+MOST_LISTED = 100
+_KEYS_SECONDS = 600.0
+_LOG = logging.getLogger(__name__)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Control:
+    """Answers the control plane's requests."""
+
+    def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
+        self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
+        self._creations: dict[str, asyncio.Task[Response]] = {}
+        """The creations that a client may ask for once more, by its `Idempotency-Key`."""
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """Returns the routes, also of what E2B has and air does not."""
+        one = "/sandboxes/{id}"
+        served = [
+            *(("POST", path, self.create) for path in ("/sandboxes", "/v2/sandboxes")),
+            *(("GET", path, self.list) for path in ("/sandboxes", "/v2/sandboxes")),
+            ("GET", one, self.get),
+            ("DELETE", one, self.kill),
+            *(("POST", f"{version}{one}/connect", self.connect) for version in ("", "/v2")),
+            ("POST", f"{one}/resume", self.resume),
+            ("POST", f"{one}/pause", self.pause),
+            ("POST", f"{one}/timeout", self.set_timeout),
+            ("POST", f"{one}/refreshes", self.refresh),
+            ("POST", f"{one}/snapshots", self.snapshot),
+            ("POST", f"{one}/fork", self.fork),
+            ("GET", f"{one}/metrics", self.metrics),
+            ("GET", "/snapshots", self.list_snapshots),
+            ("DELETE", "/templates/{id}", self.delete_template),
+            ("GET", "/templates/aliases/{id}", self.alias),
+        ]
+        routes: list[BaseRoute] = [
+            Route(path, _answering(handler), methods=[method]) for method, path, handler in served
+        ]
+        unserved = _answering(_unserved)
+        every = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        routes += [Route(path, unserved, methods=every) for path in _UNSERVED]
+        return routes
+
+    async def create(self, request: Request) -> Response:
+        """Creates a sandbox. With the `Idempotency-Key` of an earlier request, gives its answer again."""
+        body = await bodies.body_of(request, bodies.NewSandbox)
+        seconds = bodies.checked_timeout(body.timeout)
+        wishes = body.wishes(body.templateID)
+
+        async def create() -> Response:
+            sandbox = await self._sandboxes.create(wishes, seconds)
+            return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
+
+        key = request.headers.get("idempotency-key")
+        if key is None:
+            return await create()
+        task = self._creations.get(key)
+        if task is None:
+            task = self._creations[key] = asyncio.create_task(create())
+            forget = asyncio.get_running_loop().call_later
+            task.add_done_callback(lambda _: forget(_KEYS_SECONDS, self._creations.pop, key, None))
+        try:
+            return await asyncio.shield(task)
+        except ApiError:  # the client may try again with the same key
+            self._creations.pop(key, None)
+            raise
+
+    async def get(self, request: Request) -> Response:
+        return JSONResponse(self._sandbox(request).details(self._domain(request)))
+
+    async def kill(self, request: Request) -> Response:
+        await self._sandboxes.kill(self._sandbox(request))
+        return Response(status_code=204)
+
+    async def connect(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Connect)
+        sandbox = self._sandbox(request)
+        if not body.memory:
+            raise bodies.unserved("memory: false")
+        seconds = bodies.checked_timeout(body.timeout)
+        resumed = await self._sandboxes.connect(sandbox, seconds)
+        return JSONResponse(
+            sandbox.created(self._domain(request)), status_code=201 if resumed else 200
+        )
+
+    async def resume(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Connect)
+        sandbox = self._sandbox(request)
+        if not await self._sandboxes.connect(sandbox, bodies.checked_timeout(body.timeout)):
+            raise ApiError(409, f"sandbox {sandbox.id} is already running")
+        return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
+
+    async def pause(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Pause)
+        await self._sandboxes.pause(self._sandbox(request), memory=body.memory)
+        return Response(status_code=204)
+
+    async def set_timeout(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Timeout)
+        sandbox = self._sandbox(request)
+        self._running(sandbox)
+        self._sandboxes.set_end(sandbox, bodies.checked_timeout(body.timeout))
+        return Response(status_code=204)
+
+    async def refresh(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Refresh)
+        sandbox = self._sandbox(request)
+        self._running(sandbox)
+        if sandbox.seconds_left < body.duration:
+            self._sandboxes.set_end(sandbox, bodies.checked_timeout(body.duration))
+        return Response(status_code=204)
+
+    async def snapshot(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.NewSnapshot)
+        kept = await self._sandboxes.snapshot(self._sandbox(request), body.name)
+        return JSONResponse(kept.body, status_code=201)
+
+    async def fork(self, request: Request) -> Response:
+        body = await bodies.body_of(request, bodies.Fork)
+        seconds = bodies.checked_timeout(body.timeout)
+        forks = await self._sandboxes.fork(self._sandbox(request), body.count, seconds)
+        results = [
+            {"error": {"code": one.status, "message": str(one)}}
+            if isinstance(one, ApiError)
+            else {"sandbox": one.created(self._domain(request))}
+            for one in forks
+        ]
+        return JSONResponse(results, status_code=201)
+
+    async def metrics(self, request: Request) -> Response:
+        sandbox = self._sandbox(request)
+        start, end = (
+            _number(request, name, default) for name, default in (("start", 0), ("end", 1 << 40))
+        )
+        return JSONResponse(await metrics.between(sandbox, start, end))
+
+    async def list(self, request: Request) -> Response:
+        """Lists sandboxes, the youngest first, by pages; `/sandboxes` lists running ones alone."""
+        query = request.query_params
+        states = set(",".join(query.getlist("state")).split(",")) - {""}
+        if not request.url.path.startswith("/v2"):
+            states = {"running"}
+        wanted = dict(parse_qsl(unquote(query.get("metadata", "")), keep_blank_values=True))
+        template, after = query.get("template"), _time(query.get("startedAfter"))
+        sandboxes = [
+            sandbox
+            for sandbox in self._sandboxes.all()
+            if (not states or sandbox.state in states)
+            and wanted.items() <= sandbox.wishes.metadata.items()
+            and template in (None, sandbox.wishes.template)
+            and round(sandbox.started_at, 6) >= after
+        ]
+        if query.get("order") != "asc":
+            sandboxes.reverse()
+        return _page(request, [(sandbox.id, sandbox.listed()) for sandbox in sandboxes])
+
+    async def list_snapshots(self, request: Request) -> Response:
+        query = request.query_params
+        kept = [
+            snapshot
+            for snapshot in self._sandboxes.snapshots.values()
+            if query.get("sandboxID") in (None, snapshot.source.id)
+            and query.get("name") in (None, snapshot.name)
+        ]
+        return _page(request, [(snapshot.id, snapshot.body) for snapshot in reversed(kept)])
+
+    async def delete_template(self, request: Request) -> Response:
+        await self._sandboxes.delete_snapshot(request.path_params["id"])
+        return Response(status_code=204)
+
+    async def alias(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        await self._templates.image(name)
+        return JSONResponse({"templateID": name, "public": False})
+
+    def _domain(self, request: Request) -> str:
+        """Returns the domain below which the ports of sandboxes lie."""
+        port = request.url.port
+        return self._named_domain or ("localhost" + (f":{port}" if port else ""))
+
+    def _sandbox(self, request: Request) -> Sandbox:
+        return self._sandboxes.find(request.path_params["id"])
+
+    @staticmethod
+    def _running(sandbox: Sandbox) -> None:
+        if sandbox.state != "running":
+            raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
+
+
+_UNSERVED = [
+    *("/teams", "/teams/{rest:path}", "/nodes", "/nodes/{rest:path}", "/admin/{rest:path}"),
+    *("/access-tokens", "/access-tokens/{rest:path}", "/api-keys", "/api-keys/{rest:path}"),
+    *("/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}"),
+    *("/templates", "/templates/{rest:path}", "/v2/templates", "/v2/templates/{rest:path}"),
+    *("/v3/templates", "/sandboxes/metrics", "/sandboxes/{id}/logs", "/v2/sandboxes/{id}/logs"),
+    "/sandboxes/{id}/network",
+]
+
+
+async def _unserved(request: Request) -> Response:
+    what = f"{request.method} {request.url.path}"
+    hint = ""
+    if "templates" in request.url.path:
+        hint = ": templates are images of this machine, which `air images build` or `docker build` makes"
+    raise ApiError(501, f"air does not serve {what}{hint}")
+
+
+def _answering(handler: Handler) -> Handler:
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except RpcError as error:
+            return ApiError(500, str(error)).response()
+        except SandboxGone as error:
+            return ApiError(404, f"sandbox {error.sandbox_id!r} not found").response()
+        except ApiError as error:
+            return error.response()
+        except AirError as error:
+            _LOG.warning("%s %s: %s", request.method, request.url.path, error)
+            return ApiError(500, str(error)).response()
+
+    return answer
+
+
+def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
+    """Returns one page of a list whose entries have ids. The token for the next is the last entry's id."""
+    limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
+    start = 0
+    if token := request.query_params.get("nextToken"):
+        try:
+            last = base64.urlsafe_b64decode(token).decode()
+            start = 1 + [ident for ident, _ in entries].index(last)
+        except ValueError:
+            raise ApiError(400, "nextToken: no entry of this list has it") from None
+    page = entries[start : start + limit]
+    headers = {}
+    if page and start + limit < len(entries):
+        headers["X-Next-Token"] = base64.urlsafe_b64encode(page[-1][0].encode()).decode()
+    return JSONResponse([body for _, body in page], headers=headers)
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise ApiError(400, f"{name}: {text!r} is not a number")
+    return int(text)
+
+
+def _time(text: str | None) -> float:
+    if text is None:
+        return 0.0
+    try:
+        return datetime.fromisoformat(text.replace(" ", "+")).timestamp()
+    except ValueError:
+        raise ApiError(400, f"startedAfter: {text!r} is not a time") from None

@@ -1,0 +1,217 @@
+"""envd's `/files`: downloads and uploads of files, raw, as forms, compressed, and by signed addresses."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import mimetypes
+import posixpath
+import time
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+from urllib.parse import quote
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from air.serve.e2b.envd import wire
+from air.serve.e2b.errors import STATUS, ApiError, RpcError
+from air.serve.e2b.program import Program
+from air.serve.e2b.sandbox import Sandbox
+
+PIECE = 1 << 20
+_METADATA = "x-metadata-"
+_MOST_KEY, _MOST_METADATA = 246, 4096
+_PREFIX = len("user.e2b.")
+_MOST_FILES = 10_000
+
+
+def signature(path: str, operation: str, user: str, token: str, expiration: str | None) -> str:
+    """Returns the signature of an address for one operation (`read` or `write`) on one file."""
+    parts = [path, operation, user, token, *([expiration] if expiration is not None else [])]
+    digest = hashlib.sha256(":".join(parts).encode()).digest()
+    return "v1_" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def signed(request: Request, sandbox: Sandbox) -> bool:
+    """Whether the request's signature is that of this sandbox."""
+    query = request.query_params
+    operation = "read" if request.method == "GET" else "write"
+    wanted = signature(
+        query.get("path", ""),
+        operation,
+        query.get("username", ""),
+        sandbox.token,
+        query.get("signature_expiration"),
+    )
+    return hmac.compare_digest(wanted.encode(), query.get("signature", "").encode())
+
+
+def check_expiration(request: Request) -> None:
+    """Raises ApiError if the request's signature has expired."""
+    expiration = request.query_params.get("signature_expiration")
+    if expiration is not None and not (expiration.isascii() and expiration.isdigit()):
+        raise ApiError(401, "signature_expiration is not a number")
+    if expiration is not None and int(expiration) < time.time():
+        raise ApiError(401, "signature is already expired")
+
+
+async def files(sandbox: Sandbox, request: Request) -> Response:
+    """Answers `GET /files` and `POST /files`."""
+    if request.method not in ("GET", "POST"):
+        raise ApiError(405, f"/files serves GET and POST, not {request.method}")
+    try:
+        async with sandbox.use():
+            if request.method == "GET":
+                return await _download(sandbox, request)
+            return JSONResponse(await _upload(sandbox, request))
+    except RpcError as error:
+        raise _as_api(error) from error
+
+
+def _as_api(error: RpcError) -> ApiError:
+    status = {"resource_exhausted": 507, "unauthenticated": 401}.get(error.code, STATUS[error.code])
+    return ApiError(status, "not enough disk space available" if status == 507 else str(error))
+
+
+def _user(request: Request) -> str:
+    return request.query_params.get("username") or wire.user_of(request)
+
+
+async def _download(sandbox: Sandbox, request: Request) -> Response:
+    program, path = sandbox.program("files"), request.query_params.get("path", "")
+    answer, _ = await program.ask("read", user=_user(request), path=path)
+    name, size, handle = posixpath.basename(answer["path"]), int(answer["size"]), answer["id"]
+    headers = {"Content-Disposition": f"inline; filename*=utf-8''{quote(name)}"}
+    if size >= 0:
+        headers["Content-Length"] = str(size)
+    pieces = _pieces(sandbox, program, handle, size)
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return StreamingResponse(pieces, media_type=kind, headers=headers)
+
+
+async def _pieces(
+    sandbox: Sandbox, program: Program, handle: int, size: int
+) -> AsyncIterator[bytes]:
+    """Yields a file's bytes: exactly `size`, or all if that is negative."""
+    try:
+        async with sandbox.use():
+            while size:
+                _, data = await program.ask("piece", handle=handle)
+                if not data:
+                    break
+                data = data[:size] if size > 0 else data
+                size -= len(data) if size > 0 else 0
+                yield data
+    finally:
+        sandbox.spawn(_closed(program, handle))
+
+
+async def _closed(program: Program, handle: int) -> None:
+    try:
+        await program.ask("close", handle=handle)
+    except Exception:
+        return
+
+
+async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
+    program, user, metadata = sandbox.program("files"), _user(request), _metadata(request)
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    path = request.query_params.get("path", "")
+    if kind != b"multipart/form-data":
+        if not path:
+            raise ApiError(400, "path: missing")
+        entries = [await _write(program, user, path, metadata, _body(request))]
+        return [_written(entry, metadata) for entry in entries]
+    if b"boundary" not in options:
+        raise ApiError(400, "multipart/form-data without a boundary")
+    return [
+        _written(entry, metadata) async for entry in _form(program, request, user, path, metadata)
+    ]
+
+
+async def _form(
+    program: Program, request: Request, user: str, path: str, metadata: dict[str, str]
+) -> AsyncIterator[str]:
+    """Writes the files of a form. A single file has the path of the query; else each has its own name."""
+    parser = MultiPartParser(
+        request.headers, _body(request), max_files=_MOST_FILES, max_fields=_MOST_FILES
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise ApiError(400, f"the form is malformed: {error.message}") from None
+    try:
+        uploads = [each for each in form.getlist("file") if isinstance(each, UploadFile)]
+        if path and len(uploads) != 1:
+            raise ApiError(400, f"path names one file, but the form has {len(uploads)}")
+        for upload in uploads:
+            name = path or upload.filename or ""
+            if not name:
+                raise ApiError(400, "a file of the form has no name")
+            yield await _write(program, user, name, metadata, _read(upload))
+    finally:
+        await form.close()
+
+
+async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
+    while data := await upload.read(PIECE):
+        yield data
+
+
+async def _body(request: Request) -> AsyncGenerator[bytes, None]:
+    """Yields the body, decompressed if the client compressed it."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding not in ("identity", "gzip"):
+        raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
+    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    try:
+        async for data in request.stream():
+            while data and inflate is not None:
+                yield inflate.decompress(data, PIECE)
+                data = inflate.unconsumed_tail
+            if data:
+                yield data
+        if inflate is not None:
+            yield inflate.flush()
+    except zlib.error as error:
+        raise ApiError(400, f"the body is not gzip: {error}") from None
+
+
+async def _write(
+    program: Program, user: str, path: str, metadata: dict[str, str], data: AsyncIterator[bytes]
+) -> str:
+    answer, _ = await program.ask("write", user=user, path=path, metadata=metadata)
+    try:
+        async for part in data:
+            for at in range(0, len(part), PIECE):
+                await program.ask("add", part[at : at + PIECE], handle=answer["id"])
+    finally:
+        await program.ask("close", handle=answer["id"])
+    return str(answer["path"])
+
+
+def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
+    entry: dict[str, Any] = {"path": path, "name": posixpath.basename(path), "type": "file"}
+    return entry | ({"metadata": metadata} if metadata else {})
+
+
+def _metadata(request: Request) -> dict[str, str]:
+    """Returns the metadata for uploaded files: the headers `X-Metadata-…`; of equal ones the first."""
+    metadata: dict[str, str] = {}
+    for name, value in request.headers.items():
+        if name.startswith(_METADATA):
+            metadata.setdefault(name.removeprefix(_METADATA), value)
+    for key, value in metadata.items():
+        if not key or len(key) > _MOST_KEY or not all(" " <= c <= "~" for c in key + value):
+            raise ApiError(
+                400, f"metadata {key!r}: only printable ASCII, a key of 1 to {_MOST_KEY} bytes"
+            )
+    if sum(len(key) + len(value) + _PREFIX for key, value in metadata.items()) > _MOST_METADATA:
+        raise ApiError(400, f"metadata: more than {_MOST_METADATA} bytes")
+    return metadata

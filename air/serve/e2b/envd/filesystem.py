@@ -1,0 +1,255 @@
+"""envd's remote calls for files and folders: `filesystem.Filesystem`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from air.errors import AirError, BoxDiedError
+from air.serve.e2b.envd import wire
+from air.serve.e2b.envd.wire import Message
+from air.serve.e2b.errors import RpcError, SandboxGone
+from air.serve.e2b.program import Program
+from air.serve.e2b.sandbox import Sandbox
+
+MOST_EVENTS = 10_000
+"""The most changes that wait for the client of one watcher."""
+Call = Callable[[Sandbox, Request], Awaitable[Response]]
+
+
+def entry_of(entry: dict[str, Any]) -> Message:
+    """Returns an entry as envd writes it, from what the program in the box told."""
+    modified = datetime.fromtimestamp(float(entry.pop("modified")), UTC)
+    return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
+
+
+async def stat(files: Program, user: str, message: Message) -> Message:
+    wire.refuse_unknown(message, "path")
+    answer, _ = await files.ask("stat", user=user, path=_text(message, "path"))
+    return {"entry": entry_of(answer["entry"])}
+
+
+async def make_folder(files: Program, user: str, message: Message) -> Message:
+    wire.refuse_unknown(message, "path")
+    answer, _ = await files.ask("mkdir", user=user, path=_text(message, "path"))
+    return {"entry": entry_of(answer["entry"])}
+
+
+async def move(files: Program, user: str, message: Message) -> Message:
+    wire.refuse_unknown(message, "source", "destination")
+    source, destination = _text(message, "source"), _text(message, "destination")
+    answer, _ = await files.ask("move", user=user, source=source, destination=destination)
+    return {"entry": entry_of(answer["entry"])}
+
+
+async def list_folder(files: Program, user: str, message: Message) -> Message:
+    wire.refuse_unknown(message, "path", "depth")
+    depth = message.get("depth") or 1
+    if not isinstance(depth, int) or depth < 1:
+        raise RpcError("invalid_argument", "depth should be at least 1")
+    answer, _ = await files.ask("entries", user=user, path=_text(message, "path"), depth=depth)
+    return {"entries": [entry_of(entry) for entry in answer["entries"]]}
+
+
+async def remove(files: Program, user: str, message: Message) -> Message:
+    wire.refuse_unknown(message, "path")
+    await files.ask("remove", user=user, path=_text(message, "path"))
+    return {}
+
+
+class Watcher:
+    """The changes in one watched folder that its client has not got yet."""
+
+    def __init__(self) -> None:
+        self.changes: deque[Message] = deque()
+        self.news = asyncio.Event()
+        self.error: AirError | None = None
+
+    def put(self, change: Message) -> None:
+        """Adds a change. A client that does not take them gets an error instead."""
+        if "overflow" in change or len(self.changes) >= MOST_EVENTS:
+            self.error = RpcError("resource_exhausted", "changes were lost: there were too many")
+        elif "entry" in change:
+            self.changes.append(change | {"entry": entry_of(change["entry"])})
+        else:
+            self.changes.append(change)
+        self.news.set()
+
+    def take(self) -> list[Message]:
+        """Returns the changes since the last call. Raises the error that ended the watcher."""
+        changes = list(self.changes)
+        self.changes.clear()
+        self.news.clear()
+        if not changes and self.error is not None:
+            raise self.error
+        return changes
+
+
+class Watchers:
+    """All watchers of a sandbox. It takes the events of the program in the box."""
+
+    def __init__(self, files: Program) -> None:
+        self._files = files
+        self._watchers: dict[int, Watcher] = {}
+        self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
+        self.polled: dict[str, int] = {}
+        """The watchers whose clients ask for changes, by the ids that these clients know."""
+        files.events = self
+
+    def event(self, header: dict[str, Any]) -> None:
+        """Takes one change. It may come before the answer that names its watcher."""
+        if watcher := self._watchers.get(header["watch"]):
+            watcher.put(header["event"])
+        else:
+            self._early.append((header["watch"], header["event"]))
+
+    def lost(self, error: AirError) -> None:
+        """Ends all watchers with an error."""
+        for watcher in self._watchers.values():
+            watcher.error = error
+            watcher.news.set()
+
+    async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
+        """Begins to watch a folder."""
+        wire.refuse_unknown(
+            message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
+            "allow_network_mounts",
+        )  # fmt: skip
+        entry = bool(message.get("includeEntry") or message.get("include_entry"))
+        recursive = bool(message.get("recursive"))
+        path = _text(message, "path")
+        answer, _ = await self._files.ask(
+            "watch", user=user, path=path, recursive=recursive, include_entry=entry
+        )
+        number, watcher = int(answer["id"]), Watcher()
+        for early, change in self._early:
+            if early == number:
+                watcher.put(change)
+        self._watchers[number] = watcher
+        return number, watcher
+
+    def of(self, message: Message) -> Watcher:
+        """Returns the watcher that a message names."""
+        wire.refuse_unknown(message, "watcherId", "watcher_id")
+        ident = message.get("watcherId") or message.get("watcher_id")
+        if ident not in self.polled:
+            raise RpcError("not_found", f"watcher with id {ident} not found")
+        return self._watchers[self.polled[str(ident)]]
+
+    async def drop(self, number: int) -> None:
+        """Ends a watcher."""
+        self._watchers.pop(number, None)
+        await self._files.ask("unwatch", handle=number)
+
+
+def watchers_of(sandbox: Sandbox) -> Watchers:
+    """Returns the watchers of a sandbox."""
+    if "watchers" not in sandbox.extras:
+        sandbox.extras["watchers"] = Watchers(sandbox.program("files"))
+    watchers: Watchers = sandbox.extras["watchers"]
+    return watchers
+
+
+async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
+    """Streams the changes in a folder."""
+    try:
+        message = await wire.only_message(request)
+        watchers = watchers_of(sandbox)
+        async with sandbox.use():
+            number, watcher = await watchers.add(wire.user_of(request), message)
+    except RpcError as error:
+        return wire.stream_error(error)
+    seconds = wire.deadline(request)
+    changes = _changes(sandbox, watchers, number, watcher, seconds)
+    return wire.stream(request, changes, {"start": {}}, keepalive={"keepalive": {}})
+
+
+async def _changes(
+    sandbox: Sandbox, watchers: Watchers, number: int, watcher: Watcher, seconds: float | None
+) -> AsyncIterator[Message]:
+    try:
+        async with asyncio.timeout(seconds), sandbox.use():
+            while True:
+                await watcher.news.wait()
+                for change in watcher.take():
+                    yield {"filesystem": change}
+    except TimeoutError:
+        raise RpcError("deadline_exceeded", "the watch has reached its time limit") from None
+    finally:
+        sandbox.spawn(_dropped(watchers, number))
+
+
+async def _dropped(watchers: Watchers, number: int) -> None:
+    try:
+        await watchers.drop(number)
+    except (RpcError, BoxDiedError, SandboxGone):  # the box has ended, and the watch with it
+        return
+
+
+async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Message:
+    """Begins to watch a folder for a client that asks for the changes."""
+    watchers = watchers_of(sandbox)
+    number, _ = await watchers.add(user, message)
+    ident = secrets.token_hex(8)
+    watchers.polled[ident] = number
+    return {"watcherId": ident}
+
+
+async def watcher_events(sandbox: Sandbox, _: str, message: Message) -> Message:
+    """Returns the changes since the last call."""
+    return {"events": watchers_of(sandbox).of(message).take()}
+
+
+async def remove_watcher(sandbox: Sandbox, _: str, message: Message) -> Message:
+    """Ends a watcher."""
+    watchers = watchers_of(sandbox)
+    watchers.of(message)
+    ident = str(message.get("watcherId") or message.get("watcher_id"))
+    await watchers.drop(watchers.polled.pop(ident))
+    return {}
+
+
+def _text(message: Message, name: str) -> str:
+    value = message.get(name, "")
+    if not isinstance(value, str):
+        raise RpcError("invalid_argument", f"{name!r} is not a text")
+    return value
+
+
+def _single(call: Callable[[Sandbox, str, Message], Awaitable[Message]]) -> Call:
+    async def answer(sandbox: Sandbox, request: Request) -> Response:
+        try:
+            message = await wire.call_message(request)
+            async with sandbox.use():
+                return JSONResponse(await call(sandbox, wire.user_of(request), message))
+        except RpcError as error:
+            return error.response()
+
+    return answer
+
+
+def _on_files(call: Callable[[Program, str, Message], Awaitable[Message]]) -> Call:
+    async def on_files(sandbox: Sandbox, user: str, message: Message) -> Message:
+        return await call(sandbox.program("files"), user, message)
+
+    return _single(on_files)
+
+
+CALLS: dict[str, Call] = {
+    "Stat": _on_files(stat),
+    "MakeDir": _on_files(make_folder),
+    "Move": _on_files(move),
+    "ListDir": _on_files(list_folder),
+    "Remove": _on_files(remove),
+    "WatchDir": watch_folder,
+    "CreateWatcher": _single(create_watcher),
+    "GetWatcherEvents": _single(watcher_events),
+    "RemoveWatcher": _single(remove_watcher),
+}

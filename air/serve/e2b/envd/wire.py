@@ -1,0 +1,201 @@
+"""The Connect protocol in JSON: single calls, streams of messages, and their deadlines.
+
+A message of a stream is a flag byte, its length as four bytes (big-endian), and JSON. The last message has
+the flag 2 and holds an error or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from air.serve.e2b.errors import RpcError, SandboxGone
+
+Message = dict[str, Any]
+END = 2
+MOST_BYTES = 16 << 20
+"""The maximum size of one message, and of the body of a single call."""
+_HEAD = struct.Struct(">BI")
+_STREAM = "application/connect+json"
+
+
+def frame(message: Message, flag: int = 0) -> bytes:
+    """Returns one message of a stream."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _HEAD.pack(flag, len(body)) + body
+
+
+async def frames(request: Request) -> AsyncIterator[Message]:
+    """Yields the messages of the stream that a client sends. Raises RpcError if it is malformed."""
+    if request.headers.get("content-type", "").split(";")[0] != _STREAM:
+        raise RpcError("invalid_argument", f"this stream needs the content type {_STREAM}")
+    buffer = bytearray()
+    async for piece in request.stream():
+        buffer += piece
+        while len(buffer) >= _HEAD.size:
+            flag, size = _HEAD.unpack_from(buffer)
+            if size > MOST_BYTES:
+                raise RpcError("resource_exhausted", f"a message is larger than {MOST_BYTES} bytes")
+            if len(buffer) < _HEAD.size + size:
+                break
+            body = bytes(buffer[_HEAD.size : _HEAD.size + size])
+            del buffer[: _HEAD.size + size]
+            if flag & END:
+                return
+            if flag:
+                raise RpcError("unimplemented", "compressed messages are not served")
+            yield decoded(body)
+
+
+async def only_message(request: Request) -> Message:
+    """Returns the single message of a stream that a client opens with one request."""
+    messages = [message async for message in frames(request)]
+    if len(messages) != 1:
+        raise RpcError("invalid_argument", f"expected one message, got {len(messages)}")
+    return messages[0]
+
+
+async def call_message(request: Request) -> Message:
+    """Returns the body of a single call."""
+    kind = request.headers.get("content-type", "").split(";")[0]
+    if kind != "application/json":
+        raise RpcError("unimplemented", f"only JSON is served, not the content type {kind!r}")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            raise RpcError("resource_exhausted", f"a message is larger than {MOST_BYTES} bytes")
+    return decoded(bytes(body))
+
+
+def decoded(body: bytes) -> Message:
+    """Returns a message from its JSON. Raises RpcError if it is none."""
+    try:
+        message = json.loads(body or b"{}")
+    except ValueError as error:
+        raise RpcError("invalid_argument", f"a message is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise RpcError("invalid_argument", "a message is not a JSON object")
+    return message
+
+
+def refuse_unknown(message: Message, *known: str) -> None:
+    """Raises RpcError if `message` has a field that nothing here honours."""
+    if unknown := sorted(message.keys() - set(known)):
+        raise RpcError("unimplemented", f"field {unknown[0]!r} is not served by air")
+
+
+def deadline(request: Request) -> float | None:
+    """Returns the seconds that the client allows for the call. None: no limit."""
+    text = request.headers.get("connect-timeout-ms")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        raise RpcError("invalid_argument", f"Connect-Timeout-Ms: {text!r} is not a number")
+    return int(text) / 1000
+
+
+def user_of(request: Request) -> str:
+    """Returns the account that the client names in `Authorization: Basic`; by default `user`."""
+    scheme, _, value = request.headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return "user"
+    try:
+        name, _, _ = base64.b64decode(value, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        scheme = ""
+    if scheme.lower() != "basic":
+        raise RpcError("unauthenticated", "Authorization: expected `Basic` with a user's name")
+    return name or "user"
+
+
+async def answer(call: Callable[[], Awaitable[Message]]) -> Response:
+    """Returns the answer to a single call."""
+    try:
+        return JSONResponse(await call())
+    except (RpcError, SandboxGone) as error:
+        return error.response()
+
+
+def stream(
+    request: Request,
+    events: AsyncIterator[Message],
+    first: Message,
+    *,
+    keepalive: Message | None = None,
+) -> Response:
+    """Returns the answer to a call whose messages are `first` and then `events`.
+
+    The client's `Keepalive-Ping-Interval` (seconds) is honoured. Past the client's deadline, the stream ends
+    with `deadline_exceeded`. When the client leaves, `events` is closed.
+    """
+    text = request.headers.get("keepalive-ping-interval", "")
+    interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
+
+    ping = keepalive or {"event": {"keepalive": {}}}
+
+    async def body() -> AsyncIterator[bytes]:
+        yield frame(first)
+        try:
+            async for message in _with_pings(events, interval, ping):
+                yield frame(message)
+        except RpcError as error:
+            yield frame({"error": error.body}, END)
+        except SandboxGone as error:
+            text = f"the connection to sandbox {error.sandbox_id} ended before the stream completed"
+            yield frame({"error": RpcError("unavailable", text).body}, END)
+        else:
+            yield frame({}, END)
+
+    return StreamingResponse(body(), media_type=_STREAM)
+
+
+def stream_error(error: RpcError) -> Response:
+    """Returns the answer to a call that would have been a stream, but failed before its first message."""
+    return Response(frame({"error": error.body}, END), media_type=_STREAM)
+
+
+async def _with_pings(
+    events: AsyncIterator[Message], interval: float | None, ping: Message
+) -> AsyncIterator[Message]:
+    """Yields `events`, and a keepalive message whenever `interval` seconds pass without any."""
+    if interval is None:
+        async for message in events:
+            yield message
+        return
+    following: asyncio.Task[Message] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(_next(events))
+            done, _ = await asyncio.wait([following], timeout=interval)
+            if not done:
+                yield ping
+                continue
+            task, following = following, None
+            try:
+                yield task.result()
+            except _NoMore:
+                return
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+
+
+class _NoMore(Exception):
+    """Error: an iterator has ended. A task cannot raise StopAsyncIteration."""
+
+
+async def _next(events: AsyncIterator[Message]) -> Message:
+    try:
+        return await anext(events)
+    except StopAsyncIteration:
+        raise _NoMore from None

@@ -1,0 +1,192 @@
+"""E2B's code interpreter: `/execute` in Jupyter kernels of the sandbox, and `/contexts`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from air.errors import AirError
+from air.serve.e2b import bodies
+from air.serve.e2b.envd.accounts import DEFAULT, account
+from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
+from air.serve.e2b.program import Program
+from air.serve.e2b.sandbox import Sandbox
+
+_PYTHON = ("python", "python3")
+
+
+class Execute(BaseModel):
+    """The body of `POST /execute`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    code: str
+    context_id: str | None = None
+    language: str | None = None
+    env_vars: dict[str, str] | None = None
+
+
+class NewContext(BaseModel):
+    """The body of `POST /contexts`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    language: str | None = None
+    cwd: str | None = None
+
+
+class Context:
+    """One kernel with its variables. It takes the events of its program."""
+
+    def __init__(self, ident: str, program: Program, cwd: str) -> None:
+        self.id, self.program, self.cwd = ident, program, cwd
+        self.lock = asyncio.Lock()
+        self._runs: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
+        self._numbers = itertools.count(1)
+        program.events = self
+
+    @property
+    def body(self) -> dict[str, str]:
+        """The context as clients see it."""
+        return {"id": self.id, "language": "python", "cwd": self.cwd}
+
+    def event(self, header: dict[str, Any]) -> None:
+        """Takes one output of an execution."""
+        if run := self._runs.get(header["run"]):
+            run.put_nowait(dict(header["output"]))
+
+    def lost(self, error: AirError) -> None:
+        """Notes that the program has ended: the executions end with their own errors."""
+
+    async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
+        """Runs code and yields its outputs. If the caller stops, the code is interrupted."""
+        number = next(self._numbers)
+        outputs = self._runs[number] = asyncio.Queue()
+        work = asyncio.create_task(self.program.ask("execute", run=number, source=code, env=env))
+        work.add_done_callback(lambda _: outputs.put_nowait(None))
+        try:
+            while (output := await outputs.get()) is not None:
+                yield output
+            work.result()
+        finally:
+            del self._runs[number]
+            if not work.done():
+                work.cancel()
+                with contextlib.suppress(RpcError, SandboxGone):
+                    await asyncio.shield(self.program.ask("interrupt"))
+
+
+class Contexts:
+    """The contexts of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._contexts: dict[str, Context] = {}
+        self._default: Context | None = None
+
+    async def create(self, language: str | None, cwd: str | None) -> Context:
+        """Creates a context. Its kernel starts with the first execution."""
+        if (language or "python") not in _PYTHON:
+            raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
+        sandbox = self._sandbox
+        try:
+            user = await account(sandbox, DEFAULT)
+        except RpcError as error:
+            raise ApiError(500, str(error)) from error
+        folder = user.path(cwd or "")
+        ident = secrets.token_hex(8)
+        env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.wishes.env
+        program = Program(sandbox.running_box, "kernel", folder, user=user.name, env=env)
+        sandbox.programs[f"kernel-{ident}"] = program
+        context = self._contexts[ident] = Context(ident, program, folder)
+        return context
+
+    async def of(self, body: Execute) -> Context:
+        """Returns the context in which code is to run."""
+        if body.context_id is not None and body.context_id != "default":
+            return self.find(body.context_id)
+        if (body.language or "python") not in _PYTHON:
+            raise ApiError(400, f"language {body.language!r} is not served by air: use 'python'")
+        if self._default is None:
+            self._default = await self.create(None, None)
+        return self._default
+
+    def find(self, ident: str) -> Context:
+        """Returns a context. Raises ApiError if there is none with this id."""
+        if (context := self._contexts.get(ident)) is None:
+            raise ApiError(404, f"Context {ident} not found")
+        return context
+
+    def all(self) -> list[Context]:
+        """Returns all contexts."""
+        return list(self._contexts.values())
+
+    async def remove(self, ident: str) -> None:
+        """Ends a context with its kernel."""
+        context = self.find(ident)
+        del self._contexts[ident]
+        if context is self._default:
+            self._default = None
+        self._sandbox.programs.pop(f"kernel-{ident}", None)
+        await context.program.close()
+
+
+def contexts_of(sandbox: Sandbox) -> Contexts:
+    """Returns the contexts of a sandbox."""
+    contexts: Contexts = sandbox.extras.setdefault("contexts", Contexts(sandbox))
+    return contexts
+
+
+async def serve(sandbox: Sandbox, request: Request) -> Response:
+    """Answers one request to the code interpreter."""
+    contexts, path = contexts_of(sandbox), request.url.path.rstrip("/")
+    method, _, rest = request.method, *path.partition("/contexts")[1:]
+    ident = rest.strip("/")
+    try:
+        async with sandbox.use():
+            if (method, path) == ("GET", "/health"):
+                return PlainTextResponse("OK")
+            if (method, path) == ("POST", "/execute"):
+                body = await bodies.body_of(request, Execute)
+                return _stream(sandbox, await contexts.of(body), body)
+            if (method, path) == ("GET", "/contexts"):
+                return JSONResponse([context.body for context in contexts.all()])
+            if (method, path) == ("POST", "/contexts"):
+                new = await bodies.body_of(request, NewContext)
+                context = await contexts.create(new.language, new.cwd)
+                return JSONResponse(context.body, status_code=201)
+            if method == "POST" and ident.endswith("/restart"):
+                await contexts.find(ident.removesuffix("/restart")).program.ask("restart")
+                return Response(status_code=204)
+            if method == "DELETE" and ident:
+                await contexts.remove(ident)
+                return Response(status_code=204)
+    except RpcError as error:
+        raise ApiError(500, str(error)) from error
+    raise ApiError(404, f"air's code interpreter does not serve {method} {path}")
+
+
+def _stream(sandbox: Sandbox, context: Context, body: Execute) -> Response:
+    async def lines() -> AsyncIterator[bytes]:
+        try:
+            async with (
+                sandbox.use(),
+                contextlib.aclosing(context.execute(body.code, body.env_vars or {})) as outputs,
+            ):
+                async for output in outputs:
+                    yield json.dumps(output).encode() + b"\n"
+        except (RpcError, SandboxGone) as error:
+            text = f"the kernel failed: {error}"
+            failure = {"type": "error", "name": "KernelFailed", "value": text, "traceback": text}
+            yield json.dumps(failure).encode() + b"\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson")

@@ -1,0 +1,166 @@
+"""Passes requests to programs that listen on ports of a sandbox: HTTP/1.1 and WebSocket.
+
+A program in the box joins the port with the box's port relay (`programs.ports`). The box needs no network,
+and only its own loopback ports can be reached: neither other boxes nor this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import h11
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from air.sandbox.wire.port_relay import PIECE, Streams
+from air.serve.e2b import websockets
+from air.serve.e2b.errors import RpcError
+from air.serve.e2b.program import Program
+from air.serve.e2b.relayed import HOP_BY_HOP, request_headers, target
+from air.serve.e2b.sandbox import Sandbox
+
+WORD_SECONDS = 10.0
+
+
+class Ports:
+    """Opens connections to the ports of one sandbox."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self._lock = asyncio.Lock()
+        self._program: Program | None = None
+        self._awaited: dict[str, asyncio.Future[Streams]] = {}
+
+    @asynccontextmanager
+    async def connection(self, port: int) -> AsyncIterator[Streams]:
+        """Async context manager: yields a connection to a port. Raises RpcError if nothing listens there."""
+        word = secrets.token_hex(16)
+        arrival = self._awaited[word] = asyncio.get_running_loop().create_future()
+        try:
+            program = await self._started()
+            await program.ask("dial", port=port, word=word)
+            async with asyncio.timeout(WORD_SECONDS):
+                streams = await arrival
+        finally:
+            del self._awaited[word]
+        try:
+            yield streams
+        finally:
+            streams[1].close()
+
+    async def _started(self) -> Program:
+        async with self._lock:
+            if self._program is None:
+                box = self._sandbox.running_box
+                relay = await box.forward(0, self._arrived)
+                self._program = Program(box, "ports", str(relay))
+                self._sandbox.programs["ports"] = self._program
+        return self._program
+
+    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serves one relayed connection: hands it to the request whose word it brings."""
+        async with asyncio.timeout(WORD_SECONDS):
+            word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
+        arrival = self._awaited.get(word)
+        if arrival is None or arrival.done():  # the box may connect as it likes
+            return
+        arrival.set_result((reader, writer))
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def ports_of(sandbox: Sandbox) -> Ports:
+    """Returns the ports of a sandbox."""
+    ports: Ports = sandbox.extras.setdefault("ports", Ports(sandbox))
+    return ports
+
+
+async def serve(sandbox: Sandbox, port: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """Passes one request to the program that listens on a port of the sandbox."""
+    try:
+        async with sandbox.use(), ports_of(sandbox).connection(port) as streams:
+            if scope["type"] == "websocket":
+                await websockets.serve(sandbox, port, streams, scope, receive, send)
+            else:
+                await _http(sandbox, port, streams, scope, receive, send)
+    except RpcError:
+        body = {"sandboxId": sandbox.id, "port": port, "code": 502}
+        body["message"] = "The sandbox is running but port is not open"
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1014, "reason": body["message"]})
+        else:
+            await JSONResponse(body, status_code=502)(scope, receive, send)
+
+
+async def _http(
+    sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Sends a request and its body to the box, and the answer to the client."""
+    reader, writer = streams
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
+    headers = request_headers(sandbox, port, scope)
+    if not any(name == b"content-length" for name, _ in headers) and _has_body(scope):
+        headers.append((b"transfer-encoding", b"chunked"))
+    headers.append((b"connection", b"close"))
+    request = h11.Request(method=scope["method"], target=target(scope), headers=headers)
+    writer.write(connection.send(request) or b"")
+    upload = asyncio.create_task(_send_body(connection, writer, receive))
+    started = False
+    try:
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                connection.receive_data(await reader.read(PIECE))
+            elif isinstance(event, h11.Response):
+                started = True
+                kept = [
+                    pair for pair in event.headers.raw_items() if pair[0].lower() not in HOP_BY_HOP
+                ]
+                await send(
+                    {"type": "http.response.start", "status": event.status_code, "headers": kept}
+                )
+            elif isinstance(event, h11.Data):
+                await send(
+                    {"type": "http.response.body", "body": bytes(event.data), "more_body": True}
+                )
+            elif isinstance(event, (h11.EndOfMessage, h11.ConnectionClosed)):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
+    except (h11.RemoteProtocolError, OSError) as error:
+        if not started:
+            text = f"the program on port {port} sent no valid HTTP: {error}"
+            body = {"code": 502, "message": text, "sandboxId": sandbox.id, "port": port}
+            await JSONResponse(body, status_code=502)(scope, receive, send)
+    finally:
+        upload.cancel()
+        await asyncio.wait([upload])
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in scope["headers"])
+
+
+async def _send_body(
+    connection: h11.Connection, writer: asyncio.StreamWriter, receive: Receive
+) -> None:
+    """Sends the client's body to the box; aborts the connection if the client leaves."""
+    with contextlib.suppress(h11.LocalProtocolError, OSError):
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                break
+            if message.get("body"):
+                writer.write(connection.send(h11.Data(data=message["body"])) or b"")
+                await writer.drain()
+            more = message.get("more_body", False)
+        else:
+            writer.write(connection.send(h11.EndOfMessage()) or b"")
+            await writer.drain()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    writer.transport.abort()

@@ -1,0 +1,164 @@
+"""`Program`: a small program of ours that runs in a sandbox's box and answers requests.
+
+The box may do anything to the program, so its answers are data from the box: they are bounded, and a program
+that breaks the rules is ended. The next request starts another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import struct
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Protocol
+
+from air.errors import AirError, BoxCommandError, BoxDiedError
+from air.sandbox.contract.box import Box
+from air.sandbox.contract.running import RunningCommand
+from air.serve.e2b.errors import RpcError
+
+MOST_HEADER, MOST_BODY = 64 << 20, 2 << 20
+_HEAD = struct.Struct(">II")
+
+
+_MODULES = {
+    "files": ("talk", "entries", "watches", "files"),
+    "ports": ("talk", "ports"),
+    "kernel": ("talk", "kernel"),
+}
+"""The modules of each program, in the order of their imports."""
+
+
+@cache
+def script(name: str) -> str:
+    """Returns a program as one script: it defines the program's modules and calls the last one's `main`."""
+    package = "air.serve.e2b.programs"
+    parents = [package.rsplit(".", n)[0] for n in range(4)]
+    parts = ["import sys", "p = type(sys)('programs')"]
+    parts += [f"sys.modules[{parent!r}] = p" for parent in parents]
+    for module in _MODULES[name]:
+        source = resources.files(package).joinpath(f"{module}.py").read_text(encoding="utf-8")
+        parts += [
+            f"m = p.{module} = sys.modules['{package}.{module}'] = type(sys)('{module}')",
+            f"exec(compile({source!r}, '{module}.py', 'exec'), m.__dict__)",
+        ]
+    return "\n".join([*parts, "m.main()"])
+
+
+class Events(Protocol):
+    """What takes the events that a program reports without being asked."""
+
+    def event(self, header: dict[str, Any]) -> None:
+        """Takes one event."""
+
+    def lost(self, error: AirError) -> None:
+        """Notes that the program has ended, so that no further event comes."""
+
+
+class Program:
+    """One program of `air.serve.e2b.programs` in a box, which starts with the first request."""
+
+    def __init__(
+        self,
+        box: Box,
+        name: str,
+        *arguments: str,
+        user: str = "root",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._box, self._name, self._arguments = box, name, arguments
+        self._user, self._env = user, env
+        self._lock = asyncio.Lock()
+        self._command: RunningCommand | None = None
+        self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._ids = itertools.count(1)
+        self.events: Events | None = None
+
+    async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
+        """Sends a request, and returns the fields and the bytes of the answer.
+
+        Raises RpcError if the program refuses it, and BoxDiedError if the box is gone.
+        """
+        ident = next(self._ids)
+        text = json.dumps({"op": op, "id": ident, **fields}).encode()
+        answer = self._answers[ident] = asyncio.get_running_loop().create_future()
+        try:
+            async with self._lock:
+                command = await self._started()
+                await command.write(_HEAD.pack(len(text), len(body)) + text + body)
+            header, data = await answer
+        except BoxCommandError as error:
+            raise RpcError("internal", f"{self._name}: {error}") from error
+        finally:
+            self._answers.pop(ident, None)
+        if "code" in header:
+            raise RpcError(str(header["code"]), str(header["message"]))
+        return header, data
+
+    async def close(self) -> None:
+        """Ends the program."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+        if self._command is not None:
+            with contextlib.suppress(BoxCommandError, BoxDiedError):  # it has ended already
+                await self._command.signal(9)
+            self._command = None
+
+    async def _started(self) -> RunningCommand:
+        if self._command is None:
+            argv = ["python3", "-I", "-c", script(self._name), *self._arguments]
+            self._command = await self._box.start(
+                argv, cwd="/", user=self._user, env=self._env, stdin=True
+            )
+            self._reader = asyncio.create_task(self._read(self._command))
+        return self._command
+
+    async def _read(self, command: RunningCommand) -> None:
+        """Passes the program's answers on to those who wait for them, until it ends."""
+        buffer, errors = bytearray(), bytearray()
+        error: AirError = BoxCommandError("the program ended")
+        try:
+            async for name, data in command.output():
+                if name == "stderr":
+                    errors = (errors + data)[-2000:]
+                    continue
+                buffer += data
+                self._take(buffer)
+            error = BoxCommandError(f"the program ended: {errors.decode('utf-8', 'replace')}")
+        except BoxDiedError as died:
+            error = died
+        except (ValueError, KeyError, TypeError) as broken:  # what it sent is no answer
+            error = BoxCommandError(f"the program sent nonsense: {broken!r}")
+            await command.signal(9)
+        finally:
+            self._lose(error)
+
+    def _take(self, buffer: bytearray) -> None:
+        while len(buffer) >= _HEAD.size:
+            head, size = _HEAD.unpack_from(buffer)
+            if head > MOST_HEADER or size > MOST_BODY:
+                raise ValueError(f"an answer of {head} and {size} bytes")
+            if len(buffer) < _HEAD.size + head + size:
+                return
+            header = json.loads(buffer[_HEAD.size : _HEAD.size + head])
+            body = bytes(buffer[_HEAD.size + head : _HEAD.size + head + size])
+            del buffer[: _HEAD.size + head + size]
+            if "id" not in header:
+                if self.events is not None:
+                    self.events.event(header)
+            elif (answer := self._answers.get(header["id"])) and not answer.done():
+                answer.set_result((header, body))
+
+    def _lose(self, error: AirError) -> None:
+        self._command = None
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+        if self.events is not None:
+            self.events.lost(error)

@@ -1,0 +1,64 @@
+"""What envd tells about a file or folder of a sandbox.
+
+Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+META = "user.e2b."
+
+
+def entry(path: str) -> dict[str, Any]:
+    """Returns what envd tells about a file or folder."""
+    status = os.lstat(path)
+    kind, target = status.st_mode, None
+    if stat.S_ISLNK(kind):
+        target = os.path.realpath(path)
+        try:
+            kind = os.stat(path).st_mode
+        except OSError:
+            target = os.readlink(path)
+    names = {stat.S_IFREG: "FILE", stat.S_IFDIR: "DIRECTORY", stat.S_IFLNK: "SYMLINK"}
+    info = {
+        "name": os.path.basename(path) or "/",
+        "type": "FILE_TYPE_" + names.get(stat.S_IFMT(kind), "UNSPECIFIED"),
+        "path": path,
+        "size": str(status.st_size),
+        "mode": stat.S_IMODE(status.st_mode),
+        "permissions": stat.filemode(status.st_mode),
+        "owner": name_of(pwd.getpwuid, status.st_uid),
+        "group": name_of(grp.getgrgid, status.st_gid),
+        "modified": status.st_mtime,
+    }
+    if target is not None:
+        info["symlinkTarget"] = target
+    metadata = metadata_of(path)
+    return {**info, "metadata": metadata} if metadata else info
+
+
+def name_of(look_up: Any, number: int) -> str:
+    """Returns the name of a user or a group, or its number if it has none."""
+    try:
+        return str(look_up(number)[0])
+    except KeyError:
+        return str(number)
+
+
+def metadata_of(path: str) -> dict[str, str]:
+    """Returns the metadata of a file: its extended attributes `user.e2b.…`."""
+    try:
+        names = [name for name in os.listxattr(path) if name.startswith(META)]
+        return {
+            name[len(META) :]: os.getxattr(path, name).decode("utf-8", "replace") for name in names
+        }
+    except OSError:  # a broken link, or a file system without them
+        return {}

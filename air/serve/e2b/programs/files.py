@@ -1,0 +1,300 @@
+"""Works on the files of a sandbox for envd's remote calls. It runs in the box as root, one for each sandbox.
+
+Requests and answers are frames (`programs.talk`); the changes that a watch saw come as frames with `watch`.
+Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
+"""
+
+# Neither pathlib nor contextlib is worth its import at the start of a sandbox.
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import select
+import shutil
+import stat
+
+from air.serve.e2b.programs.entries import META, entry
+from air.serve.e2b.programs.talk import Refused, receive, send
+from air.serve.e2b.programs.watches import Watches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PIECE = 1 << 20
+MOST_ENTRIES = 100_000
+MOST_OPEN = 256
+
+
+class User:
+    """An account of the box."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            entry = self._default() if name == "user" else pwd.getpwnam(name)
+        except KeyError:
+            text = f"error looking up user {name!r}: user: unknown user {name}"
+            raise Refused("unauthenticated", text) from None
+        self.uid, self.gid, self.home = entry.pw_uid, entry.pw_gid, entry.pw_dir
+
+    @staticmethod
+    def _default() -> pwd.struct_passwd:
+        """Returns `user`; if the image has no such account, the one with the number 1000, or root."""
+        names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == 1000]
+        for name in ("user", *names):
+            try:
+                return pwd.getpwnam(name)
+            except KeyError:
+                continue
+        return pwd.getpwnam("root")
+
+    def path(self, path: str) -> str:
+        """Returns an absolute path: relative ones and `~` start at the user's home."""
+        if "\0" in path:
+            raise Refused("invalid_argument", "the path holds a NUL byte")
+        if path == "~" or path.startswith("~/"):
+            path = self.home + path[1:]
+        return os.path.normpath(os.path.join(self.home, path))
+
+    def own(self, path: str) -> None:
+        """Makes the user the owner of a file or folder."""
+        os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def make_folders(self, path: str) -> None:
+        """Creates a folder and the folders above it, as far as they are missing."""
+        missing = []
+        while not os.path.lexists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        if not os.path.isdir(path):
+            raise Refused("invalid_argument", f"path is not a directory: {path}")
+        for folder in reversed(missing):
+            os.mkdir(folder, 0o755)
+            self.own(folder)
+
+
+def as_code(error: OSError) -> Refused:
+    """Returns the refusal that stands for a failed system call."""
+    codes = {
+        errno.ENOENT: "not_found",
+        errno.ENOTDIR: "invalid_argument",
+        errno.EISDIR: "invalid_argument",
+        errno.EEXIST: "already_exists",
+        errno.EACCES: "permission_denied",
+        errno.EPERM: "permission_denied",
+        errno.EROFS: "permission_denied",
+        errno.ENOSPC: "resource_exhausted",
+        errno.EDQUOT: "resource_exhausted",
+        errno.ELOOP: "invalid_argument",
+        errno.ENAMETOOLONG: "invalid_argument",
+    }
+    text = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    return Refused(codes.get(error.errno or 0, "internal"), text)
+
+
+class Operations:
+    """What can be asked. Each method gets the fields of a request and its bytes."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        self.watches = Watches()
+
+    def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        return {"entry": entry(User(header["user"]).path(header["path"]))}
+
+    def entries(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        path = User(header["user"]).path(header["path"])
+        if not os.path.isdir(path):
+            os.stat(path)
+            raise Refused("invalid_argument", f"path is not a directory: {path}")
+        entries: list[dict[str, Any]] = []
+        self._walk(path, header["depth"], entries)
+        return {"entries": entries}
+
+    def _walk(self, folder: str, depth: int, entries: list[dict[str, Any]]) -> None:
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            try:
+                entries.append(entry(path))
+            except FileNotFoundError:  # removed meanwhile
+                continue
+            if len(entries) > MOST_ENTRIES:
+                raise Refused("resource_exhausted", f"more than {MOST_ENTRIES} entries")
+            if depth > 1 and os.path.isdir(path) and not os.path.islink(path):
+                self._walk(path, depth - 1, entries)
+
+    def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        user = User(header["user"])
+        path = user.path(header["path"])
+        if os.path.isdir(path):
+            raise Refused("already_exists", f"directory already exists: {path}")
+        user.make_folders(path)
+        return {"entry": entry(path)}
+
+    def move(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        user = User(header["user"])
+        source, target = user.path(header["source"]), user.path(header["destination"])
+        os.lstat(source)
+        user.make_folders(os.path.dirname(target))
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.move(source, target)
+        return {"entry": entry(target)}
+
+    def remove(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        path = User(header["user"]).path(header["path"])
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.remove(path)
+        return {}
+
+    def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Opens a file for `piece`. A file whose size is unknown, as in /proc, has the size -1."""
+        path = User(header["user"]).path(header["path"])
+        self._bounded()
+        if os.path.isdir(path):
+            raise Refused("invalid_argument", f"path '{path}' is a directory")
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(fd)
+            raise Refused("invalid_argument", f"path '{path}' is not a regular file")
+        self.open[header["id"]] = fd
+        return {"path": path, "size": status.st_size or -1}
+
+    def piece(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        return {"data": os.read(self._fd(header), PIECE)}
+
+    def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Creates or empties a file for `add`, in folders that it creates."""
+        user = User(header["user"])
+        path = user.path(header["path"])
+        self._bounded()
+        if os.path.isdir(path):
+            raise Refused("invalid_argument", f"path '{path}' is a directory")
+        user.make_folders(os.path.dirname(path))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        fd = os.open(path, flags, 0o644)
+        self.open[header["id"]] = fd
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            self.close({"handle": header["id"]}, b"")
+            raise Refused("invalid_argument", f"path '{path}' is not a regular file")
+        os.fchown(fd, user.uid, user.gid)
+        for name in os.listxattr(fd):
+            if name.startswith(META):
+                os.removexattr(fd, name)
+        for key, value in header["metadata"].items():
+            os.setxattr(fd, META + key, value.encode())
+        return {"path": path}
+
+    def add(self, header: dict[str, Any], body: bytes) -> dict[str, Any]:
+        fd, view = self._fd(header), memoryview(body)
+        while view:
+            view = view[os.write(fd, view) :]
+        return {}
+
+    def close(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        fd = self.open.pop(header["handle"], None)
+        if fd is not None:
+            os.close(fd)
+        return {}
+
+    def watch(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        path = User(header["user"]).path(header["path"])
+        if not os.path.isdir(path):
+            os.stat(path)
+            raise Refused("invalid_argument", f"path {path} not a directory")
+        self.watches.add(header["id"], path, header["recursive"], header["include_entry"])
+        return {}
+
+    def unwatch(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        self.watches.drop(header["handle"])
+        return {}
+
+    def usage(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Returns what the box uses now: memory, the CPU time so far, and the disk of the root folder."""
+        disk = os.statvfs("/")
+        used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+        return {
+            **control_group(),
+            "disk": used,
+            "disk_total": disk.f_blocks * disk.f_frsize,
+        }
+
+    def _fd(self, header: dict[str, Any]) -> int:
+        fd = self.open.get(header["handle"])
+        if fd is None:
+            raise Refused("internal", "no such open file")
+        return fd
+
+    def _bounded(self) -> None:
+        if len(self.open) >= MOST_OPEN:
+            raise Refused("resource_exhausted", "too many files are being read or written at once")
+
+
+def control_group() -> dict[str, int]:
+    """Returns the memory in bytes and the CPU time in microseconds, by control groups of version 2 or 1."""
+    root = "/sys/fs/cgroup"
+    if os.path.exists(f"{root}/cgroup.controllers"):
+        return {
+            "memory": number_in(f"{root}/memory.current", ""),
+            "cache": number_in(f"{root}/memory.stat", "file"),
+            "cpu": number_in(f"{root}/cpu.stat", "usage_usec"),
+        }
+    return {
+        "memory": number_in(f"{root}/memory/memory.usage_in_bytes", ""),
+        "cache": number_in(f"{root}/memory/memory.stat", "cache"),
+        "cpu": number_in(f"{root}/cpuacct/cpuacct.usage", "") // 1000,
+    }
+
+
+def number_in(path: str, key: str) -> int:
+    """Returns the number in a file of the control group, or that in its line `key`."""
+    with open(path) as file:
+        for line in file:
+            words = line.split()
+            if not key or words[0] == key:
+                return int(words[-1])
+    return 0
+
+
+def serve(operations: Operations) -> None:
+    """Does one request, and answers it."""
+    header, body = receive()
+    answer: dict[str, Any] = {}
+    data = b""
+    try:
+        answer = getattr(operations, header["op"])(header, body)
+        data = answer.pop("data", b"")
+    except Refused as error:
+        answer = {"code": error.code, "message": str(error)}
+    except OSError as error:
+        refusal = as_code(error)
+        answer = {"code": refusal.code, "message": str(refusal)}
+    except RecursionError:
+        answer = {"code": "invalid_argument", "message": "the folders are nested too deeply"}
+    send({**answer, "id": header["id"]}, data)
+
+
+def main() -> None:
+    """Does requests until standard input ends."""
+    os.umask(0o022)
+    operations = Operations()
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    poll.register(operations.watches.fd, select.POLLIN)
+    try:
+        while True:
+            for fd, _ in poll.poll():
+                if fd == 0:
+                    serve(operations)
+                else:
+                    for ident, event in operations.watches.events():
+                        send({"watch": ident, "event": event})
+    except (EOFError, BrokenPipeError):
+        return

@@ -1,0 +1,189 @@
+"""Runs one Jupyter kernel in a sandbox and passes on what its executions yield.
+
+It talks as `programs.talk` says. The request `execute` is answered when the code
+has ended; its output comes before that as frames `{"run": id, "output": …}`. `interrupt` stops what runs. It
+needs `ipykernel` in the image, and no import of `air` but of programs beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from datetime import UTC, datetime
+
+from jupyter_client.manager import AsyncKernelManager
+
+from air.serve.e2b.programs.talk import HEAD, send
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+KINDS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+}
+MOST_BYTES = 16 << 20
+
+
+class Kernel:
+    """The kernel, and the executions in it: one at a time."""
+
+    def __init__(self, cwd: str) -> None:
+        self.cwd = cwd
+        self.manager: Any = None
+        self.client: Any = None
+        self.lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        self.manager = AsyncKernelManager(kernel_name="python3")
+        await self.manager.start_kernel(cwd=self.cwd, stderr=asyncio.subprocess.DEVNULL)
+        self.client = self.manager.client()
+        self.client.start_channels()
+        await self.client.wait_for_ready(timeout=60)
+
+    async def stop(self) -> None:
+        if self.manager is not None:
+            self.client.stop_channels()
+            await self.manager.shutdown_kernel(now=True)
+            self.manager = None
+
+    async def execute(self, header: dict[str, Any]) -> dict[str, Any]:
+        async with self.lock:
+            if self.manager is None:
+                await self.start()
+            env = header["env"]
+            if env:
+                await self.run(_setting(env), lambda output: None, silent=True)
+            try:
+                await self.run(
+                    header["source"], lambda output: say({"run": header["run"], "output": output})
+                )
+            finally:
+                if env and self.manager is not None:
+                    await self.run(_RESTORE, lambda output: None, silent=True)
+        return {}
+
+    async def run(self, code: str, say: Any, silent: bool = False) -> None:
+        """Executes code, and calls `say` with each output."""
+        ident = self.client.execute(
+            code, silent=silent, store_history=not silent, allow_stdin=False
+        )
+        while True:
+            try:
+                message = await self.client.get_iopub_msg(timeout=1)
+            except Exception:  # queue.Empty, or a broken channel
+                if await self.manager.is_alive():
+                    continue
+                await self.stop()
+                text = "the kernel ended, and what it had in memory is lost"
+                say({"type": "error", "name": "KernelDied", "value": text, "traceback": text})
+                return
+            if message["parent_header"].get("msg_id") != ident:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                return
+            output = output_of(kind, content)
+            if output is not None:
+                say(output)
+
+    async def interrupt(self, header: dict[str, Any]) -> dict[str, Any]:
+        if self.manager is not None and self.lock.locked():
+            await self.manager.interrupt_kernel()
+        return {}
+
+    async def restart(self, header: dict[str, Any]) -> dict[str, Any]:
+        if self.manager is not None:
+            await self.manager.interrupt_kernel()
+        async with self.lock:
+            await self.stop()
+            await self.start()
+        return {}
+
+
+_RESTORE = (
+    "import os as __air_os; __air_os.environ.clear(); __air_os.environ.update(__air_env); "
+    "del __air_os, __air_env"
+)
+
+
+def _setting(env: dict[str, str]) -> str:
+    return (
+        "import os as __air_os; __air_env = dict(__air_os.environ); "
+        f"__air_os.environ.update({env!r}); del __air_os"
+    )
+
+
+def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns an output as E2B's code interpreter writes it, or None if there is nothing to say."""
+    now = datetime.now(UTC).isoformat()
+    if kind == "stream":
+        return {"type": content["name"], "text": content["text"], "timestamp": now}
+    if kind == "error":
+        trace = "\n".join(content["traceback"])
+        return {
+            "type": "error",
+            "name": content["ename"],
+            "value": content["evalue"],
+            "traceback": trace,
+        }
+    if kind == "execute_input":
+        return {"type": "number_of_executions", "execution_count": content["execution_count"]}
+    if kind in ("execute_result", "display_data"):
+        data = content["data"]
+        result = {name: data[mime] for mime, name in KINDS.items() if mime in data}
+        extra = {mime: value for mime, value in data.items() if mime not in KINDS}
+        result.update({"extra": extra} if extra else {})
+        return {"type": "result", "is_main_result": kind == "execute_result", **result}
+    return None
+
+
+def say(header: dict[str, Any]) -> None:
+    """Sends a frame; in place of an output that is too large, an error."""
+    if "output" in header and len(json.dumps(header)) > MOST_BYTES:
+        cut = "the output is larger than 16 MiB"
+        error = {"type": "error", "name": "OutputTooLarge", "value": cut, "traceback": cut}
+        header = {**header, "output": error}
+    send(header)
+
+
+async def answer(kernel: Kernel, header: dict[str, Any]) -> None:
+    try:
+        reply = await getattr(kernel, header["op"])(header)
+    except Exception as error:  # the client gets whatever went wrong
+        reply = {"code": "internal", "message": f"{type(error).__name__}: {error}"}
+    send({**reply, "id": header["id"]})
+
+
+async def run(kernel: Kernel) -> None:
+    """Does requests, also at the same time, until standard input ends."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb"))
+    tasks = set()
+    try:
+        while True:
+            head, size = HEAD.unpack(await reader.readexactly(HEAD.size))
+            header = json.loads(await reader.readexactly(head))
+            await reader.readexactly(size)
+            task = asyncio.create_task(answer(kernel, header))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+    except asyncio.IncompleteReadError:
+        await kernel.stop()
+
+
+def main() -> None:
+    """Runs a kernel in the folder that the first argument names."""
+    os.umask(0o022)
+    asyncio.run(run(Kernel(sys.argv[1])))

@@ -1,0 +1,48 @@
+"""How programs in a sandbox talk with the server: frames on standard input and output.
+
+A frame is two lengths of four bytes, JSON, and bytes. Each request has one answer with its `id`. Standard
+library only, Python >= 3.8, no import of `air` but of programs beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HEAD = struct.Struct(">II")
+
+
+class Refused(Exception):
+    """A request cannot be done: a code of the Connect protocol, and why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def receive() -> tuple[dict[str, Any], bytes]:
+    """Returns the next request. Raises EOFError at the end."""
+    head, size = HEAD.unpack(read_exactly(HEAD.size))
+    return json.loads(read_exactly(head)), read_exactly(size)
+
+
+def read_exactly(size: int) -> bytes:
+    data = bytearray()  # read without a buffer: `poll` must see what was not read
+    while len(data) < size:
+        piece = os.read(0, size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+def send(header: dict[str, Any], body: bytes = b"") -> None:
+    text = json.dumps(header).encode()
+    sys.stdout.buffer.write(HEAD.pack(len(text), len(body)) + text + body)
+    sys.stdout.buffer.flush()

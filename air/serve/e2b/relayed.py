@@ -1,0 +1,34 @@
+"""What a program in a sandbox gets of a request that is passed to one of its ports."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from air.serve.e2b.sandbox import Sandbox
+
+HOP_BY_HOP = {
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+    *(b"trailer", b"transfer-encoding", b"upgrade", b"expect"),
+}
+OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
+"""Headers that are for this server, and not for the program in the box."""
+
+
+def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Returns the headers that the program in the box gets."""
+    headers = [
+        (name, value)
+        for name, value in scope["headers"]
+        if name not in HOP_BY_HOP | OURS and name != b"host"
+    ]
+    mask = sandbox.wishes.host_header.replace("${PORT}", str(port))
+    host = mask or Headers(scope=scope).get("host", f"localhost:{port}")
+    return [(b"host", host.encode()), *headers]
+
+
+def target(scope: Scope) -> bytes:
+    """Returns the path and query of a request, as the client sent them."""
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope.get("query_string", b"")
+    return path + (b"?" + query if query else b"")

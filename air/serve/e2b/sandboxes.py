@@ -1,0 +1,222 @@
+"""`Sandboxes`: creates, finds, pauses and ends the sandboxes of one server, and keeps their snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from air.aio import to_the_end
+from air.errors import AirError, BoxDiedError, MissingError
+from air.sandbox.contract.box import Box, BoxSpec, Snapshot
+from air.serve.app import Server
+from air.serve.boxes import NoBoxInTime
+from air.serve.e2b.errors import ApiError
+from air.serve.e2b.sandbox import Sandbox, Wishes
+from air.serve.e2b.templates import Templates
+
+CREATE_SECONDS = 50.0
+"""Seconds that the creation of a sandbox waits for a box. E2B's clients give up after 60."""
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KeptSnapshot:
+    """A snapshot that a client took: a template of its own."""
+
+    id: str
+    name: str
+    source: Sandbox
+    files: Snapshot
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The snapshot as lists show it."""
+        return {"snapshotID": self.id, "names": [self.name] if self.name else []}
+
+
+class Sandboxes:
+    """The sandboxes of one server, and the snapshots that clients took of them."""
+
+    def __init__(self, server: Server, templates: Templates) -> None:
+        self._server, self._templates = server, templates
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._leases: dict[Box, AsyncExitStack] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+        self.snapshots: dict[str, KeptSnapshot] = {}
+
+    def all(self) -> list[Sandbox]:
+        """Returns all sandboxes that have not ended, in the order of their creation."""
+        self._drop_dead()
+        return list(self._sandboxes.values())
+
+    def find(self, sandbox_id: str) -> Sandbox:
+        """Returns a sandbox. Raises ApiError if there is none with this id."""
+        self._drop_dead()
+        sandbox = self._sandboxes.get(sandbox_id)
+        if sandbox is None:
+            raise ApiError(404, f"sandbox {sandbox_id!r} not found")
+        return sandbox
+
+    async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
+        """Creates a sandbox from an image or from a snapshot, and starts its time of `seconds`."""
+        kept = self.snapshots.get(wishes.template)
+        spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
+        return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
+
+    async def _create(self, sandbox: Sandbox, seconds: int, files: Snapshot | None) -> Sandbox:
+        sandbox.box = await self._box(sandbox.spec, files)
+        sandbox.started_at = time.time()
+        self._sandboxes[sandbox.id] = sandbox
+        self.set_end(sandbox, seconds)
+        return sandbox
+
+    async def _box(self, spec: BoxSpec, files: Snapshot | None = None) -> Box:
+        """Leases a box, whose files are those of a snapshot. Raises ApiError if it does not start."""
+        stack = AsyncExitStack()
+        try:
+            box = await stack.enter_async_context(
+                self._server.boxes.lend(spec, within=CREATE_SECONDS)
+            )
+            if files is not None:
+                await box.restore(files)
+        except BaseException as error:  # cancellation too: the box must go back
+            await to_the_end(stack.aclose())
+            if isinstance(error, NoBoxInTime):
+                raise ApiError(429, str(error)) from error
+            if isinstance(error, MissingError):
+                raise ApiError(404, str(error)) from error
+            if isinstance(error, AirError):
+                raise ApiError(500, f"the sandbox did not start: {error}") from error
+            raise
+        self._leases[box] = stack
+        return box
+
+    def set_end(self, sandbox: Sandbox, seconds: int) -> None:
+        """Lets the time of a sandbox end in `seconds` from now."""
+        sandbox.set_end(seconds, lambda: self._at_end(sandbox))
+
+    async def _at_end(self, sandbox: Sandbox) -> None:
+        try:
+            if sandbox.wishes.pause_at_end:
+                await self.pause(sandbox, memory=sandbox.wishes.keep_processes)
+            else:
+                await self.kill(sandbox)
+        except AirError as error:
+            _LOG.warning("sandbox %s did not end in order: %s", sandbox.id, error)
+            await self.kill(sandbox)
+
+    async def kill(self, sandbox: Sandbox) -> None:
+        """Ends a sandbox and everything in it. Returns while its box is removed."""
+        self._sandboxes.pop(sandbox.id, None)
+        await to_the_end(self._end(sandbox))
+
+    async def _end(self, sandbox: Sandbox) -> None:
+        sandbox.stop_timer()
+        sandbox.dead = True
+        await self._give_back(sandbox)
+        if sandbox.frozen_files is not None:
+            files, sandbox.frozen_files = sandbox.frozen_files, None
+            await files.close()
+
+    async def _give_back(self, sandbox: Sandbox) -> None:
+        """Ends the box of a sandbox."""
+        box, sandbox.box = sandbox.box, None
+        await sandbox.forget_programs()
+        if box is not None:
+            await self._leases.pop(box).aclose()
+
+    def _drop_dead(self) -> None:
+        """Forgets the sandboxes whose boxes have ended by themselves."""
+        for sandbox in list(self._sandboxes.values()):
+            if sandbox.box is not None and not getattr(sandbox.box, "alive", True):
+                del self._sandboxes[sandbox.id]
+                task = asyncio.create_task(self._end(sandbox))
+                self._ends.add(task)
+                task.add_done_callback(self._ends.discard)
+
+    async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
+        """Pauses a sandbox: freezes its processes, or with `memory` false keeps its files alone.
+
+        Raises ApiError if the sandbox is paused already.
+        """
+        async with sandbox.lock:
+            if sandbox.state == "paused":
+                raise ApiError(409, f"sandbox {sandbox.id} is already paused")
+            async with sandbox.use() as box:
+                sandbox.state = "paused"
+                sandbox.stop_timer()
+                try:
+                    if memory:
+                        await box.freeze()
+                    else:
+                        sandbox.frozen_files = await box.snapshot()
+                        await self._give_back(sandbox)
+                except BaseException:
+                    sandbox.state = "running"
+                    raise
+
+    async def resume(self, sandbox: Sandbox) -> bool:
+        """Lets a paused sandbox go on; returns whether it was paused."""
+        async with sandbox.lock:
+            if sandbox.state == "running":
+                return False
+            if sandbox.frozen_files is not None:
+                sandbox.box = await self._box(sandbox.spec, sandbox.frozen_files)
+                files, sandbox.frozen_files = sandbox.frozen_files, None
+                await files.close()
+            elif sandbox.box is not None:
+                await sandbox.box.thaw()
+            sandbox.state = "running"
+            return True
+
+    async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
+        """Resumes a paused sandbox, or lengthens the time of a running one; returns whether it resumed."""
+        resumed = await self.resume(sandbox)
+        if resumed or sandbox.seconds_left < seconds:
+            self.set_end(sandbox, seconds)
+        return resumed
+
+    async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
+        """Keeps a copy of a sandbox's files as a template. The sandbox lives on."""
+        kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, await self._files(sandbox))
+        self.snapshots[kept.id] = kept
+        return kept
+
+    async def _files(self, sandbox: Sandbox) -> Snapshot:
+        async with sandbox.lock, sandbox.use() as box:
+            return await box.checkpoint()
+
+    async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
+        """Creates sandboxes with copies of a sandbox's files. Each succeeds or fails by itself."""
+        async with await self._files(sandbox) as files:
+
+            async def one() -> Sandbox | ApiError:
+                try:
+                    return await self._create(Sandbox(sandbox.wishes, sandbox.spec), seconds, files)
+                except ApiError as error:
+                    return error
+
+            return await asyncio.gather(*(one() for _ in range(count)))
+
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        """Removes a snapshot. Sandboxes that began with it live on. Raises ApiError if it is unknown."""
+        kept = self.snapshots.pop(snapshot_id, None)
+        if kept is None:
+            raise ApiError(404, f"template {snapshot_id!r} not found")
+        await kept.files.close()
+
+    async def close(self) -> None:
+        """Ends all sandboxes and removes all snapshots."""
+        for sandbox in list(self._sandboxes.values()):
+            with contextlib.suppress(BoxDiedError):
+                await self.kill(sandbox)
+        for snapshot_id in list(self.snapshots):
+            await self.delete_snapshot(snapshot_id)
+        if self._ends:
+            await asyncio.wait(list(self._ends))
