@@ -60,8 +60,10 @@ def run(args: argparse.Namespace) -> int:
     from air.serve.settings import ServeConfig
 
     limits = ("cpus", "memory_mb", "disk_mb", "pids")
-    names = ("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets")
-    names += ("domain", "tls_cert", "tls_key")
+    names = [
+        *("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets"),
+        *("domain", "tls_cert", "tls_key"),
+    ]
     defaults = ServeConfig().limits.model_dump()
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))

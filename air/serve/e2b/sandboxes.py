@@ -66,8 +66,13 @@ class Sandboxes:
     async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
         """Creates a sandbox from an image or from a snapshot, and starts its time of `seconds`."""
         kept = self.snapshots.get(wishes.template)
-        spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
-        return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
+        if kept:
+            spec, home = kept.source.spec, kept.source.home
+        else:
+            spec, home = await self._templates.look_up(wishes.template)
+        return await self._create(
+            Sandbox(wishes, spec, home), seconds, kept.files if kept else None
+        )
 
     async def _create(self, sandbox: Sandbox, seconds: int, files: Snapshot | None) -> Sandbox:
         sandbox.box = await self._box(sandbox.spec, files)
@@ -145,6 +150,10 @@ class Sandboxes:
 
         Raises ApiError if the sandbox is paused already.
         """
+        if memory:
+            raise ApiError(
+                501, "air does not serve pauses that keep memory: pause with its files alone"
+            )
         async with sandbox.lock:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is already paused")
@@ -152,11 +161,8 @@ class Sandboxes:
                 sandbox.state = "paused"
                 sandbox.stop_timer()
                 try:
-                    if memory:
-                        await box.freeze()
-                    else:
-                        sandbox.frozen_files = await box.snapshot()
-                        await self._give_back(sandbox)
+                    sandbox.frozen_files = await box.snapshot()
+                    await self._give_back(sandbox)
                 except BaseException:
                     sandbox.state = "running"
                     raise
@@ -170,8 +176,6 @@ class Sandboxes:
                 sandbox.box = await self._box(sandbox.spec, sandbox.frozen_files)
                 files, sandbox.frozen_files = sandbox.frozen_files, None
                 await files.close()
-            elif sandbox.box is not None:
-                await sandbox.box.thaw()
             sandbox.state = "running"
             return True
 
@@ -189,8 +193,9 @@ class Sandboxes:
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        async with sandbox.lock, sandbox.use() as box:
-            return await box.checkpoint()
+        raise ApiError(
+            501, f"air does not serve snapshots of a running sandbox, such as {sandbox.id}"
+        )
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
         """Creates sandboxes with copies of a sandbox's files. Each succeeds or fails by itself."""
@@ -198,7 +203,9 @@ class Sandboxes:
 
             async def one() -> Sandbox | ApiError:
                 try:
-                    return await self._create(Sandbox(sandbox.wishes, sandbox.spec), seconds, files)
+                    return await self._create(
+                        Sandbox(sandbox.wishes, sandbox.spec, sandbox.home), seconds, files
+                    )
                 except ApiError as error:
                     return error
 
