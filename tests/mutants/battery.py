@@ -35,7 +35,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a command prints need not be text",
-        "air/sandbox/contract/box.py",
+        "air/sandbox/contract/result.py",
         'return (self.stdout + self.stderr).decode("utf-8", "replace")',
         "return (self.stdout + self.stderr).decode()",
         _played("print-every-byte", "print-halves-of-characters"),

@@ -32,8 +32,8 @@ MUTANTS = (
     Mutant(
         "a command is not given another one's environment",
         "air/sandbox/guest/spawn.py",
-        'env = dict(self.env, **header["env"])',
-        'env = self.env = dict(self.env, **header["env"])',
+        'env = dict(self.env, **dict(own, **header["env"]))',
+        'env = self.env = dict(self.env, **dict(own, **header["env"]))',
         as_process("commands-at-once-have-each-their-own-folder-environment-and-input"),
         "tests/unit/sandbox/process/test_process_box.py::test_conformance[plain-commands-run-at-once]",
     ),
@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "commands have none of the guest's capabilities",
         "air/sandbox/guest/users.py",
-        "limit_capabilities(() if commands else KEPT)",
+        "limit_capabilities(roots if commands else KEPT)",
         "limit_capabilities(KEPT)",
         in_docker("nobody-in-it-has-privileges"),
         DOCKER_WORKS,

@@ -34,7 +34,8 @@ HEAVY_PARTS = ("env", "integrity", "manual", "replay", "serve", "train", "view")
 HEAVY_ROOMS = ("air.sandbox.docker",)
 """Rooms of light parts that stand on heavy packages."""
 LIGHT_MODULES = tuple(
-    f"air.sandbox.docker.{name}" for name in ("base_image", "engine_errors", "images", "podman")
+    f"air.sandbox.docker.{name}"
+    for name in ("base_image", "engine_errors", "images", "oci_runtime", "podman")
 )
 LIGHT_TRAINING = (
     "air.train",

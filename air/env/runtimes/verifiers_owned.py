@@ -103,7 +103,11 @@ class VerifiersBox(Box):
                 self._runtime.run(argv, base_env(self.spec) | env), seconds + 30.0
             )
 
-    async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
+    async def read(
+        self, path: str, *, max_bytes: int = 16_000_000, user: str | None = None
+    ) -> bytes:
+        if user is not None:
+            raise self._lacks("has one user")
         size = await self._run(["sh", "-c", _SIZE, "sh", path], {}, _COPY_SECONDS)
         if size.exit_code:
             raise BoxFileError(f"{path!r} is absent or not a regular file")
@@ -113,7 +117,11 @@ class VerifiersBox(Box):
             data: bytes = await self._runtime.read(path)
         return data
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None
+    ) -> None:
+        if user is not None:
+            raise self._lacks("has one user")
         with boundary(BoxFileError, repr(path), SandboxError, OSError):
             await self._runtime.write(posixpath.join(self.workspace, path), data)
         await self._done(["chmod", f"{mode:o}", path], path)

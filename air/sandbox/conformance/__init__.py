@@ -16,6 +16,7 @@ from air.sandbox.conformance import (
     copies,
     guest_attacks,
     limits,
+    open_boxes,
     paths,
     ports,
     running,
@@ -23,7 +24,7 @@ from air.sandbox.conformance import (
     snapshots,
 )
 from air.sandbox.conformance.check import Check, Unmet
-from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.contract.box import Box, BoxSpec, OpenBox
 from air.sandbox.guest import users
 from air.sandbox.process import memory_groups
 from air.sandbox.process.namespaces import counts_by_namespace
@@ -33,6 +34,7 @@ Start = Callable[[BoxSpec], Awaitable[Box]]
 CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
     *running.CHECKS,
+    *open_boxes.CHECKS,
     *paths.CHECKS,
     *copies.CHECKS,
     *snapshots.CHECKS,
@@ -101,7 +103,11 @@ _USERS = (
     "the-guest-takes-no-limits-from-commands",
     "the-guest-cannot-be-rescheduled",
 )
-_TOGETHER = _NO_CPU | _ROOTS | ({} if counts_by_namespace() else _UNCOUNTED)
+_OPEN = dict.fromkeys(
+    (check.name for check in open_boxes.CHECKS if check.open),
+    "only containers can be open boxes (`BoxSpec.open`)",
+)
+_TOGETHER = _NO_CPU | _ROOTS | _OPEN | ({} if counts_by_namespace() else _UNCOUNTED)
 
 KNOWN_GAPS: dict[str, dict[str, str]] = {
     "docker": {} if _may_order() else {_ORDER: "the engine lacks the capability SYS_RESOURCE"},
@@ -113,6 +119,7 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
     "process/plain": _NO_CPU
     | _NO_MEMORY
     | _ROOTS
+    | _OPEN
     | dict.fromkeys(_USERS, "commands run as the guest's user")
     | {
         "a-fork-bomb-is-bounded": "`pids` is not enforced: processes of one user are counted together",
@@ -148,5 +155,6 @@ async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}
+    changes |= {"open": OpenBox() if check.open else None}
     async with await start(spec.model_copy(update=changes)) as box:
         await check.play(box)

@@ -27,6 +27,8 @@ class Check:
     """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks it."""
     container: bool = False
     """Whether the check tests isolation that only a container is sure to have."""
+    open: bool = False
+    """Whether the check needs an open box, with `OpenBox()` as its settings."""
     second_user: bool = False
     """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +39,12 @@ class Checks(list[Check]):
     """A list of conformance checks. Its decorator `add` turns a function into a check and appends it."""
 
     def add(
-        self, *, container: bool = False, second_user: bool = False, **limits: Any
+        self,
+        *,
+        container: bool = False,
+        open: bool = False,
+        second_user: bool = False,
+        **limits: Any,
     ) -> Callable[[Play], Play]:
         """Returns a decorator that makes a function a check, named after it, and appends the check here.
 
@@ -46,7 +53,7 @@ class Checks(list[Check]):
 
         def register(play: Play) -> Play:
             name = play.__name__.replace("_", "-")
-            self.append(Check(name, play, container, second_user, limits))
+            self.append(Check(name, play, container, open, second_user, limits))
             return play
 
         return register

@@ -7,7 +7,7 @@ command that fails, times out or prints too much yields a result. `exec` raises 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,9 @@ from pydantic import Field, model_validator
 
 from air.config import BaseConfig
 from air.errors import BoxCommandError, BoxDiedError, BoxEndedError, ConfigError
+from air.sandbox.contract.entries import FileInfo
 from air.sandbox.contract.network_rules import Names
+from air.sandbox.contract.open_box import OpenBox as OpenBox
 from air.sandbox.contract.result import Command as Command
 from air.sandbox.contract.result import ExecResult as ExecResult
 
@@ -83,8 +85,16 @@ class BoxSpec(BaseConfig):
     agent's code as the user with the uid `AIR_SECOND_UID` (an environment variable). Never set this field for
     an agent's own box."""
 
+    open: OpenBox | None = None
+    """If set, commands may write outside of the workspace and run as root or other users. Only the provider
+    `docker` has such boxes, and no grader's box is one."""
+
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
+        if self.open and (self.second_user or self.provider != "docker"):
+            raise ValueError(
+                "`open` needs the provider `docker`, and no `second_user`: leave it out"
+            )
         if self.second_user and self.network:
             raise ValueError("a grader's box (second_user) has no network: leave `network` empty")
         return self
@@ -211,11 +221,9 @@ class Box(ABC):
             timeout: seconds after which the command is killed, with all processes that it has started; None:
                 never.
         """
-        raise ConfigError(
-            f"{type(self).__name__}: a box of this kind starts no command to talk with"
-        )
+        raise self._lacks("starts no command to talk with")
 
-    async def commands(self) -> list[CommandInfo]:
+    async def commands(self) -> Sequence[CommandInfo]:
         """Returns the commands that `start` started and that still run, in the order of their start."""
         return []
 
@@ -227,20 +235,60 @@ class Box(ABC):
         raise BoxCommandError(f"no running command has the process id {pid}")
 
     @abstractmethod
-    async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
+    async def read(
+        self, path: str, *, max_bytes: int = 16_000_000, user: str | None = None
+    ) -> bytes:
         """Reads a regular file in a writable folder of the box. A relative `path` starts at the workspace.
 
+        In an open box (`BoxSpec.open`) this and the other file operations reach every path that `user`
+        reaches (by default the box's user), and links are followed. In other boxes a `user` is refused.
         Raises BoxFileError if there is no such regular file, if it is larger than `max_bytes`, or if the path
         leads out of the box.
         """
 
     @abstractmethod
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None
+    ) -> None:
         """Writes `data` to a file in the box. Creates missing folders and replaces an existing file.
 
         Links are not followed. Raises BoxFileError if the path leads out of the box or names a folder, or if
         the disk is full.
         """
+
+    async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
+        """Describes a file, folder or link. Raises BoxFileError if there is none."""
+        raise self._lacks("describes no file")
+
+    async def list(
+        self, path: str, *, depth: int = 1, user: str | None = None
+    ) -> Sequence[FileInfo]:
+        """Describes the entries of a folder, and of its subfolders down to `depth` levels, sorted by path.
+
+        Raises BoxFileError if there is no such folder, or it holds more than 50,000 entries.
+        """
+        raise self._lacks("lists no folder")
+
+    async def make_folder(self, path: str, *, user: str | None = None) -> bool:
+        """Makes a folder and its missing parents. Returns whether the folder is new.
+
+        Raises BoxFileError if a file is in its place.
+        """
+        raise self._lacks("makes no folder")
+
+    async def remove(self, path: str, *, user: str | None = None) -> None:
+        """Removes a file, link, or folder with all that it holds. Raises BoxFileError if there is none."""
+        raise self._lacks("removes no file")
+
+    async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
+        """Moves a file, link or folder to the path `dest`, whose missing folders are made, and describes it.
+
+        Raises BoxFileError if there is no `source`, or `dest` is a folder or on another file system.
+        """
+        raise self._lacks("renames no file")
+
+    def _lacks(self, what: str) -> ConfigError:
+        return ConfigError(f"{type(self).__name__}: a box of this kind {what}")
 
     @abstractmethod
     async def put(self, source: Path, dest: str = ".") -> None:
@@ -267,6 +315,18 @@ class Box(ABC):
         free port. The port of a process box without namespaces is a loopback port of the machine. Raises
         BoxStartError if the port is in use or must not be opened.
         """
+
+    async def freeze(self) -> None:
+        """Stops every process in the box until `thaw`. They keep their memory, and timeouts do not run on.
+
+        Files can be read and written meanwhile; `exec` and `start` raise BoxCommandError. The time to live
+        runs on. Raises BoxCommandError if an `exec` is under way. Freezing twice is harmless.
+        """
+        raise self._lacks("does not freeze")
+
+    async def thaw(self) -> None:
+        """Lets the processes that `freeze` stopped go on. Does nothing if the box is not frozen."""
+        raise self._lacks("does not freeze")
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import BoxSpec, Isolation, Snapshot
-from air.sandbox.docker import engine, limit_check, portable_python, snapshot_service
+from air.sandbox.docker import engine, limit_check, oci_runtime, portable_python, snapshot_service
 from air.sandbox.docker.container_spec import Python, commands_user, container
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
@@ -77,6 +77,7 @@ class DockerBox(GuestBox):
         return box
 
     async def _start(self, python: Python | None) -> None:
+        await oci_runtime.check()
         self.image_digest = await engine.image_id(self.spec.image)
         arguments = container(self.spec, self.id, self._run, self._gpus, python)
         arguments["image"] = self.image_digest  # its tag may mean another image by now
@@ -85,7 +86,8 @@ class DockerBox(GuestBox):
             "remove": None,
             "bounds": BOUNDS,
             "rlimits": [],
-            "user": commands_user(self.spec),
+            "user": None if self.spec.open else commands_user(self.spec),
+            "open": self.spec.open.user if self.spec.open else None,
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         self._connection = await self._attached.start(arguments, opening(config))
@@ -118,7 +120,7 @@ class DockerBox(GuestBox):
 
     async def _tenant(self) -> snapshot_service.Tenant:
         pid = await self._attached.pid()
-        return snapshot_service.Tenant(self.id, self._attached.container, pid)
+        return snapshot_service.Tenant(self.id, self._attached.container, pid, self.workspace)
 
     async def _close(self) -> None:
         try:

@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 import docker
 
 from air.sandbox.contract import ownership
-from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
-from air.sandbox.docker import engine, limit_check
+from air.sandbox.contract.box import SECOND_UID_ENV, BoxSpec
+from air.sandbox.docker import engine, limit_check, oci_runtime
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter
-from air.sandbox.wire.guest_box import IPC, SECOND_UID, folders
+from air.sandbox.wire.guest_box import IPC, SECOND_UID, folders, home
 
 MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
+OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
+"""What the guest of an open box has in addition, for root's commands; see `air.sandbox.guest.users.ROOTS`."""
 
 
 class Python(NamedTuple):
@@ -49,7 +51,9 @@ def container(
         run,
         limits.seconds,
         memory,
-        cap_add=limit_check.capabilities(),
+        cap_add=[*limit_check.capabilities(), *(OPEN_CAPABILITIES if spec.open else [])],
+        read_only=spec.open is None,
+        runtime=oci_runtime.name() or None,
         security_opt=["no-new-privileges"],
         init=False,
         ipc_mode="private",
@@ -68,7 +72,7 @@ def container(
         "hostname": "box",
         "user": "0:0",
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
-        "working_dir": WORKSPACE,
+        "working_dir": home(spec),
         "environment": _environment(spec, gpus),
     }
 
@@ -79,16 +83,16 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
     `run` is the id of the run (empty: this process's), `seconds` how long the container may be used after it
     is handed to its user, `memory` its limit in bytes, and `host` further arguments of `create_host_config`.
     """
-    config = engine.client().create_host_config(
-        auto_remove=True,
-        network_mode="none",
-        cap_drop=["ALL"],
-        read_only=True,
-        mem_limit=memory,
-        memswap_limit=memory,
-        log_config=docker.types.LogConfig(type="none"),  # no copy of the output is stored
-        **host,
-    )
+    shared = {
+        "auto_remove": True,
+        "network_mode": "none",
+        "cap_drop": ["ALL"],
+        "read_only": True,
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "log_config": docker.types.LogConfig(type="none"),  # no copy of the output is stored
+    }
+    config = engine.client().create_host_config(**(shared | host))
     return {
         "name": name,
         "command": [],
@@ -119,7 +123,7 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
     second = {SECOND_UID_ENV: str(SECOND_UID)} if spec.second_user else {}
     # If NVIDIA's runtime is the default, an image could request all GPUs by itself.
     none = {} if gpus.gpus else {"NVIDIA_VISIBLE_DEVICES": "void"}
-    return {"HOME": WORKSPACE} | second | none
+    return {"HOME": home(spec)} | second | none
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
@@ -140,7 +144,7 @@ def _tmpfs(spec: BoxSpec) -> dict[str, str]:
         return f"rw,exec,nosuid,nodev,{limits},uid={user},gid={user},mode={mode}"
 
     closed = "0700" if spec.second_user else "0755"
-    mounts = {WORKSPACE: options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
+    mounts = {home(spec): options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
     mounts["/dev/shm"] = options(
         spec.limits.shm_mb, "1777"
     )  # else an engine bounds no number of files

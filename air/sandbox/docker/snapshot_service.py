@@ -13,7 +13,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from air.errors import BoxDiedError, BoxFileError
-from air.sandbox.contract.box import WORKSPACE, Snapshot
+from air.sandbox.contract.box import Snapshot
 from air.sandbox.docker import helper
 from air.sandbox.docker.container_spec import inodes
 from air.sandbox.docker.container_stream import Attached
@@ -45,11 +45,13 @@ class Tenant(NamedTuple):
     """The container engine's id of the container, to which `pid` must belong."""
     pid: int
     """The process id of the box's first process on the container engine's host."""
+    path: str
+    """The path of the workspace in the box."""
 
     @property
     def place(self) -> dict[str, Any]:
         """The fields of a request by which the helper container finds the workspace."""
-        return {"pid": self.pid, "container": self.container, "path": WORKSPACE}
+        return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
 class SnapshotHelper:

@@ -1,11 +1,12 @@
 """The file operations of the guest. They open only regular files and folders, and follow no link.
 
 Paths are opened component by component from a root's descriptor (a root is a writable folder of the box), so
-they never leave the roots, even if a command changes them. Standard library only, Python >= 3.8, no import of
-`air`.
+they never leave the roots, even if a command changes them. Only in an open box, every path is allowed and
+links are followed, with the rights of the user whom a request names. Standard library only, Python >= 3.8, no
+import of `air`.
 """
 
-# ruff: noqa: PTH118, PTH208, SIM105
+# ruff: noqa: PTH103, PTH116, PTH118, PTH208, SIM105
 # Neither pathlib nor contextlib is worth its import at every start of a box.
 from __future__ import annotations
 
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     Copy = Generator[tuple[dict[str, Any], bytes], None, None]
+else:
+    Copy = None
 
 CHUNK = 1 << 18
 MAX_ENTRIES = 50_000
 MAX_DEPTH = 100
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_PLACE = os.O_PATH | os.O_CLOEXEC
+_OPENED = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -79,6 +84,9 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 class Files:
     """Reads and writes files in a box's root folders, given as pairs (path in requests, path in the box)."""
+
+    follows = False
+    """Whether links are followed."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
@@ -170,6 +178,14 @@ class Files:
             finally:
                 os.close(fd)
 
+    def parent(self, path: str, make: bool = False) -> tuple[int, str]:
+        """Returns a descriptor of the folder that holds the entry `path`, and the entry's name in it.
+
+        The name is empty if the path is a root. `make` creates missing folders.
+        """
+        root, parts = self._resolve(path)
+        return self._walk(root, parts[:-1], make=make), parts[-1] if parts else ""
+
     def _resolve(self, path: str) -> tuple[int, list[str]]:
         """Returns a descriptor of the root that contains `path`, and the path's components below it."""
         if "\0" in path:
@@ -181,8 +197,7 @@ class Files:
             raise Refused("the path leads out of the box's writable folders")
         return roots[root], [part for part in path[len(root) :].split("/") if part]
 
-    @staticmethod
-    def _walk(root: int, parts: list[str], make: bool = False) -> int:
+    def _walk(self, root: int, parts: list[str], make: bool = False) -> int:
         """Returns a descriptor of the folder `parts` below `root`; `make` creates missing folders."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
@@ -228,3 +243,57 @@ class Files:
             os.close(fd)
             raise Refused(f"{what} changed while it was read")
         return fd, stat.S_ISDIR(kind)
+
+
+class OpenFiles(Files):
+    """Reads and writes files at any path. Relative paths start at the workspace, the first root.
+
+    The kernel follows links, as it does for a command. The guest opens no file of /proc: there its own memory
+    and streams are files, too.
+    """
+
+    follows = True
+
+    def __init__(self, roots: list[tuple[str, str]]) -> None:
+        super().__init__(roots[:1])
+        self.kernel = os.stat("/proc").st_dev
+
+    def _resolve(self, path: str) -> tuple[int, list[str]]:
+        if "\0" in path:
+            raise Refused("the path holds a NUL byte")
+        path = os.path.join(
+            self.roots[0][1], path
+        )  # not normalised: `link/..` is the kernel's to resolve
+        return self.roots[0][2], [part for part in path.split("/") if part]
+
+    def _walk(self, root: int, parts: list[str], make: bool = False) -> int:
+        path = "/" + "/".join(parts)
+        if make:
+            os.makedirs(path, 0o755, exist_ok=True)
+        return self._checked(os.open(path, _PLACE | os.O_DIRECTORY))
+
+    def _checked(self, fd: int) -> int:
+        if os.fstat(fd).st_dev == self.kernel:
+            os.close(fd)
+            raise Refused("the files of /proc are for commands only")
+        return fd
+
+    def _begin(self, header: dict[str, Any]) -> Any:
+        path = os.path.realpath(os.path.join(self.roots[0][1], header["path"]))
+        try:  # an existing file keeps its mode, as it does for a command that writes to it
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                header = dict(header, mode=stat.S_IMODE(status.st_mode))
+        except FileNotFoundError:
+            pass
+        return super()._begin(dict(header, path=path))
+
+    def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
+        place = self._checked(os.open("/" + "/".join(parts), _PLACE))
+        try:
+            mode = os.fstat(place).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise Refused(f"{entry or 'it'!r} is not a regular file")
+            return os.open(f"/proc/self/fd/{place}", _OPENED), stat.S_ISDIR(mode)
+        finally:
+            os.close(place)

@@ -18,7 +18,9 @@ import time
 
 # Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
 from air.sandbox.guest import frames, running_commands
-from air.sandbox.guest.files import Files, Refused
+from air.sandbox.guest.accounts import Rights
+from air.sandbox.guest.entries import Entries
+from air.sandbox.guest.files import Files, OpenFiles, Refused
 from air.sandbox.guest.outbox import Copies, Outbox
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
@@ -30,9 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from air.sandbox.guest.files import Copy
+
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 18
+OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
+"""The operations for which the guest of an open box takes the rights of the user whom a request names."""
 QUIET = 4
 """A command counts as dead after so many consecutive process listings without a new descendant."""
 FRAMES = 16
@@ -52,14 +58,19 @@ class Guest:
         self.me = os.getpid()
         self.mark = os.urandom(8).hex()
         self.starter = Starter(config, self.mark)
-        if self.starter.user is not None:
+        self.rights: Rights | None = None
+        if config.get("open"):
+            self.rights = Rights(config["open"], [seen for _, seen in config["roots"][:-1]])
+        elif self.starter.user is not None:
             give_folders([seen for _, seen in config["roots"]], self.starter.user)
             become_guest(self.starter.user)
         running_commands.prctl(running_commands.PR_SET_DUMPABLE, 0)
-        self.files = Files(config["roots"])
+        self.files = OpenFiles(config["roots"]) if self.rights else Files(config["roots"])
+        self.entries = Entries(self.files)
         self.remove: str | None = config["remove"]
         self.inbox = bytearray()
         self.commands: dict[int, running_commands.Command] = {}
+        self.freezer = running_commands.Freezer(self._everyone, self.commands, self.me == 1)
         self.pipes: dict[int, running_commands.Command | None] = {}
         self.deadline = float("inf")
         self.silence: float = config.get("silence", SILENCE_SECONDS)
@@ -163,6 +174,8 @@ class Guest:
             operation = self.operations.get(header["op"])
             if operation is None:
                 raise Refused(f"unknown operation {header['op']!r}")
+            if self.rights and header["op"] in OF_USERS:
+                header["account"] = self.rights.of(header)
             answer = operation(header, body)
         except (OSError, Refused, ValueError) as error:
             answer = {"error": running_commands.reason(error)}
@@ -174,25 +187,34 @@ class Guest:
             "abort": self._abort,
             "beat": self._beat,
             "close": self.started.close_input,
+            "continue": self.freezer.go_on,
             "exec": self._exec,
             "freeze": self._freeze,
-            "get": self._get,
+            "get": lambda header, _: self._copy(header, self.files.get(header)),
             "grant": self.started.grant,
             "input": self.started.write,
             "kill": self._cancel,
             "lease": self._lease,
+            "list": lambda header, _: self._copy(header, self.entries.list(header)),
             "listen": self.relay.listen,
+            "make": self.entries.make,
             "mkdir": self.files.mkdir,
             "relay": self._relay,
+            "remove": lambda header, _: self._copy(header, self.entries.remove(header)),
+            "rename": self.entries.rename,
             "reroot": self.files.reopen,
             "resize": self.started.resize,
             "signal": self._signal,
             "start": self._exec,
+            "stat": self.entries.stat,
+            "stop": self.freezer.stop,
             "write": self.files.write,
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
         """Cancels a `write`, `input` or `get` request, for whose answer nobody waits any more."""
+        if self.rights:
+            self.rights.of_root()
         self.files.abort(header["target"])
         self.started.abort(header["target"])
         self.copies.abort(header["target"])
@@ -200,8 +222,9 @@ class Guest:
     def _beat(self, *_: object) -> None:
         self.send({"op": "beat"})
 
-    def _get(self, header: dict[str, Any], _: bytes) -> None:
-        self.copies.add(header["id"], self.files.get(header))
+    def _copy(self, header: dict[str, Any], copy: Copy) -> None:
+        """Begins an operation that takes several steps, and whose answer has several frames."""
+        self.copies.add(header["id"], self.rights.during(copy, header) if self.rights else copy)
 
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
         self.deadline = time.monotonic() + header["seconds"]
@@ -221,10 +244,14 @@ class Guest:
             raise Refused("the processes of the box do not end")
         return {}
 
+    def _everyone(self) -> set[int]:
+        """Returns the pids of all live processes of the box but the guest."""
+        return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
+
     def _kill_all(self, pause: float) -> bool:
         """Kills the processes of the box, again and again; returns whether none remains."""
         for _ in range(200):
-            tree = self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
+            tree = self._everyone()
             if not tree:
                 return True
             running_commands.kill(tree)
@@ -340,7 +367,7 @@ class Guest:
     def _tree(self, command: running_commands.Command | None = None) -> set[int]:
         """Returns the pids of the live processes of one command, or of all commands if `command` is None."""
         leaders = {other.pid for other in self.commands.values()}
-        return running_commands.tree(self.me, self.mark, leaders, command)
+        return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
     def end(self) -> None:
         """Kills the remaining processes, unless the kernel does (process 1); removes `self.remove`."""

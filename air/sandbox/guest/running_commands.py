@@ -8,12 +8,21 @@ Standard library only, Python >= 3.8, no import of `air`.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, Protocol
+
+    class Rights(Protocol):
+        """How the guest of an open box gets the right to read a process's environment."""
+
+        def of_process(self, pid: int) -> None: ...
+
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MARK = "AIR_COMMAND"
@@ -89,11 +98,20 @@ class Command:
         timeout = header["timeout"]
         self.deadline: float = float("inf") if timeout is None else header["now"] + timeout
         self.started: float = header["now"]
+        self.paused: float | None = None
         self.outputs = {fd: Output(header["max_bytes"]) for fd in self.pipes}
         self.open = set(self.pipes)
         self.timed_out = self.cancelled = False
         self.drain_until: float | None = None
         self.drain_most = 0.0
+
+    def pause(self, now: float) -> None:
+        """Stops the clock of the timeout, until `resume`."""
+        self.deadline, self.paused = float("inf"), self.deadline - now
+
+    def resume(self, now: float) -> None:
+        if self.paused is not None:
+            self.deadline, self.paused = now + self.paused, None
 
     def drain(self, now: float) -> None:
         """Begins to wait, after the end of the command's first process, for what may still come."""
@@ -135,25 +153,41 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
+def stopped() -> set[int]:
+    """Returns the pids of the processes that a signal has stopped."""
+    return {pid for pid, fields in _stats().items() if fields[0] in (b"T", b"t")}
+
+
 def processes() -> dict[int, tuple[int, int, int]]:
     """Returns all live processes, without zombies: a dict pid -> (parent's pid, process group, session)."""
+    return {
+        pid: (int(fields[1]), int(fields[2]), int(fields[3]))
+        for pid, fields in _stats().items()
+        if fields[0] not in (b"Z", b"X")
+    }
+
+
+def _stats() -> dict[int, list[bytes]]:
+    """Returns what `/proc/<pid>/stat` says after the name, for each process: the state comes first."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+                table[int(name)] = file.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if fields[0] not in (b"Z", b"X"):
-            table[int(name)] = (int(fields[1]), int(fields[2]), int(fields[3]))
     return table
 
 
-def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
+def is_marked(
+    pid: int, mark: str, ident: int, strict: bool = False, rights: Rights | None = None
+) -> bool:
     """Whether a process has the mark of the command `ident`; unless `strict`, a missing mark counts, too."""
     try:
+        if rights:
+            rights.of_process(pid)
         with open(f"/proc/{pid}/environ", "rb") as file:
             parts = file.read().split(b"\0")
     except OSError:
@@ -164,7 +198,13 @@ def is_marked(pid: int, mark: str, ident: int, strict: bool = False) -> bool:
     return prefix + b"%d" % ident in parts or not any(part.startswith(prefix) for part in parts)
 
 
-def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> set[int]:
+def tree(
+    guest: int,
+    mark: str,
+    leaders: set[int],
+    command: Command | None,
+    rights: Rights | None = None,
+) -> set[int]:
     """Returns the pids of the live processes of `command`, or of all commands if it is None.
 
     `guest` is the guest's own pid, `mark` its text in the environment of commands, and `leaders` are the pids
@@ -179,7 +219,7 @@ def tree(guest: int, mark: str, leaders: set[int], command: Command | None) -> s
         lost = parent != 0 and parent not in table  # its parent ended during the listing
         orphan = (parent == guest or lost) and pid not in leaders
         strict = lost and guest != 1  # it may belong to anything on the machine
-        if own or (orphan and is_marked(pid, mark, command.ident, strict)):
+        if own or (orphan and is_marked(pid, mark, command.ident, strict, rights)):
             pids.add(pid)
     size = 0
     while size != len(pids):
@@ -201,3 +241,39 @@ def signal_all(pids: set[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+class Freezer:
+    """Freezes and thaws a box. `everyone` lists its processes but the guest; `whole` says that a signal to
+    all processes that the guest may signal reaches just these, at once."""
+
+    def __init__(
+        self, everyone: Callable[[], set[int]], commands: dict[int, Command], whole: bool
+    ) -> None:
+        self.everyone, self.commands, self.whole = everyone, commands, whole
+        self.before: set[int] | None = None
+        """While the box is frozen, the processes that had been stopped before."""
+
+    def stop(self, *_frame: object) -> dict[str, Any]:
+        """Stops every process of the box, and the clocks of the commands' timeouts, until `go_on`."""
+        now = time.monotonic()
+        if self.before is None:
+            self.before = stopped()
+            for command in self.commands.values():
+                command.pause(now)
+        for _ in range(100):  # new processes may appear while the others are listed
+            running = self.everyone() - stopped()
+            if not running:
+                return {}
+            signal_all({-1} if self.whole else running, signal.SIGSTOP)
+        self.go_on()
+        raise OSError(errno.EBUSY, "the processes of the box do not stop")
+
+    def go_on(self, *_frame: object) -> dict[str, Any]:
+        """Lets the processes go on that `stop` has stopped, and the clocks."""
+        if self.before is not None:
+            signal_all(self.everyone() - self.before, signal.SIGCONT)
+            self.before = None
+            for command in self.commands.values():
+                command.resume(time.monotonic())
+        return {}

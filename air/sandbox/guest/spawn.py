@@ -11,8 +11,8 @@ import errno
 import mmap
 import os
 import signal
+import sys
 
-from air.sandbox.guest import terminals
 from air.sandbox.guest.running_commands import MARK, PR_SET_PDEATHSIG, Child, prctl, reason
 from air.sandbox.guest.users import become_command
 
@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from air.sandbox.guest.accounts import Account
 
 NICER = 5
 """How much the nice value of commands is raised, so that the guest answers while they keep the CPUs busy."""
@@ -82,7 +84,7 @@ class Starter:
             os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
         terminal = header.get("terminal")
         if terminal:
-            streams = terminals.opened(terminal, mine, given)
+            streams = open_terminal(terminal, mine, given)
         else:
             # Opened for each command: a lock on its standard input must keep the other commands out.
             if header.get("stdin"):
@@ -96,10 +98,14 @@ class Starter:
                 given.append(end)
             mine += [sink] if sink >= 0 else []
             streams = (source, *given[-2:])
-        env = dict(self.env, **header["env"])
+        account: Account | None = header.get("account")
+        own = (
+            {"HOME": account.home, "USER": account.name, "LOGNAME": account.name} if account else {}
+        )
+        env = dict(self.env, **dict(own, **header["env"]))
         env[MARK] = f"{self.mark}-{ident}"
         slot = ident % STILLBORN
-        return self._fork(argv, streams, header["cwd"], env, slot, bool(terminal))
+        return self._fork(argv, streams, header, env, slot)
 
     def began(self, ident: int) -> bool:
         """Whether the program of the started command `ident` ran at all."""
@@ -109,10 +115,9 @@ class Starter:
         self,
         argv: list[str],
         streams: tuple[int, ...],
-        cwd: str,
+        header: dict[str, Any],
         env: dict[str, str],
         slot: int,
-        terminal: bool,
     ) -> int:
         """Forks a command. If that cannot run, it prints the reason and exits with status 126 or 127."""
         self.stillborn[slot] = 0
@@ -124,15 +129,15 @@ class Starter:
             os.setsid()
             for number, fd in enumerate(streams):
                 os.dup2(fd, number)
-            if terminal:
-                terminals.control(0)
-            become_command(self.user)
+            if header.get("terminal"):
+                take_terminal(0)
+            become_command(self.user, header.get("account"))
             if self.limits:
                 bound(self.limits)
             os.nice(NICER)
             if self.guest != 1:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            os.chdir(cwd)
+            os.chdir(header["cwd"])
             executing = True
             first_found(os.execve, argv, env)
         except BaseException as error:  # nothing may return into the guest's loop
@@ -211,3 +216,47 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
         except PermissionError as error:
             missing = error
     raise missing
+
+
+def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
+    """Opens a terminal of `size` (rows, columns). Returns the standard streams of a command in it.
+
+    Adds the command's end to `given`, and to `mine` the guest's end, twice: to read from, and to write to.
+    """
+    master, slave = os.openpty()
+    given.append(slave)
+    mine.append(master)
+    mine.append(os.dup(master))
+    resize_terminal(master, size)
+    return slave, slave, slave
+
+
+def take_terminal(slave: int) -> None:
+    """Makes the terminal `slave` the controlling one of this session, which must not have one."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+
+def resize_terminal(master: int, size: list[int]) -> None:
+    """Sets the rows and columns of a terminal; its foreground processes get SIGWINCH if they change.
+
+    Raises ValueError if a number is not from 1 to 65535.
+    """
+    import fcntl  # too slow to import at every start of a box
+    import termios
+
+    if not all(0 < number < 1 << 16 for number in size):
+        raise ValueError("the rows and columns of a terminal are numbers from 1 to 65535")
+    shorts = [*size, 0, 0]
+    data = b"".join(number.to_bytes(2, sys.byteorder) for number in shorts)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, data)
+
+
+def unread(fd: int) -> int:
+    """Returns how many bytes a pipe or terminal now holds for its reader."""
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4), sys.byteorder)

@@ -12,10 +12,10 @@ import os
 import select
 import time
 
-from air.sandbox.guest import terminals
 from air.sandbox.guest.files import Refused
 from air.sandbox.guest.outbox import Source
 from air.sandbox.guest.running_commands import Command
+from air.sandbox.guest.spawn import resize_terminal, unread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Started(Command):
 
     def drain(self, now: float) -> None:
         super().drain(now)
-        self.left = {fd: terminals.unread(fd) for fd in self.open}
+        self.left = {fd: unread(fd) for fd in self.open}
 
     def settled(self, now: float) -> bool:
         if not super().settled(now):
@@ -173,7 +173,7 @@ class StartedCommands(Source):
         command = self.live(header)
         if not command.terminal or command.input is None:
             raise Refused("the command has no terminal")
-        terminals.resize(command.input, header["size"])
+        resize_terminal(command.input, header["size"])
         return {}
 
     def live(self, header: dict[str, Any]) -> Started:

@@ -23,7 +23,7 @@ from air.errors import AirError, BoxStartError, ConfigError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
-from air.sandbox.docker import images, podman
+from air.sandbox.docker import images, oci_runtime, podman
 from air.sandbox.ops import listing, orphans
 from air.sandbox.pool import file_locks
 from air.sandbox.process import memory_groups, namespaces
@@ -71,6 +71,8 @@ def examine() -> Iterator[Finding]:
         remedy = "unset DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "air setup"
         yield Finding("engine", "fail", _without_remedy(error), remedy)
     if info is not None:
+        if runtime := oci_runtime.name():
+            yield judge_runtime(runtime, info)
         yield from _images()
         yield judge_networks(networks, info)
         yield _boxes()
@@ -119,6 +121,13 @@ def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding
         remedy = """echo '{"storage-driver": "overlay2"}' | sudo tee /etc/docker/daemon.json"""
         return Finding("engine", "warn", f"{seen}: it copies the whole image for a box", remedy)
     return Finding("engine", "ok", seen)
+
+
+def judge_runtime(runtime: str, info: Mapping[str, Any]) -> Finding:
+    """Checks whether the container engine has the OCI runtime that `AIR_OCI_RUNTIME` names."""
+    if problem := oci_runtime.missing(runtime, info):
+        return Finding("runtime", "fail", problem, f"unset {oci_runtime.SETTING}")
+    return Finding("runtime", "ok", f"{runtime} runs all containers that are boxes")
 
 
 def _rootless(info: Mapping[str, Any]) -> bool:

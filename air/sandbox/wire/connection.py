@@ -17,6 +17,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from tokenize import COMMENT, DEDENT, ENCODING, INDENT, NEWLINE, NL, tokenize
+from types import CodeType
 from typing import Any, Protocol
 
 from air.errors import BoxDiedError, BoxFileError
@@ -32,7 +33,7 @@ BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 CLOSED = "it is closed"
 """Why a stream ended that this process closed."""
 GUEST = (
-    *("frames", "running_commands", "users", "terminals", "spawn", "files", "outbox"),
+    *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "started", "main"),
 )
 """The names of the guest's modules; each imports only modules before it."""
@@ -76,8 +77,14 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
     """Returns the guest as compressed bytecode of this Python version; it fits into a pipe's buffer."""
     sources = _sources(modules)
-    codes = [(name, compile(text, f"air/{name}.py", "exec", optimize=2)) for name, text in sources]
-    return zlib.compress(marshal.dumps(codes))
+    codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
+    return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
+
+
+def without_lines(code: CodeType) -> CodeType:
+    """Returns the code without its table of line numbers, which would be a third of what is sent."""
+    inner = (without_lines(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_linetable=b"", co_consts=tuple(inner))
 
 
 def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:

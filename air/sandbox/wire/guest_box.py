@@ -13,14 +13,15 @@ import resource
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from air.aio import to_the_end
-from air.errors import BoxDiedError, BoxFileError, ConfigError
+from air.errors import BoxCommandError, BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
+from air.sandbox.contract.entries import FileInfo
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
@@ -50,6 +51,9 @@ _SYSTEM_FOLDERS = {
 }
 
 
+Entries = list[files.Entry]
+
+
 class GuestBox(Box):
     """A box in which the guest executes requests; the base class of all providers' boxes."""
 
@@ -60,10 +64,12 @@ class GuestBox(Box):
         self._connection: Connection | None = None
         self._relay: Relay | None = None
         self._running: RunningCommands | None = None
+        self._execs = 0
+        self._frozen = False
         self.born = time.monotonic()
         self.events = Events(self.id)
         self._closing: asyncio.Task[None] | None = None
-        self.workspace = WORKSPACE
+        self._home = self.workspace = home(spec)
 
     @property
     def seen_from_host(self) -> str:
@@ -107,9 +113,11 @@ class GuestBox(Box):
         stdin: bytes = b"",
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
+        self._check_awake()
         ident = self._guest.new_id()
         request = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= self._request(command, timeout, cwd, env)
+        self._execs += 1
         try:
             async with asyncio.timeout(timeout + GRACE_SECONDS):
                 header, body = await self._guest.request(request, stdin)
@@ -124,7 +132,23 @@ class GuestBox(Box):
         except asyncio.CancelledError:
             self._guest.post({"op": "kill", "id": 0, "target": ident})
             raise
+        finally:
+            self._execs -= 1
         return result_of(header, body)
+
+    def _check_awake(self) -> None:
+        if self._frozen:
+            raise BoxCommandError(f"box {self.id} is frozen: thaw it first")
+
+    async def freeze(self) -> None:
+        if self._execs:
+            raise BoxCommandError(f"box {self.id} does not freeze while `exec` runs a command")
+        self._frozen = True
+        await self._guest.request({"op": "stop"})
+
+    async def thaw(self) -> None:
+        await self._guest.request({"op": "continue"})
+        self._frozen = False
 
     def _request(
         self,
@@ -134,7 +158,7 @@ class GuestBox(Box):
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
         """Returns the fields that requests to `exec` and to `start` a command share."""
-        folder = self.path(posixpath.join(WORKSPACE, cwd or ""))
+        folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
 
@@ -149,23 +173,20 @@ class GuestBox(Box):
         terminal: tuple[int, int] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 — kept by the guest, which kills the command
     ) -> RunningCommand:
-        if user is not None:
-            raise ConfigError(
-                f"box {self.id} runs no command as another user", remedy="leave out `user`"
-            )
+        self._check_awake()
         info = CommandInfo(
             0,
             command,
-            self.path(posixpath.join(WORKSPACE, cwd or "")),
+            self.path(posixpath.join(self._home, cwd or "")),
             dict(env or {}),
             user or "",
             stdin and not terminal,
             bool(terminal),
         )
-        request = self._request(command, timeout, cwd, env)
+        request = self._request(command, timeout, cwd, env) | self._as(user)
         return await self._started.start(request, info, terminal)
 
-    async def commands(self) -> list[CommandInfo]:
+    async def commands(self) -> Sequence[CommandInfo]:
         return self._started.infos()
 
     async def attach(self, pid: int) -> RunningCommand:
@@ -177,13 +198,57 @@ class GuestBox(Box):
             self._running = RunningCommands(self._guest, self.id, self.events)
         return self._running
 
-    async def read(self, path: str, *, max_bytes: int = 16_000_000) -> bytes:
-        entries = await self._fetch(path, tree=False, max_bytes=max_bytes)
+    def _as(self, user: str | None) -> dict[str, Any]:
+        """Returns the field of a request that names its user; ConfigError if the box has only one."""
+        if user is None:
+            return {}
+        if self.spec.open is None:
+            raise ConfigError(
+                f"box {self.id} has one user, not {user!r}",
+                remedy="leave out `user`, or open the box with `BoxSpec.open`",
+            )
+        return {"user": user}
+
+    async def read(
+        self, path: str, *, max_bytes: int = 16_000_000, user: str | None = None
+    ) -> bytes:
+        entries = await self._fetch(path, tree=False, max_bytes=max_bytes, user=user)
         return entries[0].data
 
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+    async def write(
+        self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None
+    ) -> None:
         with _about(path):
-            await self._guest.upload({"path": path, "mode": mode}, _sliced(data))
+            await self._guest.upload({"path": path, "mode": mode, **self._as(user)}, _sliced(data))
+
+    async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
+        return FileInfo(**(await self._ask("stat", path, user))["entry"])
+
+    async def list(
+        self, path: str, *, depth: int = 1, user: str | None = None
+    ) -> Sequence[FileInfo]:
+        request = {"op": "list", "path": path, "depth": depth, **self._as(user)}
+        with _about(path):
+            answers = [header async for header, _ in self._guest.stream(request)]
+        found = [FileInfo(**entry) for answer in answers for entry in answer["entries"]]
+        return sorted(found, key=lambda info: info.path.split("/"))
+
+    async def make_folder(self, path: str, *, user: str | None = None) -> bool:
+        return bool((await self._ask("make", path, user))["made"])
+
+    async def remove(self, path: str, *, user: str | None = None) -> None:
+        with _about(path):
+            async for _ in self._guest.stream({"op": "remove", "path": path, **self._as(user)}):
+                pass
+
+    async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
+        return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
+
+    async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
+        """Sends a request about one entry of a folder, and returns the header of the answer."""
+        with _about(path):
+            request = {"op": op, "path": path, **more, **self._as(user)}
+            return (await self._guest.request(request))[0]
 
     async def put(self, source: Path, dest: str = ".") -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
@@ -213,10 +278,18 @@ class GuestBox(Box):
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
-    async def _fetch(self, path: str, *, tree: bool, max_bytes: int) -> list[files.Entry]:
-        entries: list[files.Entry] = []
+    async def _fetch(
+        self, path: str, *, tree: bool, max_bytes: int, user: str | None = None
+    ) -> Entries:
+        entries: Entries = []
         pieces: list[bytes] = []
-        request = {"op": "get", "path": path, "tree": tree, "max_bytes": max_bytes}
+        request = {
+            "op": "get",
+            "path": path,
+            "tree": tree,
+            "max_bytes": max_bytes,
+            **self._as(user),
+        }
         with _about(path):
             async for header, body in self._guest.stream(request):
                 if "entry" in header:
@@ -274,7 +347,12 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
                 f"`scratch`: {folder!r} cannot be a folder of a box",
                 remedy="name an absolute path outside /workspace and the system's folders",
             )
-    return (WORKSPACE, *spec.scratch)
+    return (home(spec), *spec.scratch)
+
+
+def home(spec: BoxSpec) -> str:
+    """Returns the path of a box's workspace, as `Box.path` takes it."""
+    return spec.open.workspace if spec.open else WORKSPACE
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
@@ -308,7 +386,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
             yield data, last
 
 
-def _join(entries: list[files.Entry], pieces: list[bytes]) -> None:
+def _join(entries: Entries, pieces: list[bytes]) -> None:
     """Stores the joined pieces as the contents of the last entry. Empties `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from air.errors import BoxDiedError, BoxEndedError, BoxStartError, MissingError
+from air.errors import BoxDiedError, BoxEndedError, BoxStartError, ConfigError, MissingError
 from air.sandbox import conformance, open_box
 from air.sandbox.conformance import commands, copies, limits, paths, running, sessions
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
-from air.sandbox.docker import container_spec, engine
+from air.sandbox.docker import container_spec, engine, oci_runtime
 from air.sandbox.docker.container_stream import KEPT_EVENTS, Attached, outside_cause
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.pool.box_pool import Pool
@@ -203,3 +203,10 @@ async def test_secrets_are_not_in_the_containers_description() -> None:
         assert "hunter2" not in str(
             await asyncio.to_thread(engine.client().inspect_container, box.id)
         )
+
+
+async def test_a_runtime_that_the_engine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(oci_runtime.SETTING, "air-no-such")
+    with pytest.raises(ConfigError, match="AIR_OCI_RUNTIME: the container engine has no runtime"):
+        await open_box(SPEC, run="runtime")
+    assert _ours("runtime") == []

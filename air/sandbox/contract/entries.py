@@ -1,0 +1,47 @@
+"""What boxes tell about files: `FileInfo`, an entry of a folder, and `FileChange`, an event in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["file", "folder", "other"]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One file, folder or link in a box."""
+
+    path: str
+    """Its absolute path, as it was asked for: links in it are not resolved."""
+    kind: Kind
+    """What it is; for a link what it leads to, and `other` if it leads nowhere."""
+    size: int
+    """Its size in bytes."""
+    mode: int
+    """Its permission bits, such as 0o644."""
+    uid: int
+    gid: int
+    owner: str
+    """The name of its owner in the box, or the number if it has no name."""
+    group: str
+    """The name of its group in the box, or the number if it has no name."""
+    modified: float
+    """When it was last changed, in epoch seconds."""
+    link: str = ""
+    """If it is a link, the path that it contains; else empty."""
+
+    @property
+    def name(self) -> str:
+        """The last component of the path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One change of an entry in a folder that `Box.watch` observes."""
+
+    kind: Literal["create", "write", "remove", "rename", "mode"]
+    """`rename` names the old path; the new one is a `create`."""
+    path: str
+    """The path of the entry relative to the observed folder."""

@@ -1,0 +1,143 @@
+"""The users of an open box, as its files /etc/passwd and /etc/group name them.
+
+The guest parses these files itself: modules that do it load libraries, which commands of an open box may
+have replaced. `Rights` makes the guest act as one of these users. Standard library only, Python >= 3.8, no
+import of `air`.
+"""
+
+# ruff: noqa: PTH116
+from __future__ import annotations
+
+import os
+import stat
+
+from air.sandbox.guest.files import Refused
+from air.sandbox.guest.users import ROOTS, become_guest, open_files_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from air.sandbox.guest.files import Copy
+
+PASSWD, GROUP = "/etc/passwd", "/etc/group"
+MOST_BYTES = 1 << 20
+FIRST_UID = 1000
+
+
+class Account:
+    """A user of the box: its ids, its further groups, and its home folder."""
+
+    def __init__(self, name: str, uid: int, gid: int, home: str) -> None:
+        self.name, self.uid, self.gid, self.home = name, uid, gid, home
+        rows = _rows(GROUP, 4)
+        self.groups = [int(row[2]) for row in rows if name in row[3].split(",") and _is_id(row[2])]
+
+
+def find(name: str) -> Account:
+    """Returns the user with this name or number. Raises Refused if a name is unknown."""
+    for row in _rows(PASSWD, 7):
+        if name in (row[0], row[2]) and _is_id(row[2]) and _is_id(row[3]):
+            return Account(row[0], int(row[2]), int(row[3]), row[5] or "/")
+    if _is_id(name):
+        return Account(name, int(name), int(name), "/")
+    raise Refused(f"the box has no user {name!r}")
+
+
+def ensure(name: str, home: str) -> Account:
+    """Returns the user `name`, who is added to the box if it has none. `home` is the new user's folder."""
+    try:
+        return find(name)
+    except Refused:
+        uids = {row[2] for row in (*_rows(PASSWD, 7), *_rows(GROUP, 4))}
+        uid = next(uid for uid in range(FIRST_UID, 60_000) if str(uid) not in uids)
+        shell = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
+        _append(PASSWD, f"{name}:x:{uid}:{uid}::{home}:{shell}\n")
+        _append(GROUP, f"{name}:x:{uid}:\n")
+        return find(name)
+
+
+def names() -> tuple[dict[int, str], dict[int, str]]:
+    """Returns the names of users and of groups, by their numbers."""
+    users = {int(row[2]): row[0] for row in _rows(PASSWD, 7) if _is_id(row[2])}
+    groups = {int(row[2]): row[0] for row in _rows(GROUP, 4) if _is_id(row[2])}
+    return users, groups
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) < 1 << 31
+
+
+def _rows(path: str, fields: int) -> Iterator[list[str]]:
+    """Yields the lines of a table as lists. Commands may have replaced it by anything, such as a pipe."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        data = os.read(fd, MOST_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    for line in data.decode("utf-8", "replace").splitlines():
+        row = line.split(":")
+        if len(row) == fields:
+            yield row
+
+
+def _append(path: str, line: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+class Rights:
+    """Makes this process the guest of an open box, and changes its rights to files for each request."""
+
+    def __init__(self, user: str, folders: list[str]) -> None:
+        _preload()
+        self.user = user
+        self.account = ensure(user, folders[0])
+        for folder in folders:
+            os.chown(folder, self.account.uid, self.account.gid)
+        become_guest(self.account.uid, ROOTS)
+        os.umask(0o022)
+
+    def of(self, header: dict[str, Any]) -> Account:
+        """Takes the rights of the user whom a request names, or of the box's user; returns the account."""
+        account = find(header.get("user") or self.user)
+        os.setgroups(account.groups)
+        open_files_of(account.uid, account.gid)
+        return account
+
+    def of_process(self, pid: int) -> None:
+        """Takes the rights of a process's user, which are needed to read its environment."""
+        status = os.stat(f"/proc/{pid}")
+        open_files_of(status.st_uid, status.st_gid)
+
+    def of_root(self) -> None:
+        """Takes the rights of the box's root."""
+        open_files_of(0, 0)
+
+    def during(self, copy: Copy, header: dict[str, Any]) -> Copy:
+        """Yields what `copy` yields, which always runs with the rights of the request `header`."""
+        account = self.of(header)
+        while True:
+            os.setgroups(account.groups)
+            open_files_of(account.uid, account.gid)
+            try:
+                piece = next(copy)
+            except StopIteration:
+                return
+            yield piece
+
+
+def _preload() -> None:
+    """Imports what the guest imports late elsewhere: root can replace the files of modules."""
+    import fcntl  # noqa: F401
+    import shutil  # noqa: F401
+    import socket  # noqa: F401
+    import struct  # noqa: F401
+    import termios  # noqa: F401

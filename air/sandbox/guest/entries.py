@@ -1,0 +1,164 @@
+"""What the guest tells and changes about entries of folders: `stat`, `list`, `remove`, `rename`, `make`.
+
+Every path is opened by `Files`, with its rules. Standard library only, Python >= 3.8, no import of `air`.
+"""
+
+# ruff: noqa: PTH118, PTH208
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from air.sandbox.guest import accounts
+from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES, Copy, Files, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+BATCH = 256
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Entries:
+    """The operations of a box's files that are about entries, not contents."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Describes the entry `path`, also if it is a link."""
+        folder, name = self.files.parent(header["path"])
+        try:
+            return {"entry": described(folder, name, header["path"], accounts.names())}
+        finally:
+            os.close(folder)
+
+    def list(self, header: dict[str, Any]) -> Copy:
+        """Yields descriptions of the entries below the folder `path`, `depth` levels deep, in batches."""
+        top: str = header["path"]
+        pending = [(top, 1)]
+        names, count = accounts.names(), 0
+        while pending:
+            path, depth = pending.pop()
+            fd = self._opened(path, follow=path == top)
+            try:
+                batch = []
+                for name in sorted(os.listdir(fd)):
+                    count += 1
+                    if count > MAX_ENTRIES:
+                        raise Refused("it holds too many files")
+                    below = os.path.join(path, name)
+                    try:
+                        batch.append(described(fd, name, below, names))
+                    except FileNotFoundError:  # a command has removed it meanwhile
+                        continue
+                    real = batch[-1]["kind"] == "folder" and not batch[-1]["link"]
+                    if real and depth < min(header["depth"], MAX_DEPTH):
+                        pending.append((below, depth + 1))
+                    if len(batch) == BATCH:
+                        yield {"entries": batch}, b""
+                        batch = []
+                yield {"entries": batch}, b""
+            finally:
+                os.close(fd)
+
+    def remove(self, header: dict[str, Any]) -> Copy:
+        """Removes the entry `path` and everything below it, some entries at a time."""
+        folder, name = self.files.parent(header["path"])
+        try:
+            if not name:
+                raise Refused("it is a folder of the box that cannot be removed")
+            for count, _ in enumerate(removed(folder, name)):
+                if count % BATCH == 0:
+                    yield {}, b""
+        finally:
+            os.close(folder)
+
+    def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Renames the entry `path` to the path `to`, and replaces a file of that name."""
+        source, old = self.files.parent(header["path"])
+        try:
+            target, new = self.files.parent(header["to"], make=True)
+            try:
+                if not (old and new):
+                    raise Refused("it is a folder of the box that cannot be moved")
+                os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
+                return {"entry": described(target, new, header["to"], accounts.names())}
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+
+    def make(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
+        """Makes the folder `path` and its missing parents; the answer says whether it is new."""
+        folder, name = self.files.parent(header["path"], make=True)
+        try:
+            os.mkdir(name or ".", 0o755, dir_fd=folder)
+            return {"made": True}
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(name or ".", dir_fd=folder).st_mode):
+                raise Refused("it exists and is not a folder") from None
+            return {"made": False}
+        finally:
+            os.close(folder)
+
+    def _opened(self, path: str, follow: bool) -> int:
+        folder, name = self.files.parent(path)
+        try:
+            flags = _LISTED & ~os.O_NOFOLLOW if follow and self.files.follows else _LISTED
+            return os.open(name or ".", flags, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise Refused("it is not a folder") from None
+            raise
+        finally:
+            os.close(folder)
+
+
+def described(
+    folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
+) -> dict[str, Any]:
+    """Describes an entry of the open `folder`, in the fields of `FileInfo`."""
+    name = name or "."
+    status = target = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    link = ""
+    if stat.S_ISLNK(status.st_mode):
+        link = os.readlink(name, dir_fd=folder)
+        try:
+            target = os.stat(name, dir_fd=folder)
+        except OSError:
+            target = status  # it leads nowhere
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+    users, groups = names
+    return {
+        "path": path,
+        "kind": kinds.get(stat.S_IFMT(target.st_mode), "other"),
+        "size": status.st_size,
+        "mode": stat.S_IMODE(status.st_mode),
+        "uid": status.st_uid,
+        "gid": status.st_gid,
+        "owner": users.get(status.st_uid, str(status.st_uid)),
+        "group": groups.get(status.st_gid, str(status.st_gid)),
+        "modified": status.st_mtime,
+        "link": link,
+    }
+
+
+def removed(folder: int, name: str, depth: int = 0) -> Any:
+    """Removes an entry, and yields after each one below it. Follows no link."""
+    mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    if stat.S_ISDIR(mode):
+        if depth > MAX_DEPTH:
+            raise Refused("it is too deep")
+        fd = os.open(name, _LISTED, dir_fd=folder)
+        try:
+            for below in os.listdir(fd):
+                yield from removed(fd, below, depth + 1)
+        finally:
+            os.close(fd)
+        os.rmdir(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
+    yield None
