@@ -116,11 +116,54 @@ def _chunk(
     token_ids: Tensor,
     entropy_gradient: bool,
 ) -> tuple[Tensor, Tensor]:
-    logits = head(inputs_embeds=hidden[None], use_cache=False).logits[0].float()
-    logprobs = (logits / temperature[:, None]).log_softmax(-1)
-    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return logprobs[rows, token_ids], entropy
+    logits = head(inputs_embeds=hidden[None], use_cache=False).logits[0]
+    chosen, entropy = _Statistics.apply(  # type: ignore[no-untyped-call]
+        logits, temperature, rows, token_ids, entropy_gradient
+    )
+    return chosen, entropy
+
+
+class _Statistics(torch.autograd.Function):
+    """The log-probabilities of tokens and the entropies of `logits` [R, vocabulary], as in `chosen_logprobs`.
+
+    With p the probabilities, the gradient of log p_t by the logits is [token is t] - p, and that of the
+    entropy H is -p (log p + H). Torch's own operations would make twice as many tensors of this size.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        temperature: Tensor,
+        rows: Tensor,
+        token_ids: Tensor,
+        entropy_gradient: bool,
+    ) -> tuple[Tensor, Tensor]:
+        scaled = logits.float()
+        if bool((temperature != 1).any()):
+            scaled = scaled / temperature[:, None]
+        logprobs = scaled.log_softmax(-1)
+        del scaled
+        entropy = -torch.bmm(logprobs.exp()[:, None], logprobs[:, :, None])[:, 0, 0]
+        ctx.save_for_backward(logprobs, entropy, temperature, rows, token_ids)
+        ctx.dtype = logits.dtype
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropy)
+        ctx.entropy_gradient = entropy_gradient
+        return logprobs[rows, token_ids], entropy
+
+    @staticmethod
+    def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
+        logprobs, entropy, temperature, rows, token_ids = ctx.saved_tensors
+        sums = torch.zeros_like(entropy).index_add_(0, rows, of_chosen)[:, None]
+        gradient = logprobs.exp()
+        if ctx.entropy_gradient:
+            gradient *= -sums - of_entropy[:, None] * (logprobs + entropy[:, None])
+        else:
+            gradient *= -sums
+        gradient.index_put_((rows, token_ids), of_chosen, accumulate=True)
+        gradient /= temperature[:, None]
+        return gradient.to(ctx.dtype), None, None, None, None
 
 
 class _BackboneOutput(BaseModelOutputWithPast):

@@ -74,6 +74,7 @@ def _torch_optimizer(
         lr=config.lr,
         betas=(config.betas1, config.betas2),
         weight_decay=config.weight_decay,
+        fused=True,  # no copies of the weights' size, also on a CPU
     )
 
 

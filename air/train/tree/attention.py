@@ -2,7 +2,8 @@
 
 `TreeMask` is a mask for any attention implementation. SDPA attention gets a faster form of it: the row is cut
 into runs, in which every token follows the one before it. A run is a chain of queries whose keys are the
-run's ancestors and the run itself, so tokens that do not see each other cost nothing.
+run's ancestors and the run itself, so tokens that do not see each other cost nothing. A CPU has a faster way
+yet (see `run_attention`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from air.train.tree.build import Ints
+from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
 
 QUERIES = 256
 """Runs with ancestors are computed in chunks of this many queries. It bounds the memory of their masks."""
@@ -43,6 +45,20 @@ class Runs:
     runs: Sequence[Run]
     lengths: Sequence[int]
     """The number of tokens in each block."""
+
+    def parts(self, row: int) -> list[Part]:
+        """Returns the parts in which `RunAttention` computes the row with the number `row`."""
+        ends = list(accumulate(self.lengths))
+        ranges = list(zip([0, *ends], ends, strict=False))
+        alike: dict[Ranges, list[tuple[int, int]]] = {}
+        for run in self.runs:
+            before = joined(ranges[block] for block in run.blocks if ends[block] <= run.start)
+            alike.setdefault(before, []).append((run.start, run.end))
+        own = [((run.start, run.end),) for run in self.runs]
+        return [
+            *(Part(row, run, run, causal=True) for run in own),
+            *(Part(row, joined(of), keys, causal=False) for keys, of in alike.items() if keys),
+        ]
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
@@ -75,6 +91,7 @@ class TreeMask(Tensor):
     ends: Tensor
     _plain: Tensor | None
     _staircase: Tensor | None
+    _parts: list[Part] | None
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
@@ -83,8 +100,14 @@ class TreeMask(Tensor):
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
         mask.rows, mask.ends = [Runs.of(each) for each in parents], ends
-        mask._plain = mask._staircase = None
+        mask._plain = mask._staircase = mask._parts = None
         return mask
+
+    def parts(self) -> list[Part]:
+        """Returns the parts in which `RunAttention` computes all rows."""
+        if self._parts is None:
+            self._parts = [part for row, runs in enumerate(self.rows) for part in runs.parts(row)]
+        return self._parts
 
     def plain(self) -> Tensor:
         """Returns the mask as an ordinary tensor."""
@@ -130,11 +153,22 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes scaled dot-product attention of [B, heads, T, head_dim] by runs."""
+    if _fits_run_attention(query, key, value, options):
+        result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
+            query, key, value, mask.parts(), options.get("scale")
+        )
+        return result
     rows = []
     for number, runs in enumerate(mask.rows):
         q, k, v = (each[number : number + 1] for each in (query, key, value))
         rows.append(_row(mask, runs, q, k, v, options))
     return rows[0] if len(rows) == 1 else torch.cat(rows)
+
+
+def _fits_run_attention(query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
+    """Whether torch's kernel for CPUs takes these tensors: equally many heads, of equal size."""
+    same = query.shape == key.shape == value.shape
+    return query.device.type == "cpu" and same and not options.get("dropout_p")
 
 
 def _row(

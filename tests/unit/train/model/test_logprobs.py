@@ -78,3 +78,37 @@ def test_the_logits_of_all_tokens_are_never_held_at_once() -> None:
     assert len(whole[2]) == len(chunked[2]) == 2
     for a, b in zip(whole[2], chunked[2], strict=True):
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("entropy_gradient", [False, True])
+def test_gradients_are_those_of_torchs_own_operations(entropy_gradient: bool) -> None:
+    """Log-probabilities, entropies and their gradients, with and without that of the entropy."""
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, head_dim=8,
+        num_attention_heads=2, num_key_value_heads=1, final_logit_softcapping=5.0,
+    )  # fmt: skip
+    model = Gemma2ForCausalLM(config).eval()
+    model.lm_head.weight.data.normal_()
+    hidden = torch.randn(6, 16, requires_grad=True)
+    temperature = torch.tensor([1.0, 0.5, 2.0, 1.0, 1.5, 0.7])
+    rows, ids = torch.tensor([0, 0, 1, 3, 4, 5]), torch.tensor([7, 7, 3, 49, 0, 12])
+    coefficients = torch.linspace(-1, 1, 6)
+    found = chosen_logprobs(
+        model, hidden, temperature, rows, ids, entropy_gradient=entropy_gradient
+    )
+    cap = config.final_logit_softcapping
+    logits = cap * torch.tanh(model.lm_head(hidden) / cap)
+    every = (logits / temperature[:, None]).log_softmax(-1)
+    wanted = every[rows, ids], -(every.exp() * every).sum(-1)
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert found[1].requires_grad == entropy_gradient
+    slopes = []
+    for logprobs, entropy in (found, wanted):
+        loss = (coefficients * logprobs).sum()
+        if entropy_gradient:
+            loss = loss + (coefficients * entropy).sum()
+        slopes.append(torch.autograd.grad(loss, [hidden, model.lm_head.weight], retain_graph=True))
+    for a, b in zip(*slopes, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)

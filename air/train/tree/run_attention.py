@@ -1,0 +1,109 @@
+"""Attention by runs on a CPU, with torch's fused kernel, which computes nothing that the mask hides.
+
+Each run attends to itself, causally, and the runs that follow the same tokens attend to these together,
+without any mask. The two results are one softmax in two parts: each part comes with the logarithm of its
+denominator, by which it is weighed in the sum. With the denominator of the whole softmax, the gradients of
+the parts are those of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Ranges = tuple[tuple[int, int], ...]
+"""Places of a row, as (first, last + 1), in order."""
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+@dataclass(frozen=True)
+class Part:
+    """Queries of a row of a micro-batch that all attend to the same keys, or causally to themselves."""
+
+    row: int
+    queries: Ranges
+    keys: Ranges
+    causal: bool
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Returns ranges, which are in order, with those that touch joined."""
+    result: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if result and result[-1][1] == start:
+            result[-1] = (result[-1][0], end)
+        else:
+            result.append((start, end))
+    return tuple(result)
+
+
+class RunAttention(torch.autograd.Function):
+    """Scaled dot-product attention of [B, heads, T, head_dim] by `parts`. Causal parts come first, and cover
+    all queries. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        parts: Sequence[Part],
+        scale: float | None,
+    ) -> Tensor:
+        out = torch.empty_like(query.transpose(1, 2)).transpose(1, 2)
+        kind = torch.promote_types(query.dtype, torch.float32)
+        denominators = torch.empty(query.shape[:3], dtype=kind)
+        for part in parts:
+            q = _read(query, part.row, part.queries)
+            k, v = (_read(each, part.row, part.keys) for each in (key, value))
+            result, logs = _forward(q, k, v, 0.0, part.causal, scale=scale)
+            if not part.causal:
+                own, own_logs = (
+                    _read(each, part.row, part.queries) for each in (out, denominators)
+                )
+                both = torch.logaddexp(own_logs, logs)
+                result = result * (logs - both).exp()[..., None]
+                result = result + own * (own_logs - both).exp()[..., None]
+                logs = both
+            for target, values in ((out, result), (denominators, logs)):
+                for place, piece in _places(target, part.row, part.queries, values):
+                    place.copy_(piece)
+        ctx.save_for_backward(query, key, value, out, denominators)
+        ctx.parts, ctx.scale = parts, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, out, denominators = ctx.saved_tensors
+        gradients = [torch.zeros_like(each) for each in (query, key, value)]
+        for part in ctx.parts:
+            g, q, o, logs = (
+                _read(each, part.row, part.queries) for each in (gradient, query, out, denominators)
+            )
+            k, v = (_read(each, part.row, part.keys) for each in (key, value))
+            results = _backward(g, q, k, v, o, logs, 0.0, part.causal, scale=ctx.scale)
+            ranges = (part.queries, part.keys, part.keys)
+            for target, of, result in zip(gradients, ranges, results, strict=True):
+                for place, piece in _places(target, part.row, of, result):
+                    place.add_(piece)
+        return (*gradients, None, None)
+
+
+def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
+    """Returns places of one row of a tensor [B, heads, T, …]; a view if they are one range."""
+    pieces = [tensor[row : row + 1, :, start:end] for start, end in ranges]
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
+
+
+def _places(
+    tensor: Tensor, row: int, ranges: Ranges, values: Tensor
+) -> Iterable[tuple[Tensor, Tensor]]:
+    """Returns a view of each range of one row of `tensor`, and its part of `values`."""
+    pieces = torch.split(values, [end - start for start, end in ranges], 2)
+    views = [tensor[row : row + 1, :, start:end] for start, end in ranges]
+    return zip(views, pieces, strict=True)
