@@ -19,9 +19,11 @@ from air.cli import flags
 
 if TYPE_CHECKING:
     from air.env.config import ResearchEnvConfig
+    from air.train.devices.device import Device
     from air.train.evaluation.recorded import Evaluation
     from air.train.evaluation.settings import OfRun, Settings
     from air.train.loop.rollout import Rollout
+    from air.train.model.policy import Policy
 
 HELP = (
     "play tasks with a run's checkpoint, a model folder, a hub id or an endpoint; print the scores"
@@ -63,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, help="sampling temperature (default: the run's, or 1.0)"
     )
+    for name, values in (("--device", "cpu, cuda or cuda:N"), ("--dtype", "float32 or bfloat16")):
+        parser.add_argument(name, help=f"{values}, for a model that is loaded (default: the run's)")
     flags.add_runtime(parser, default=None, note="default: the run's, or docker")
     flags.add_mlgym_root(parser)
     parser.add_argument(
@@ -114,6 +118,28 @@ def _step(text: str) -> int | str:
     return text if text == "best" else flags.count(text)
 
 
+def _compute(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the keys of `[embedded]` that the flags set."""
+    from pydantic import ValidationError
+
+    from air.errors import ConfigError
+    from air.train.config.run_config import ComputeConfig
+
+    given = {key: getattr(args, key) for key in ("device", "dtype") if getattr(args, key)}
+    if given and _is_url(args.model):
+        raise ConfigError(
+            "the endpoint has loaded its model", where=f"--{min(given)}", remedy="leave it out"
+        )
+    for key, value in given.items():
+        try:
+            ComputeConfig(**{key: value})
+        except ValidationError:
+            raise ConfigError(
+                f"has no value {value}", where=f"--{key}", remedy="`air eval --help` lists them"
+            ) from None
+    return given
+
+
 def _is_url(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
@@ -136,6 +162,7 @@ def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evalu
         checkpoint,
         {key: values for key, values in changes.items() if values},
         {key: value for key, value in given.items() if value is not None},
+        _compute(args),
     )
     models = {checkpoint.name: str(checkpoint)}
     if not args.no_start:
@@ -160,6 +187,7 @@ def _of_model(args: argparse.Namespace) -> Evaluation:
     """Returns the evaluation of a model that no run trained, or of an endpoint."""
     from air import tasks
     from air.errors import ConfigError
+    from air.train.config.run_config import ComputeConfig
     from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
 
@@ -178,6 +206,7 @@ def _of_model(args: argparse.Namespace) -> Evaluation:
         temperature=1.0 if args.temperature is None else args.temperature,
         max_tokens=args.max_tokens or _TOKENS,
         context=args.context or _CONTEXT,
+        compute=ComputeConfig(**_compute(args)),
     )
     model, label = args.model, Path(args.model).name
     if _is_url(model):
@@ -257,7 +286,7 @@ async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Roll
 async def _play(
     args: argparse.Namespace, evaluation: Evaluation, missing: dict[str, int]
 ) -> list[Rollout]:
-    from air.train.config.run_config import EmbeddedConfig
+    from air.train.devices import device
     from air.train.evaluation.play import endpoint, served
     from air.train.loop.rollout import settled
     from air.train.model.policy import load
@@ -270,16 +299,37 @@ async def _play(
     if _is_url(args.model):
         ctx = endpoint(args.model, evaluation.label, api_key_var=args.api_key_var, **sampling)
         return await evaluation.play(ctx, missing, lambda env: env)
-    EmbeddedConfig().set_threads()
-    policy = await asyncio.to_thread(load, evaluation.model)
-    context = min(settings.context, policy.max_length)
+    compute = settings.compute
+    compute.set_threads()
+    with device.choose_beside(settings.envs, compute.device) as place:
+        policy = await asyncio.to_thread(
+            load,
+            evaluation.model,
+            dtype=place.dtype(compute.dtype),
+            device=place.torch_device,
+            attention=compute.attention,
+        )
+        print(_loaded(place, policy))
+        context = min(settings.context, policy.max_length)
 
-    def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
-        done: Any = settled(env, policy, max_context_tokens=context)
-        return done  # type: ignore[no-any-return]
+        def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
+            if place.gpu is not None and not env.trainer_gpus:  # it is not for boxes
+                env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
+            done: Any = settled(env, policy, max_context_tokens=context)
+            return done  # type: ignore[no-any-return]
 
-    async with served(policy, max_model_len=context, renderer=settings.renderer, **sampling) as ctx:
-        return await evaluation.play(ctx, missing, settle)
+        async with served(
+            policy, max_model_len=context, renderer=settings.renderer, **sampling
+        ) as ctx:
+            return await evaluation.play(ctx, missing, settle)
+
+
+def _loaded(place: Device, policy: Policy) -> str:
+    """Returns one line that says where a model is, and how it computes."""
+    where = "the CPU" if place.gpu is None else f"GPU {place.gpu}"
+    dtype = str(policy.model.dtype).removeprefix("torch.")
+    attention = policy.model.config.get_text_config()._attn_implementation
+    return f"model: on {where} ({place.reason}), {dtype}, {attention} attention"
 
 
 async def _only_model(url: str, api_key_var: str) -> str:

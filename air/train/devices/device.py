@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 
+from air.env.config import ResearchEnvConfig
 from air.errors import UsageError
 from air.sandbox.pool import gpus
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
@@ -97,6 +98,21 @@ def choose(
     if setting == "auto":
         return Device(torch.device("cpu"), problem)
     raise UsageError(f"{setting} cannot be used: {problem}", where=_WHERE, remedy=problem_remedy)
+
+
+def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
+    """Chooses the device as `choose` does, for a policy that plays in these environments: they say which GPUs
+    their boxes may use."""
+    research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
+    boxes: list[str] = []
+    for env in research:
+        boxes += [] if env.gpus == "auto" else env.gpus
+    return choose(
+        setting,
+        boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
+        trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
+        inference=inference,
+    )
 
 
 def cpu_instead(place: Device, reason: str) -> Device:

@@ -40,7 +40,7 @@ class Memory:
     activations: int
     """What the backward pass of one micro-batch needs of its forward pass, and the logits."""
     keys_values: int
-    """Keys and values of the replies that are sampled at once; not while training."""
+    """Keys and values of the replies that are sampled at once, and the prefix cache; not while training."""
     other_models: int = 0
     """Weights and optimisers of the models beside the policy, such as a reference."""
 
@@ -70,13 +70,16 @@ def estimate(
     micro_batch_tokens: int,
     seq_len: int,
     max_batch: int,
+    batch_size: int = 0,
+    prefix_cache: int = 0,
     gradient_checkpointing: bool = False,
     other_models: int = 0,
 ) -> Memory:
     """Returns an estimate for a loaded model, with its adapter if it has one. `max_batch` replies of at most
-    `seq_len` tokens are sampled at once in this process (0: another process samples). With
-    `gradient_checkpointing`, layers keep only their inputs, and one at a time is computed again.
-    `other_models` is the bytes of the models beside the policy."""
+    `seq_len` tokens are sampled at once in this process (0: another process samples); the prefix cache has
+    the `batch_size` replies of a step, in at most `prefix_cache` bytes. With `gradient_checkpointing`, layers
+    keep only their inputs, and one at a time is computed again. `other_models` is the bytes of the models
+    beside the policy."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -95,12 +98,13 @@ def estimate(
     activations = layers * layer
     if gradient_checkpointing:
         activations = layer + layers * tokens * int(config.hidden_size) * size
+    reply = seq_len * layers * 2 * kv * size
     logits = min(CHUNK_LOGITS, tokens * int(config.vocab_size)) * 4 * _CHUNK_COPIES
     return Memory(
         weights=sum(p.numel() * p.element_size() for p in model.parameters()),
         optimizer=optimizer,
         activations=activations + logits,
-        keys_values=max_batch * seq_len * layers * 2 * kv * size,
+        keys_values=max_batch * reply + (min(batch_size * reply, prefix_cache) if max_batch else 0),
         other_models=other_models,
     )
 

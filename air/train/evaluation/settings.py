@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
-from air.train.config.run_config import RunConfig
+from air.train.config.run_config import ComputeConfig, RunConfig
 from air.train.loop import run_folder
 from air.trajectories import evaluations
 
@@ -29,11 +29,16 @@ class Settings:
     """The longest episode in tokens."""
     renderer: Any = None
     """A config of the package `renderers`; None: the renderer of the model's family."""
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    """The device, the type of the weights and the attention of a model that is loaded here."""
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide what episodes are worth, as plain data; without secrets."""
         secret = {"record_dir", "split_seed"}
+        # Absent if it is the default, as in evaluations that earlier versions recorded.
+        dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
+            **dtype,
             "envs": [env.model_dump(mode="json", exclude=secret) for env in self.envs],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
@@ -96,11 +101,16 @@ def best_step(run: Path) -> int:
 
 
 def of_run(
-    run: Path, checkpoint: Path, changes: Mapping[str, Sequence[str]], sampling: Mapping[str, Any]
+    run: Path,
+    checkpoint: Path,
+    changes: Mapping[str, Sequence[str]],
+    sampling: Mapping[str, Any],
+    compute: Mapping[str, Any],
 ) -> OfRun:
     """Returns the settings of the run in the folder `run`. `changes` are new values for keys of its
-    environments, as flags would set them (`agent.max_turns`: `["2"]`), and `sampling` for fields of
-    `Settings`. Raises ConfigError if the run's `config.json` or a change is wrong."""
+    environments, as flags would set them (`agent.max_turns`: `["2"]`), `sampling` for fields of `Settings`,
+    and `compute` for keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is
+    wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
     flags = []
@@ -126,7 +136,12 @@ def of_run(
         checkpoint,
         run,
         config.model.name,
-        Settings(research, renderer=config.orchestrator.renderer, **settings),
+        Settings(
+            research,
+            renderer=config.orchestrator.renderer,
+            compute=config.embedded.model_copy(update=compute),
+            **settings,
+        ),
     )
 
 

@@ -32,6 +32,7 @@ from air.train.model.attention import check_length
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
+from air.train.serving.prefix_cache import default_limit
 
 AnySource = TypeVar("AnySource", bound=EnvSource)
 
@@ -180,16 +181,7 @@ class Opening:
 
     def _free_device(self, inference: Gpu | None) -> Device:
         envs = [source.env for source in self.config.orchestrator.sources]
-        research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
-        boxes: list[str] = []
-        for env in research:
-            boxes += [] if env.gpus == "auto" else env.gpus
-        return device.choose(
-            self.config.embedded.device,
-            boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
-            trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
-            inference=inference,
-        )
+        return device.choose_beside(envs, self.config.embedded.device, inference=inference)
 
     def _load(self, place: Device) -> tuple[Policy, NeededModels]:
         """Loads the policy and the models beside it."""
@@ -227,9 +219,19 @@ class Opening:
             micro_batch_tokens=embedded.micro_batch_tokens,
             seq_len=self._context_tokens(model),
             max_batch=0 if choice.vllm else at_once,
+            batch_size=self.config.orchestrator.batch_size,
+            prefix_cache=self._prefix_cache_bytes(model),
             gradient_checkpointing=embedded.gradient_checkpointing,
             other_models=models.loaded_bytes() + models.training_bytes(),
         )
+
+    def _prefix_cache_bytes(self, model: Policy) -> int:
+        embedded = self.config.embedded
+        if embedded.deterministic:
+            return 0
+        if embedded.prefix_cache_mb is None:
+            return default_limit(model.device)
+        return int(embedded.prefix_cache_mb * 2**20)
 
     def _check_memory(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device

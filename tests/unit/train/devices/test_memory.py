@@ -51,6 +51,10 @@ def test_parts_by_hand() -> None:
     # 4 replies of 64 tokens, 2 layers, keys and values of 2 heads of 8 numbers.
     assert full.keys_values == 4 * 64 * 2 * 2 * (2 * 8) * 4
     assert full.peak == full.resident + max(full.activations, full.keys_values)
+    # The prefix cache has the replies of the step, or what it may have.
+    reply = full.keys_values // 4
+    assert estimated(model, batch_size=10, prefix_cache=GB).keys_values == 14 * reply
+    assert estimated(model, batch_size=10, prefix_cache=100).keys_values == 4 * reply + 100
     sgd = estimate(model, SGDConfig(), micro_batch_tokens=64, seq_len=64, max_batch=0)
     assert (sgd.optimizer, sgd.keys_values) == (8 * count, 0)
     low = estimated(model.bfloat16())
