@@ -18,7 +18,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -97,6 +97,9 @@ test-serve: $(READY)  ## test `air serve sandbox` with the image air-code; FUSIO
 	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code')"
 	@AIR_FULL=1 AIR_VERL_ROOT="$(VERL)" $(BIN)/pytest -q tests/docker/serve $(ARGS)
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
+
+bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (needs 16 GB; half an hour alone)
+	@$(PY) bench/memory.py $(ARGS)
 
 schema: $(READY)  ## read prime-rl's keys anew out of a checkout (PRIME_RL=DIR)
 	@$(PY) -m air.train.prime_rl.schema.read "$(PRIME_RL)"

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
+
+import torch
+
+from air.train.devices.memory import available
+
+_SHARE = 0.25
+"""Freed memory is given back if this process has more than this share of what is available besides."""
 
 
 def trim_heap() -> None:
-    """Gives freed memory back to the operating system. glibc keeps freed blocks of up to 32 MiB for later, so
-    tensors that are gone still count as memory of this process. Other C libraries have no such call; then
-    nothing is done."""
+    """Gives freed memory back to the operating system, if memory may become short.
+
+    glibc keeps freed blocks of up to 32 MiB for later, so tensors that are gone still count as memory of this
+    process. To take memory anew costs time, because the system clears each page: a tenth of an update of a
+    small model was measured. Other C libraries have no such call; then nothing is done.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
+    if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):
         trim(0)
+
+
+def _resident() -> int:
+    """Returns the bytes of memory that this process has."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
