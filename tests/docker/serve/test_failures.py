@@ -1,0 +1,54 @@
+"""Boxes that somebody else ends: a program is tried once more, and then the failure is the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.docker.client import boxes_of, docker_client
+from tests.docker.serve.serving import Served, serving
+from tests.until import until
+
+pytestmark = pytest.mark.docker
+
+
+def kill(run: str) -> None:
+    """Kills the one box of `run`."""
+    (box,) = boxes_of(run)
+    with docker_client() as client:
+        client.containers.get(box["Id"]).kill()
+
+
+def failures(served: Served) -> int:
+    """How many boxes have failed, by the server's log."""
+    return sum(line["event"] == "box failed" for line in served.log())
+
+
+async def test_a_box_that_is_killed_is_replaced_once() -> None:
+    run = f"serve-kill-{os.getpid()}"
+    with serving("--warm", "0", "--max-boxes", "1", AIR_RUN=run) as served:
+        async with httpx.AsyncClient(base_url=served.url, timeout=600) as client:
+
+            async def played(code: str, kills: int) -> dict[str, Any]:
+                """The answer to a program whose box is killed so many times."""
+                before = failures(served)
+                program = {"language": "bash", "code": code, "run_timeout": 900}
+                request = asyncio.create_task(client.post("/run_code", json=program))
+                for number in range(kills):
+                    await until(lambda count=before + number: failures(served) == count)
+                    await until(
+                        lambda: httpx.get(f"{served.url}/health").json()["boxes"]["lent"] == 1
+                    )
+                    kill(run)
+                    await until(lambda count=before + number: failures(served) == count + 1)
+                return dict((await request).json())
+
+            once = await played("sleep 10; echo done", 1)
+            assert (once["status"], once["run_result"]["stdout"]) == ("Success", "done\n")
+            twice = await played("sleep 600", 2)
+            assert (twice["status"], twice["run_result"]) == ("SandboxError", None)
+            assert twice["message"]
