@@ -32,6 +32,10 @@ class Part:
     """The number of sampled tokens, n. Every array below has n elements."""
     agent: str = ""
     """The name of the agent that sampled the tokens."""
+    input_tokens: int = 0
+    """The number of the conversation's tokens that were not sampled: prompts and observations."""
+    turns: int = 0
+    """The number of the conversation's replies."""
     seconds: float | None = None
     """How long the part took, in seconds, or None if that is not known."""
     logprobs: Sequence[float] = ()

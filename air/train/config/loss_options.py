@@ -1,16 +1,20 @@
 """Settings of the losses: `[trainer.loss]`, and the KL term `[embedded.kl]`.
 
-The losses `default` and `ipo` have names, defaults and meanings of prime-rl 0.8 (`prime_rl.configs.trainer`).
+The losses `default`, `ipo` and `custom` have names, defaults and meanings of prime-rl 0.8
+(`prime_rl.configs.trainer`).
 This module does not import torch, so run files can be checked without torch.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from air.config import BaseConfig
+from air.config import BaseConfig, plugin
+from air.errors import UsageError
 
 Normalization = Literal["token", "sequence", "constant"]
 
@@ -84,12 +88,44 @@ class PPOClipLossConfig(PolicyLossConfig):
     2503.14476) sets 0.28, so that unlikely tokens can rise further. `adpo` replaces it for each group."""
 
 
+class CustomLossConfig(PolicyLossConfig):
+    """Settings of the loss `custom`, a function of your own."""
+
+    type: Literal["custom"] = "custom"
+    """The name of the loss."""
+    import_path: str
+    """The function, as `module.function`; Python must be able to import it. It is called for each sample as
+    `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
+    `loss_mask`: tensors with one element for each trained token. It returns an object with `loss`, the sum
+    over these tokens, and `metrics`, tensors by name, whose means over the samples are recorded."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
+
+    @model_validator(mode="after")
+    def _callable(self) -> Self:
+        try:
+            inspect.signature(self.function()).bind(None, **self.kwargs)
+        except (UsageError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.import_path!r} cannot be called as `function(inputs, **kwargs)`: {error}"
+            ) from None
+        return self
+
+    def function(self) -> Callable[..., Any]:
+        """Imports and returns the function. Raises UsageError if it cannot be imported."""
+        path = self.import_path
+        function: Callable[..., Any] = plugin(
+            path if ":" in path else ":".join(path.rsplit(".", 1))
+        )
+        return function
+
+
 def _default_type(value: object) -> object:
     return {"type": "default", **value} if isinstance(value, dict) else value
 
 
 LossConfig = Annotated[
-    DefaultLossConfig | IPOLossConfig | PPOClipLossConfig,
+    DefaultLossConfig | IPOLossConfig | PPOClipLossConfig | CustomLossConfig,
     Field(discriminator="type"),
     BeforeValidator(_default_type),
 ]

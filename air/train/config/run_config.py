@@ -339,6 +339,11 @@ class RunConfig(BaseConfig):
                 f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
                 f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
             )
+        if embedded.reward_to_go and getattr(algo, "length_penalty", None) is not None:
+            raise ValueError(
+                "orchestrator.algo.length_penalty lowers the rewards of whole episodes: remove "
+                "embedded.reward_to_go, or the penalty"
+            )
         in_reward = embedded.kl is not None and embedded.kl.place == "reward"
         if embedded.estimator is None and in_reward and not algo.penalties_in_reward:
             raise ValueError(

@@ -150,6 +150,8 @@ def _scored(part: Part, needed: Needed) -> base.Part:
         reward=part.reward,
         tokens=sum(sum(node.mask) for node in nodes),
         agent=part.trace.agent.name,
+        input_tokens=part.trace.num_total_tokens - part.trace.num_output_tokens,
+        turns=part.trace.num_turns,
         logprobs=[logprob for node in nodes for logprob in node.logprobs],
         reference=gathered(needed.tokens.get("reference")),
         values=gathered(needed.tokens.get("values")),

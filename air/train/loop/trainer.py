@@ -78,7 +78,8 @@ class Trainer:
         `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
         out); `tokens` (trained), `train_tokens` (all), `shared_tokens` (those of them that did not go through
         the model, because another sample has the same token after the same tokens), `samples`
-        (trained), `updated` (1 if the weights changed, else 0), `train_seconds`.
+        (trained), `updated` (1 if the weights changed, else 0), `train_seconds`; and those of the loss
+        `custom`.
 
         Raises InfrastructureError if the gradients are not finite; no update was made.
         """
@@ -114,6 +115,7 @@ class Trainer:
             "samples": float(len(used)),
             "updated": float(bool(used)),
             "train_seconds": time.perf_counter() - start,
+            **{name: value / len(used) for name, value in sums.items() if "/" in name},
         }
 
     def _pack(self, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
@@ -139,6 +141,7 @@ class Trainer:
                 entries.sampler_logprobs[trained],
                 entries.advantages[trained],
                 {name: values[trained] for name, values in entries.arrays.items()},
+                entries.samples[trained],
             ),
             entropy[trained],
             self.loss,

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from air.train.algorithms.losses.base import LossInputs, TokenLosses
+from air.train.algorithms.losses.custom import custom_loss
 from air.train.algorithms.losses.default import default_loss
 from air.train.algorithms.losses.ipo import ipo_loss
 from air.train.algorithms.losses.kl import KL
 from air.train.algorithms.losses.ppo_clip import ppo_clip_loss
 from air.train.config.loss_options import (
+    CustomLossConfig,
     DefaultLossConfig,
     IPOLossConfig,
     KLEstimator,
@@ -29,6 +31,7 @@ POLICY_LOSSES: dict[type[PolicyLossConfig], Callable[[LossInputs, Any], TokenLos
     DefaultLossConfig: default_loss,
     IPOLossConfig: ipo_loss,
     PPOClipLossConfig: ppo_clip_loss,
+    CustomLossConfig: custom_loss,
 }
 """The policy loss for each class of settings."""
 
@@ -45,7 +48,8 @@ def total_loss(
     penalty for moving away from the reference, multiplied by the array `kl_coefficient`; the array
     `reference` has the reference's log-probabilities. Metrics: `mismatch_kl`, the sum of
     ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts the entries that the policy loss
-    leaves out; `is_masked_high` and `is_masked_low` count those with A > 0 and with A < 0.
+    leaves out; `is_masked_high` and `is_masked_low` count those with A > 0 and with A < 0. Those of the loss
+    `custom` have a slash in their names, and are summed over the samples.
     """
     of_policy = POLICY_LOSSES[type(config)](inputs, config)
     loss, left_out = of_policy.loss, of_policy.left_out
@@ -56,6 +60,7 @@ def total_loss(
             "is_masked": left_out.sum(),
             "is_masked_high": (left_out & (inputs.advantages > 0)).sum(),
             "is_masked_low": (left_out & (inputs.advantages < 0)).sum(),
+            **of_policy.metrics,
         }
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * entropy

@@ -23,6 +23,8 @@ class LossInputs:
     advantages: Tensor
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
     """What the algorithm gave besides advantages, by name (`Sample.arrays`)."""
+    samples: Tensor | None = None
+    """The number of each entry's sample. None: not known; only the loss `custom` needs it."""
 
     @property
     def log_ratio(self) -> Tensor:
@@ -38,3 +40,5 @@ class TokenLosses:
     """The loss of each entry, with gradient."""
     left_out: Tensor
     """True for entries whose policy gradient the loss leaves out because the policy has moved too far."""
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further metrics by name, each summed over the samples."""

@@ -4,15 +4,41 @@
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py`: GRPO of Shao et al. 2024 (arXiv 2402.03300) without
 the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found biased to easy groups.
+
+With `length_penalty`, also prime-rl's, each reward is lowered first. For an episode with `out` sampled
+tokens, `in` other tokens and `turns` replies, where max is that over the group:
+
+    r_i ← r_i − mean(r) · (w_out · out_i/max(out) + w_in · in_i/max(in) + w_turns · turns_i/max(turns))
+
+With `credit = "segment"` each segment is lowered by its own lengths, and mean and max are over segments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
-from air.train.algorithms.base import Algorithm, AlgorithmConfig
+from pydantic import Field
+
+from air.config import BaseConfig
+from air.train.algorithms.base import Algorithm, AlgorithmConfig, GroupCredits, Part, ScoredGroup
 from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
+
+
+class LengthPenaltyConfig(BaseConfig):
+    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: what an episode's lengths, as
+    shares of the largest in its group, take from its reward. All are multiplied by the group's mean reward,
+    so groups that fail pay nothing; where the mean is negative, long episodes gain."""
+
+    type: Literal["linear"] = "linear"
+    """The name of the penalty."""
+    num_output_tokens_weight: float = Field(0.25, ge=0, allow_inf_nan=False)
+    """The weight of the number of sampled tokens."""
+    num_input_tokens_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
+    """The weight of the number of other tokens: prompts and observations."""
+    num_turns_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
+    """The weight of the number of replies."""
 
 
 class GRPOConfig(AlgorithmConfig):
@@ -20,10 +46,45 @@ class GRPOConfig(AlgorithmConfig):
 
     type: Literal["grpo"] = "grpo"
     """The name of the algorithm."""
+    length_penalty: LengthPenaltyConfig | None = None
+    """What long episodes lose. None: nothing."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""
-        return FromRewards(grpo)
+        return FromRewards(grpo) if self.length_penalty is None else Shorter(self.length_penalty)
+
+
+class Shorter(FromRewards):
+    """GRPO on rewards that are lowered by the length penalty."""
+
+    def __init__(self, config: LengthPenaltyConfig) -> None:
+        super().__init__(grpo)
+        self.config = config
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the credits of the group. Each part must be a whole conversation, not a turn."""
+        parts = [part for episode in group.episodes for part in episode or ()]
+        if not parts:
+            return super().__call__(group)
+        center = mean([part.reward for part in parts])
+        longest = [max(1, *of) for of in zip(*map(_lengths, parts), strict=True)]
+        weights = (
+            self.config.num_output_tokens_weight,
+            self.config.num_input_tokens_weight,
+            self.config.num_turns_weight,
+        )
+
+        def lowered(part: Part) -> Part:
+            shares = [n / most for n, most in zip(_lengths(part), longest, strict=True)]
+            share = sum(w * of for w, of in zip(weights, shares, strict=True))
+            return replace(part, reward=part.reward - center * share)
+
+        episodes = [e and [lowered(part) for part in e] for e in group.episodes]
+        return super().__call__(replace(group, episodes=episodes))
+
+
+def _lengths(part: Part) -> tuple[int, int, int]:
+    return part.tokens, part.input_tokens, part.turns
 
 
 def grpo(rewards: Sequence[float | None]) -> list[float]:

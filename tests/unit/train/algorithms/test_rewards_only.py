@@ -52,6 +52,33 @@ def test_grpo_by_hand() -> None:
     assert grpo([]) == []
 
 
+LENGTHS = [[Part(1.0, 10, input_tokens=5, turns=1)], [Part(1.0, 20, input_tokens=5, turns=2)]]
+LENGTHS.append([Part(0.0, 20, input_tokens=10, turns=4)])
+
+
+def test_the_length_penalty_by_hand() -> None:
+    """Mean 2/3. Shares .25/2 + .1/2 + .1/4 = .2, .25 + .05 + .05 = .35 and .45; so the rewards become
+    1 − .4/3, 1 − .7/3 and −.9/3: 2.6/3, 2.3/3, −.9/3, with the mean 4/9."""
+    algorithm = GRPOConfig.model_validate({"length_penalty": {}}).build()
+    found = advantages(algorithm, ScoredGroup([*LENGTHS, None]))
+    assert found == pytest.approx([3.8 / 9, 2.9 / 9, -6.7 / 9])
+    failed = ScoredGroup([[Part(0.0, 10)], [Part(0.0, 20)]])
+    assert advantages(algorithm, failed) == [0.0, 0.0]
+    assert algorithm(ScoredGroup([None, None])) == [[], []]
+    # Only the turns count: 1 − 2/3 · 1/4, 1 − 2/3 · 2/4 and −2/3 · 4/4, with the mean 5/18.
+    weights = {"num_output_tokens_weight": 0, "num_input_tokens_weight": 0, "num_turns_weight": 1}
+    by_turns = GRPOConfig.model_validate({"length_penalty": weights}).build()
+    wanted = [10 / 18, 7 / 18, -17 / 18]
+    assert advantages(by_turns, ScoredGroup(LENGTHS)) == pytest.approx(wanted)
+
+
+def test_the_length_penalty_needs_whole_episodes() -> None:
+    algo = {"orchestrator": {"algo": {"length_penalty": {"num_turns_weight": 0.2}}}}
+    assert train.load(SETTINGS, algo).orchestrator.algo.length_penalty.num_turns_weight == 0.2
+    with pytest.raises(ConfigError, match="length_penalty lowers the rewards of whole episodes"):
+        train.load(SETTINGS, algo, {"embedded": {"reward_to_go": True}})
+
+
 def test_grpo_std_by_hand() -> None:
     """1, 0, 0, 1: mean 1/2, squares 4 · 1/4 = 1, over n − 1 = 3; 0.5 / sqrt(1/3) = sqrt(3)/2 = 0.866."""
     wanted = [0.866, -0.866, -0.866, 0.866]

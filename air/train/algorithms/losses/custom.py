@@ -1,0 +1,81 @@
+"""The loss `custom`: a function of the user, called as prime-rl 0.8 calls it, once for each sample.
+
+    function(inputs: LossInputs, **kwargs) -> object with `loss` (a scalar, with gradient) and `metrics`
+
+`SampleInputs` has the fields of prime-rl's `LossInputs` (`prime_rl/trainer/rl/loss.py`), so that one function
+serves both engines. It has only the tokens that are trained: `loss_mask` is true everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from air.errors import ConfigError
+from air.train.algorithms.losses.base import LossInputs, TokenLosses
+from air.train.config.loss_options import CustomLossConfig
+
+_KEY = "trainer.loss.import_path"
+
+
+@dataclass(frozen=True)
+class SampleInputs:
+    """What the user's function gets: the n trained tokens of one sample. Tensors are [n]."""
+
+    trainer_logprobs: Tensor
+    """The log-probability of each token by the model being trained, with gradient."""
+    inference_logprobs: Tensor
+    """The log-probability of each token when it was sampled."""
+    advantages: Tensor
+    loss_mask: Tensor
+    """True everywhere."""
+    ref_logprobs: Tensor | None = None
+    """None: the embedded engine gives the loss no reference."""
+    loss_weights: Tensor | None = None
+    """None: each token has the weight 1."""
+
+
+def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
+    """Returns losses [N] of which those of a sample add up to what the function returned for it. Raises
+    ConfigError if that is no finite scalar with a gradient."""
+    function = config.function()
+    if inputs.samples is None:
+        raise ValueError("a custom loss needs to know which entries are of one sample")
+    losses = torch.zeros_like(inputs.logprobs)
+    sums: dict[str, Tensor] = {}
+    for number in sorted(set(inputs.samples.tolist())):
+        own = inputs.samples == number
+        result = function(
+            SampleInputs(
+                inputs.logprobs[own],
+                inputs.sampler_logprobs[own],
+                inputs.advantages[own],
+                torch.ones_like(inputs.logprobs[own]).bool(),
+            ),
+            **config.kwargs,
+        )
+        loss, metrics = _checked(result, config)
+        # All tokens of a sample have one weight, so it does not matter which of them has the loss.
+        first = own.nonzero()[0]
+        losses = losses.index_add(0, first, loss.reshape(1).to(losses.dtype))
+        for name, value in metrics.items():
+            sums[name] = sums.get(name, torch.zeros(())) + value.detach().float().mean().cpu()
+    left_out = torch.zeros_like(inputs.logprobs).bool()
+    return TokenLosses(losses, left_out, {f"{name}/mean": value for name, value in sums.items()})
+
+
+def _checked(result: Any, config: CustomLossConfig) -> tuple[Tensor, Mapping[str, Tensor]]:
+    loss, metrics = getattr(result, "loss", None), getattr(result, "metrics", None)
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise ConfigError(
+            f"{config.import_path!r} must return an object whose `loss` is a scalar tensor with a gradient, "
+            f"got {loss!r}",
+            where=_KEY,
+        )
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(f"{config.import_path!r} must return `metrics` by name", where=_KEY)
+    return loss, metrics
