@@ -67,7 +67,7 @@ vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment 
 test-vllm: vllm  ## run whole training steps through a real vLLM process (ten minutes)
 	@AIR_VLLM_PYTHON="$${AIR_VLLM_PYTHON:-$(VLLM_HOME)/bin/python}" $(BIN)/pytest tests/vllm $(ARGS)
 
-learning: $(READY)  ## show that training raises the reward, against a control (up to an hour)
+learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS=--algorithms: each algorithm on a small game
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 

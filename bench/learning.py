@@ -8,6 +8,8 @@ Exit code 0 when the mean improvement of the reward, of the scores at equal numb
 score exceeds two standard errors each, and the control's improvement of the reward does not.
 
     python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
+
+With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import math
 import os
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import learning_algorithms
 from rich.console import Console
 from rich.table import Table
 
@@ -59,6 +63,8 @@ MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "w
 
 
 def main() -> int:
+    if "--algorithms" in sys.argv:
+        return learning_algorithms.main()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")

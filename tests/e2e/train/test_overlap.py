@@ -25,6 +25,11 @@ def test_no_token_is_older_than_one_update(small: Path, tmp_path: Path) -> None:
         check_ages(row, step, [one["reply_versions"] for one in played])
         check_recorded(folder, step, {one["episode"] for one in played})
     assert rows[0]["off_policy/max"] == 0  # nothing was trained before
+    # Without overlap, a step's episodes begin after the checkpoint of the step before, which is saved at
+    # the end of its update.
+    for step in (1, 2):
+        saved = (folder / f"checkpoints/step_{step}").stat().st_mtime
+        assert began(folder, step + 1) < saved
     # Also off-policy, the sampler's probabilities are those of the weights that it had.
     on_policy = [row["versions"].get(str(row["step"] - 1)) for row in rows]
     assert all(one["mismatch_kl_max"] < 1e-4 for one in on_policy if one)
@@ -39,6 +44,12 @@ def check_ages(row: dict[str, float], step: int, versions: list[list[int]]) -> N
     ages = [step - 1 - replies[0] for replies in versions]
     assert row["off_policy/max"] == max(ages)
     assert row["off_policy/mean"] == sum(ages) / 8
+
+
+def began(folder: Path, step: int) -> float:
+    """When the first episode of a training step began, in seconds since the epoch."""
+    starts = [load(path).start for path in trajectory_files(folder)]
+    return min(one.t for one in starts if one is not None and one.training_step == step)
 
 
 def check_recorded(folder: Path, step: int, episodes: set[str]) -> None:

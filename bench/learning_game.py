@@ -1,0 +1,161 @@
+"""A game without boxes on which `learning_algorithms.py` compares algorithms: remember the sign before.
+
+In each of three turns the agent sees one of four signs and replies with two of eight answers. The first must
+fit the present sign, the second the sign before (in the first turn: the present one). Each right answer earns
+1/6, so an episode earns 0 to 1, turn by turn. A policy that draws at random earns 1/14: it has 14 tokens. The
+signs do not depend on the replies.
+
+Only boxes and HTTP are missing: replies come from air's sampler, episodes are verifiers' traces, and payments
+stand in them as air's environment writes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import verifiers.v1 as vf
+
+from air.train.loop.rollout import Group, Rollout
+from air.train.model.policy import Policy
+from air.train.serving.sampler import Row, Sampler, SamplingParams
+
+TURNS, REPLY_TOKENS, CONTEXT = 3, 2, 64
+SIGNS = tuple(f"sign{n}" for n in range(4))
+ANSWERS = tuple(f"answer{n}" for n in range(8))
+WORDS = ("<pad>", "<end>", *SIGNS, *ANSWERS)
+WORTH = 1 / (TURNS * REPLY_TOKENS)
+"""What a right answer earns."""
+EVERY_GAME = tuple(itertools.product(range(len(SIGNS)), repeat=TURNS))
+"""All sequences of signs."""
+
+Game = Sequence[int]
+"""The numbers of the signs, one for each turn."""
+
+
+def right_answers(game: Game, turn: int) -> tuple[int, int]:
+    """Returns the token ids of the two right answers in a turn. They are fixed, and differ by place."""
+    first = WORDS.index(f"answer{(3 * game[turn] + 1) % 8}")
+    second = WORDS.index(f"answer{(5 * game[max(0, turn - 1)] + 2) % 8}")
+    return first, second
+
+
+def build(folder: Path, seed: int) -> Path:
+    """Writes an untrained policy of about 50,000 weights with the game's words; returns `folder`."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import (
+        GenerationConfig,
+        PreTrainedTokenizerFast,
+        Qwen3Config,
+        Qwen3ForCausalLM,
+    )
+
+    words = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<pad>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", eos_token="<end>", model_max_length=CONTEXT
+    )
+    config = Qwen3Config(
+        vocab_size=len(WORDS),
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=16,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(eos_token_id=1, pad_token_id=0)
+    Policy(model, tokenizer, str(folder)).save(folder)
+    return folder
+
+
+def play(
+    policy: Policy, games: Sequence[Game], group_size: int, seed: str, *, greedy: bool = False
+) -> list[Group]:
+    """Plays each game `group_size` times at temperature 1, and once more at 0 if `greedy`. The same policy,
+    games and seed give the same episodes."""
+    rng = random.Random(seed)
+    size = group_size + greedy
+    seats = [(game, n == group_size) for game in games for n in range(size)]
+    sampler = Sampler(policy, max_batch=len(seats), max_model_len=CONTEXT)
+    params = [
+        SamplingParams(0.0 if at_zero else 1.0, max_tokens=REPLY_TOKENS, seed=rng.randrange(2**32))
+        for _, at_zero in seats
+    ]
+    tokens: list[list[int]] = [[] for _ in seats]
+    replies: list[list[Row]] = []
+    for turn in range(TURNS):
+        for (game, _), so_far in zip(seats, tokens, strict=True):
+            so_far.append(WORDS.index(SIGNS[game[turn]]))
+        rows = [Row(list(one), of) for one, of in zip(tokens, params, strict=True)]
+        sampler.add(rows)
+        while sampler.rows:
+            sampler.step()
+        for so_far, row in zip(tokens, rows, strict=True):
+            so_far += row.token_ids
+        replies.append(rows)
+    rollouts = [
+        _rollout(game, [rows[seat] for rows in replies]) for seat, (game, _) in enumerate(seats)
+    ]
+    groups = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
+    return [Group(one[:group_size], one[group_size] if greedy else None) for one in groups]
+
+
+def reward(groups: Sequence[Group]) -> float:
+    """Returns the mean reward of the episodes, without greedy ones."""
+    rewards = [rollout.reward for group in groups for rollout in group.rollouts]
+    return sum(rewards) / len(rewards)
+
+
+def _rollout(game: Game, replies: Sequence[Row]) -> Rollout:
+    nodes: list[dict[str, Any]] = []
+    payments = []
+    for turn, row in enumerate(replies):
+        earned = WORTH * sum(
+            a == b for a, b in zip(row.token_ids, right_answers(game, turn), strict=False)
+        )
+        sign = SIGNS[game[turn]]
+        nodes.append(_node(len(nodes), "user", sign, [WORDS.index(sign)], None))
+        text = " ".join(WORDS[token] for token in row.token_ids)
+        nodes.append(_node(len(nodes), "assistant", text, row.token_ids, row.logprobs))
+        payments.append({"nodes": len(nodes), "ends": True, "terms": {"answers": earned}})
+    total = sum(payment["terms"]["answers"] for payment in payments)
+    trace = vf.WireTrace.model_validate(
+        {
+            "task": {"type": "Task", "data": {"idx": 0, "prompt": "signs"}},
+            "agent": {"config": {"model": "policy"}},
+            "nodes": nodes,
+            "rewards": {"answers": {"score": total}},
+            "info": {"air": {"paid": payments}},
+            "is_completed": True,
+            "ok": True,
+            "stop_condition": "agent_completed",
+        }
+    )
+    return Rollout("game", " ".join(map(str, game)), [trace])
+
+
+def _node(
+    number: int, role: str, text: str, tokens: Sequence[int], logprobs: Sequence[float] | None
+) -> dict[str, Any]:
+    sampled = logprobs is not None
+    return {
+        "parent": number - 1 if number else None,
+        "message": {"role": role, "content": text},
+        "sampled": sampled,
+        "token_ids": list(tokens),
+        "mask": [sampled] * len(tokens),
+        "logprobs": list(logprobs or ()),
+    }
