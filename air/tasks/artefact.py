@@ -16,6 +16,9 @@ from air.sandbox.contract.box import Box
 from air.tasks.files import walk
 from air.tasks.spec import TaskSpec
 
+MOST_FILES = 5000
+"""The largest number of files in an artefact. Each takes the grader's box some milliseconds, also if it is
+empty, and no time limit counts them."""
 _LOOK_SECONDS = 10.0
 
 
@@ -38,10 +41,11 @@ class Artefact:
         return digest.hexdigest()
 
 
-async def collect(task: TaskSpec, box: Box) -> Artefact:
+async def collect(task: TaskSpec, box: Box, *, most_files: int = MOST_FILES) -> Artefact:
     """Reads the task's artefact from the workspace of a running box.
 
-    Raises ArtefactError if it is missing, too large, or not made of regular files, and BoxDiedError.
+    Raises ArtefactError if it is missing, too large, has more than `most_files` files, or is not made of
+    regular files; and BoxDiedError.
     """
     left = int(task.limits.artefact_mb * 2**20)
     files: dict[str, bytes] = {}
@@ -58,6 +62,8 @@ async def collect(task: TaskSpec, box: Box) -> Artefact:
             ) from error
         left -= sum(map(len, contents.values()))
         files |= contents
+        if len(files) > most_files:
+            raise ArtefactError(f"the artefact has more than {most_files} files")
     artefact = Artefact(files)
     await asyncio.to_thread(getattr, artefact, "digest")
     return artefact

@@ -73,6 +73,15 @@ async def test_what_is_no_file_of_its_size_is_told_to_the_agent(
         await collect(task, box)
 
 
+async def test_the_number_of_files_is_bounded(make_task: MakeTask, box: Box) -> None:
+    """Empty files have no bytes to count, but each takes the grader's box a moment."""
+    task = make_task().model_copy(update={"artefact": "model/"})
+    await run(box, "mkdir -p model; touch model/1 model/2 model/3")
+    assert len((await collect(task, box, most_files=3)).files) == 3
+    with pytest.raises(ArtefactError, match="more than 2 files"):
+        await collect(task, box, most_files=2)
+
+
 async def test_a_folder_may_hold_names_that_are_no_text(make_task: MakeTask, box: Box) -> None:
     task = make_task().model_copy(update={"artefact": "model/"})
     await run(box, "mkdir -p model; printf 1 > model/$'\\xff'")
