@@ -125,11 +125,16 @@ def test_what_is_no_text_is_named(tmp_path: Path, reply: str, words: str) -> Non
         read_examples(path)
 
 
-@pytest.mark.parametrize(("config", "branches"), [(KEEPING, 1), (THINKING, 3)])
+@pytest.mark.parametrize(
+    ("config", "branches"), [(KEEPING, 1), (THINKING, 3), (DefaultRendererConfig(), 3)]
+)
 async def test_dropped_reasoning_makes_branches_that_are_counted(
-    small: Policy, config: Any, branches: int
+    small: Policy, config: Any, branches: int, tmp_path: Path
 ) -> None:
-    """Each branch is the exact prompt and reply of a request, and each reply is trained once."""
+    """Each branch is the exact prompt and reply of a request, and each reply is trained once. The default
+    renderer is that of a family which `renderers` does not know: it uses the model's own template."""
+    small.tokenizer.chat_template = LIKE_QWEN3
+    small.tokenizer.save_pretrained(tmp_path / "templated")
     trace: Any = vf.Trace(
         task=TraceTask(type="Task", data=vf.TaskData(idx=0, prompt="")),
         agent=AgentInfo(config=vf.AgentConfig()),
@@ -140,7 +145,9 @@ async def test_dropped_reasoning_makes_branches_that_are_counted(
     with ScriptedServer(script, small.tokenizer) as server:
         client = resolve_client(
             vf.TrainClientConfig(
-                base_url=server.url, renderer=config, renderer_model_name=small.name
+                base_url=server.url,
+                renderer=config,
+                renderer_model_name=str(tmp_path / "templated"),
             )
         )
         try:
@@ -154,7 +161,7 @@ async def test_dropped_reasoning_makes_branches_that_are_counted(
                 talk += [response.message, UserMessage(content="On.")]
         finally:
             await client.close()
-    assert [m.reasoning_content for m in talk if m.role == "assistant"] == [
+    assert [(m.reasoning_content or "").strip() for m in talk if m.role == "assistant"] == [
         "Hm 0.",
         "Hm 1.",
         "Hm 2.",
