@@ -6,6 +6,7 @@ import asyncio
 import time
 
 from air.errors import BoxCommandError
+from air.sandbox import open_box
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, refused, same, sh
 from air.sandbox.contract.box import Box
 
@@ -200,6 +201,31 @@ async def a_frozen_box_stands_still_and_goes_on(box: Box) -> None:
         running.cancel()
     else:
         raise Unmet("a box froze although `exec` runs a command")
+
+
+@CHECKS.add()
+async def a_copy_leaves_the_box_alive(box: Box) -> None:
+    await sh(box, "mkdir -p a/b; printf 1 > a/b/c; chmod 750 a/b/c; ln -s c a/b/link")
+    command = await box.start("until [ -e go ]; do sleep 0.02; done; cat a/b/c", timeout=600)
+    async with await box.copy() as snapshot:
+        await box.write("a/b/c", b"2")
+        await box.write("go", b"")
+        same([piece async for piece in command.output()], [("stdout", b"2")])
+        for _ in range(2):
+            async with await open_box(box.spec) as other:
+                await other.restore(snapshot)
+                same(await line(other, "cat a/b/link; stat -c %a a/b/c; ls"), "1750\na")
+                await other.write("more", b"")
+
+
+@CHECKS.add(open=True, container=True)
+async def a_copy_of_an_open_box_has_the_files_of_all_its_users(box: Box) -> None:
+    await box.write("of/root", b"1", mode=0o600, user="root")
+    await box.write("mine", b"2")
+    async with await box.copy() as snapshot, await open_box(box.spec) as other:
+        await other.restore(snapshot)
+        same(await other.read("of/root", user="root"), b"1")
+        same([(await other.stat(path)).owner for path in ("of/root", "mine")], ["root", "user"])
 
 
 async def _said(box: Box, script: str, user: str | None) -> tuple[int, str]:

@@ -328,6 +328,14 @@ class Box(ABC):
         """Lets the processes that `freeze` stopped go on. Does nothing if the box is not frozen."""
         raise self._lacks("does not freeze")
 
+    async def copy(self) -> Snapshot:
+        """Returns a snapshot of the workspace, and leaves this box with its processes as it is.
+
+        They stand still meanwhile. The time grows with the workspace. Raises BoxCommandError if an `exec` is
+        under way or the box is frozen, BoxDiedError if the workspace cannot be copied.
+        """
+        raise self._lacks("makes no copy")
+
     @abstractmethod
     async def snapshot(self) -> Snapshot:
         """Ends this box with every process in it, and returns its frozen workspace. Other folders are lost.

@@ -8,10 +8,19 @@ but not enter the scratch folders.
 
 from __future__ import annotations
 
+from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import BoxSpec, Isolation, Snapshot
-from air.sandbox.docker import engine, limit_check, oci_runtime, portable_python, snapshot_service
-from air.sandbox.docker.container_spec import Python, commands_user, container
+from air.sandbox.contract.running import CommandInfo, RunningCommand
+from air.sandbox.docker import (
+    archived_snapshots,
+    engine,
+    limit_check,
+    oci_runtime,
+    portable_python,
+    snapshot_service,
+)
+from air.sandbox.docker.container_spec import MIB, Python, commands_user, container
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.network import egress_proxy
@@ -109,8 +118,28 @@ class DockerBox(GuestBox):
                 await helper.release()
                 raise
 
+    async def copy(self) -> Snapshot:
+        """Archives the workspace while everything else in the box stands still; see `Box.copy`."""
+        self._check_awake()
+        await self.freeze()
+        try:
+            packing = await self._tar(archived_snapshots.PACK, stdin=False)
+            most = 2 * self.spec.limits.disk_mb * MIB
+            return await archived_snapshots.ArchivedSnapshot.of(packing, most)
+        finally:
+            await to_the_end(self.thaw())
+
+    async def _tar(self, command: list[str], *, stdin: bool) -> RunningCommand:
+        info = CommandInfo(0, command, self.workspace, {}, "", stdin, False)
+        request = self._request(command, archived_snapshots.SECONDS, self.workspace, {})
+        request |= {"user": "0"} if self.spec.open else {}
+        return await self._started.start(request, info, None)
+
     async def restore(self, snapshot: Snapshot) -> None:
         """Mounts a copy of the snapshot's workspace over the workspace of this box; see `Box.restore`."""
+        if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
+            await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))
+            return
         if not isinstance(snapshot, snapshot_service.ContainerSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
         self._snapshot_helper = snapshot.helper.again()

@@ -199,6 +199,14 @@ class ProcessBox(GuestBox):
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
 
+    async def copy(self) -> Snapshot:
+        self._check_awake()
+        await self.freeze()
+        try:
+            return await CopiedSnapshot.of(self.host_workspace)
+        finally:
+            await to_the_end(self.thaw())
+
     async def restore(self, snapshot: Snapshot) -> None:
         if not isinstance(snapshot, CopiedSnapshot):
             raise ConfigError("a process box starts only from a snapshot of a process box")
