@@ -10,6 +10,8 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -189,8 +191,9 @@ class ComputeConfig(BaseConfig):
     """Settings in the table `[embedded]` that all training on this machine has, also the command `sft`."""
 
     threads: int | None = Field(None, ge=1)
-    """Number of CPU threads that torch uses. None: half the number of cores, because boxes need cores, too,
-    and threads that wait for each other on busy cores are many times slower than one thread."""
+    """Number of CPU threads that torch uses. None: all cores train, and half of them sample, because boxes
+    need cores, too, and threads that wait for each other on busy cores are many times slower than one thread.
+    With overlap, half of them train, too."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
@@ -209,10 +212,24 @@ class ComputeConfig(BaseConfig):
     computed. This saves most of the memory of training on long sequences, and costs one more forward pass."""
 
     def set_threads(self) -> None:
-        """Sets the number of CPU threads that torch uses. Call this before any other thread uses torch."""
+        """Sets the number of CPU threads that torch uses while boxes work. Call this before any other thread
+        uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
+
+    @contextmanager
+    def training_threads(self) -> Iterator[None]:
+        """Context manager: torch uses all cores (or `threads`) in this thread, for work during which nothing
+        is sampled and no box works."""
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or os.cpu_count() or 1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
 
 class EmbeddedConfig(ComputeConfig):

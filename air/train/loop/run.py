@@ -449,13 +449,16 @@ class EmbeddedRun:
 
         report, failure = dict(self._algorithm.metrics()), None
         trained = samples if models.trains_policy(batch.step) else []
+        overlaps = self.config.overlaps
+        # With overlap, boxes work meanwhile.
+        threads = nullcontext() if overlaps else self.config.embedded.training_threads()
         try:
             # Nothing is sampled while the weights change, and no request meets new weights unannounced.
-            with resources.server.exclusive():
+            with resources.server.exclusive(), threads:
                 report |= resources.trainer.step(trained, listen)
                 self._done, self._positions = batch.step, batch.positions
                 report |= models.train(samples, scored)
-                if self.config.overlaps:
+                if overlaps:
                     self._update_server(resources.server)
         except Exception as error:  # whatever failed, a change of the weights has its lines
             if self._done != batch.step:

@@ -48,6 +48,7 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         run_folder.locked(config.folder),
         _stop_requests() as stopped,
         device.choose(embedded.device) as place,
+        embedded.training_threads(),
     ):
         run_folder.remove_unfinished(config.folder)
         start = start_from(config)

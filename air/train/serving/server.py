@@ -33,7 +33,7 @@ from starlette.routing import Route
 from air.errors import InferenceError, UsageError
 from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
-from air.train.serving import protocol
+from air.train.serving import protocol, self_check
 from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
@@ -104,7 +104,9 @@ class InferenceServer:
 
     def start(self) -> None:
         """Starts the server, and returns when it answers requests.
-        Raises UsageError if the address or port cannot be used, and InferenceError if the start failed."""
+        Raises UsageError if the address or port cannot be used, or if the sampler does not predict as the
+        trainer; raises InferenceError if the start failed."""
+        self_check.check(self.policy, self.limits.max_model_len)
         listener = self._bind()
         ownership.mark_children()
         config = uvicorn.Config(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
-from air.train.config.run_config import RunConfig
+from air.train.config.run_config import ComputeConfig, RunConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun
@@ -254,3 +256,17 @@ def test_the_checkout_of_the_variable_is_named_in_the_config(
     assert named(tasks, "titanic") is None
     monkeypatch.delenv("AIR_MLGYM_ROOT")
     assert named(tasks, "mlgym:titanic") is None
+
+
+def test_all_cores_train_and_half_of_them_sample() -> None:
+    cores, before = os.cpu_count() or 1, torch.get_num_threads()
+    try:
+        for threads, sampling, training in ((None, max(1, cores // 2), cores), (3, 3, 3)):
+            config = ComputeConfig(threads=threads)
+            config.set_threads()
+            assert torch.get_num_threads() == sampling
+            with config.training_threads():
+                assert torch.get_num_threads() == training
+            assert torch.get_num_threads() == sampling
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,42 @@
+"""Compares the sampler with the trainer on a few tokens, before a server answers its first request.
+
+`air.train.model.agreement` shows at each load that a model follows masks. The sampler does more: it reads
+keys and values from a cache, and those of shared tokens from one copy. A model that uses a cache in its own
+way would be trained on wrong probabilities without an error.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from air.errors import UsageError
+from air.train.model.agreement import LIMITS
+from air.train.model.logprobs import token_logprobs
+from air.train.model.policy import Policy
+from air.train.serving.sampler import Row, Sampler, SamplingParams
+
+_ROWS, _PROMPT, _REPLY = 5, 16, 3
+"""So many requests with the same prompt refer to one copy of it (see `sampler`)."""
+
+
+def check(policy: Policy, max_model_len: int) -> None:
+    """Raises UsageError if the log-probabilities of sampler and trainer differ. A prompt and its
+    reply have at most `max_model_len` tokens together."""
+    vocab = int(policy.model.config.get_text_config().vocab_size)
+    length = max(1, min(_PROMPT, max_model_len - _REPLY))
+    prompt = [number * 7919 % vocab for number in range(1, length + 1)]
+    sampler = Sampler(policy, max_batch=_ROWS, max_model_len=max_model_len)
+    rows = [Row(prompt, SamplingParams(max_tokens=_REPLY, seed=n)) for n in range(_ROWS)]
+    sampler.add(rows)
+    while sampler.rows:
+        sampler.step()
+    ids = torch.tensor([[*prompt, *row.token_ids] for row in rows], device=policy.device)
+    with torch.no_grad():
+        trained = token_logprobs(policy.model, ids)[:, length:].cpu()
+    difference = float((torch.tensor([row.logprobs for row in rows]) - trained).abs().mean())
+    if not difference <= LIMITS.get(policy.model.dtype, 0.01):
+        raise UsageError(
+            f"the sampler's log-probabilities differ from the trainer's by {difference:.2g} nats on average",
+            where=policy.name,
+            remedy='try embedded.attention = "eager" or "sdpa", or use prime-rl with vLLM',
+        )
