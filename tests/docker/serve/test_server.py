@@ -42,10 +42,8 @@ def serve(*flags: str) -> subprocess.CompletedProcess[str]:
 def test_a_request_without_the_token_is_refused(server: Served) -> None:
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic !"}):
         answer = httpx.post(f"{server.url}/run_code", json=PROGRAM, headers=headers, timeout=60)
-        assert (answer.status_code, answer.json()) == (
-            401,
-            {"detail": "the request carries no valid token"},
-        )
+        assert answer.status_code == 401
+        assert answer.json()["detail"] == "the request carries no valid token"
     assert httpx.get(f"{server.url}/metrics").status_code == 401
     assert TOKEN not in str(server.log())
 
