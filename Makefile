@@ -92,11 +92,12 @@ bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten
 	@PYTHON="$(PYTHON)" .ci/trl
 	@$(PY) bench/train.py $(ARGS)
 
-test-serve: $(READY)  ## test `air serve sandbox` with the image air-code; FUSION=DIR VERL=DIR: with checkouts of its clients
+test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: with checkouts of its clients
 	@$(AIR_CLI) setup
-	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code')"
+	@$(PY) -c "from air.sandbox.docker import images; images.ensure('code'); images.ensure('e2b')"
 	@AIR_FULL=1 AIR_VERL_ROOT="$(VERL)" $(BIN)/pytest -q tests/docker/serve $(ARGS)
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
+	@if [ -n "$(E2B)" ]; then $(PY) -m tests.docker.serve.e2b_suite "$(E2B)"; fi
 
 bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (needs 16 GB; half an hour alone)
 	@$(PY) bench/memory.py $(ARGS)

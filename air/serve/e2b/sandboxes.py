@@ -150,10 +150,6 @@ class Sandboxes:
 
         Raises ApiError if the sandbox is paused already.
         """
-        if memory:
-            raise ApiError(
-                501, "air does not serve pauses that keep memory: pause with its files alone"
-            )
         async with sandbox.lock:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is already paused")
@@ -161,8 +157,11 @@ class Sandboxes:
                 sandbox.state = "paused"
                 sandbox.stop_timer()
                 try:
-                    sandbox.frozen_files = await box.snapshot()
-                    await self._give_back(sandbox)
+                    if memory:
+                        await box.freeze()
+                    else:
+                        sandbox.frozen_files = await box.snapshot()
+                        await self._give_back(sandbox)
                 except BaseException:
                     sandbox.state = "running"
                     raise
@@ -176,6 +175,8 @@ class Sandboxes:
                 sandbox.box = await self._box(sandbox.spec, sandbox.frozen_files)
                 files, sandbox.frozen_files = sandbox.frozen_files, None
                 await files.close()
+            elif sandbox.box is not None:
+                await sandbox.box.thaw()
             sandbox.state = "running"
             return True
 

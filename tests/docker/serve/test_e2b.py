@@ -207,6 +207,20 @@ def test_the_end_of_a_sandbox_can_be_moved(options: dict[str, Any]) -> None:
     asyncio.run(until(lambda: not sandbox.is_running()))
 
 
+def test_a_paused_sandbox_keeps_its_processes_and_goes_on(options: dict[str, Any]) -> None:
+    sandbox = Sandbox.create(TEMPLATE, timeout=600, **options)
+    command = sandbox.commands.run("read line; echo got $line", background=True, stdin=True)
+    sandbox.pause()
+    assert not sandbox.is_running()
+    assert sandbox.get_info().state == SandboxState.PAUSED
+    with pytest.raises(TimeoutException):
+        sandbox.commands.list()
+    resumed = Sandbox.connect(sandbox.sandbox_id, **options)
+    resumed.commands.send_stdin(command.pid, "it\n")
+    assert command.wait().stdout == "got it\n"
+    resumed.kill()
+
+
 def test_programs_on_ports_are_reached_by_http_and_websocket(
     sandbox: Sandbox, server: Served
 ) -> None:

@@ -1,0 +1,221 @@
+"""Attempts to get out of a sandbox, or into another one, through E2B's interface."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from e2b import Sandbox
+from e2b.exceptions import AuthenticationException, FileNotFoundException, SandboxException
+
+from tests.docker.serve.serving import Served, serving
+from tests.docker.serve.tls import Tls, authority
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.xdist_group("e2b-attacks"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the clients' own parts
+]
+KEY = "e2b_" + "1" * 40
+TEMPLATE = "air-base"
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def server(tls: Tls) -> Iterator[Served]:
+    flags = (
+        "--tls-cert",
+        str(tls.cert),
+        "--tls-key",
+        str(tls.key),
+        "--max-boxes",
+        "3",
+        "--warm",
+        "1",
+    )
+    with serving(*flags, AIR_SERVE_TOKEN=KEY, AIR_RUN="e2b-attacks") as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def options(server: Served, tls: Tls) -> Iterator[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(tls.ca))
+        yield {"api_url": server.url, "sandbox_url": server.url, "api_key": KEY}
+
+
+@pytest.fixture(scope="module")
+def pair(options: dict[str, Any]) -> Iterator[tuple[Sandbox, Sandbox]]:
+    """Two sandboxes: an attacker's and a victim's. The client checks the server's certificate."""
+    with (
+        Sandbox.create(TEMPLATE, timeout=600, **options) as attacker,
+        Sandbox.create(TEMPLATE, timeout=600, **options) as victim,
+    ):
+        victim.files.write("secret", "of the victim")
+        yield attacker, victim
+
+
+@pytest.fixture
+def client(server: Served, tls: Tls) -> Iterator[httpx.Client]:
+    context = ssl.create_default_context(cafile=str(tls.ca))
+    with httpx.Client(base_url=server.url, verify=context, timeout=60) as it:
+        yield it
+
+
+def token(sandbox: Sandbox) -> str:
+    return str(sandbox._envd_access_token)
+
+
+def test_the_control_plane_needs_the_servers_token(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox], options: dict[str, Any]
+) -> None:
+    attacker, victim = pair
+    for key in ("", "e2b_" + "2" * 40, token(attacker)):
+        headers = {"X-API-Key": key}
+        for method, path in (
+            ("GET", "/v2/sandboxes"),
+            ("GET", f"/sandboxes/{victim.sandbox_id}"),
+            ("DELETE", f"/sandboxes/{victim.sandbox_id}"),
+            ("POST", f"/sandboxes/{victim.sandbox_id}/pause"),
+        ):
+            answer = client.request(method, path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (401, 401)
+    with pytest.raises(AuthenticationException):
+        Sandbox.create(TEMPLATE, **{**options, "api_key": "e2b_" + "2" * 40})
+    # The header of a sandbox opens the sandbox alone, with its own token, and not the control plane.
+    forged = {"E2b-Sandbox-Id": attacker.sandbox_id, "X-Access-Token": token(attacker)}
+    assert client.get("/v2/sandboxes", headers=forged).status_code == 501
+
+
+def test_a_sandboxs_token_opens_no_other_sandbox(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, victim = pair
+    ids = {"E2b-Sandbox-Id": victim.sandbox_id, "E2b-Sandbox-Port": "49983"}
+    for access in (
+        {},
+        {"X-Access-Token": token(attacker)},
+        {"X-Access-Token": ""},
+        {"X-API-Key": KEY},
+    ):
+        headers = {**ids, **access}
+        read = client.get("/files", params={"path": "secret"}, headers=headers)
+        assert read.status_code == 401
+        stat = client.post("/filesystem.Filesystem/Stat", json={"path": "secret"}, headers=headers)
+        assert (stat.status_code, stat.json()["code"]) == (401, "unauthenticated")
+        run = {**headers, "E2b-Sandbox-Port": "49999"}
+        assert client.post("/execute", json={"code": "1"}, headers=run).status_code == 401
+    # Two headers, of which the proxy and the server might read different ones, and a host against them.
+    twice = [("E2b-Sandbox-Id", attacker.sandbox_id), ("E2b-Sandbox-Id", victim.sandbox_id)]
+    more = [("Host", f"49983-{victim.sandbox_id}.localhost"), ("X-Access-Token", token(attacker))]
+    answer = client.get("/files", params={"path": "secret"}, headers=[*twice, *more])
+    assert answer.status_code in (401, 404)
+
+
+def test_a_signature_opens_one_file_of_one_sandbox(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, victim = pair
+    signed = httpx.URL(attacker.download_url("secret"))
+    for changed in (
+        {"path": "/etc/passwd"},
+        {"username": "root"},
+        {"signature": "v1_"},
+        {"signature_expiration": "99999999999"},
+    ):
+        answer = client.get("/files", params={**signed.params, **changed})
+        assert answer.status_code == 401, changed
+    assert client.post("/files", params=signed.params, content=b"x").status_code == 401
+    other = {"E2b-Sandbox-Id": victim.sandbox_id}
+    assert client.get("/files", params=signed.params, headers=other).status_code == 401
+    assert victim.files.read("secret") == "of the victim"
+
+
+def test_paths_stay_in_the_box(pair: tuple[Sandbox, Sandbox], tmp_path: Path) -> None:
+    attacker, _ = pair
+    (tmp_path / "host").write_text("of the host")
+    for path in (str(tmp_path / "host"), f"../../../../{tmp_path}/host"):
+        assert not attacker.files.exists(path)
+    with pytest.raises(SandboxException):
+        attacker.files.read(f"/proc/1/root{tmp_path}/host")
+    attacker.commands.run(f"ln -s {tmp_path}/host link; ln -s / root")
+    assert not attacker.files.exists("root" + str(tmp_path / "host"))
+    with pytest.raises(FileNotFoundException):
+        attacker.files.read("link")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "x"])
+def test_ports_that_are_none_are_refused(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox], port: str
+) -> None:
+    headers = {"E2b-Sandbox-Id": pair[0].sandbox_id, "E2b-Sandbox-Port": port}
+    answer = client.get("/files", params={"path": "/etc/passwd"}, headers=headers)
+    assert answer.status_code in (401, 502)
+
+
+def test_no_port_leads_to_the_host_or_another_box(
+    client: httpx.Client, server: Served, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, victim = pair
+    listening = victim.commands.run("python3 -u -m http.server 8000", background=True, timeout=0)
+    headers = {"E2b-Sandbox-Port": "8000", "E2b-Sandbox-Id": attacker.sandbox_id}
+    assert client.get("/secret", headers=headers).status_code == 502
+    own = httpx.URL(server.url).port
+    answer = client.get("/health", headers={**headers, "E2b-Sandbox-Port": str(own)})
+    assert (answer.status_code, answer.json()["message"]) == (
+        502,
+        "The sandbox is running but port is not open",
+    )
+    listening.kill()
+
+
+def test_a_program_of_the_box_cannot_take_over_another_ones_connection(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, _ = pair
+    headers = {"E2b-Sandbox-Port": "1", "E2b-Sandbox-Id": attacker.sandbox_id}
+    assert client.get("/", headers=headers).status_code == 502  # the relay listens from now on
+    guess = """
+import socket
+for line in open("/proc/net/tcp").readlines()[1:]:
+    port = int(line.split()[1].split(":")[1], 16)
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(b"a" * 32 + b"\\n")
+    print(repr(connection.recv(100)))
+"""
+    attacker.files.write("guess.py", guess)
+    said = attacker.commands.run("python3 guess.py").stdout.splitlines()
+    assert said
+    assert set(said) == {"b''"}
+    assert client.get("/", headers=headers).status_code == 502
+
+
+def test_names_and_frames_that_break_the_rules_are_refused(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, _ = pair
+    own = {"E2b-Sandbox-Id": attacker.sandbox_id, "X-Access-Token": token(attacker)}
+    kind = {"Content-Type": "application/connect+json"}
+    for body in (b"\0\xff\xff\xff\xff", b"\1\0\0\0\2{}", b"\0\0\0\0\1{", b"\0\0\0\0\2[]", b""):
+        answer = client.post("/process.Process/Start", content=body, headers={**own, **kind})
+        assert answer.status_code == 200
+        assert answer.content[0] == 2
+        assert b'"error"' in answer.content
+    assert client.post("/process.Process/List", content=b"[" * 9000, headers=own).status_code in (
+        400,
+        501,
+    )
+    nobody = {**own, "Authorization": "Basic bm9ib2R5MTo="}
+    stat = client.post("/filesystem.Filesystem/Stat", json={"path": "."}, headers=nobody)
+    assert (stat.status_code, stat.json()["code"]) == (401, "unauthenticated")
+    gone = {**own, "E2b-Sandbox-Id": "i" + "0" * 20}
+    answer = client.get("/health", headers=gone)
+    assert (answer.status_code, answer.json()["message"]) == (502, "The sandbox was not found")
