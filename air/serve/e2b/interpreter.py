@@ -98,11 +98,14 @@ class Contexts:
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
         sandbox = self._sandbox
-        user = account(sandbox, DEFAULT)
+        try:
+            user = await account(sandbox, DEFAULT)
+        except RpcError as error:
+            raise ApiError(500, str(error)) from error
         folder = user.path(cwd or "")
         ident = secrets.token_hex(8)
         env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.wishes.env
-        program = Program(sandbox.running_box, "kernel", folder, env=env)
+        program = Program(sandbox.running_box, "kernel", folder, user=user.name, env=env)
         sandbox.programs[f"kernel-{ident}"] = program
         context = self._contexts[ident] = Context(ident, program, folder)
         return context

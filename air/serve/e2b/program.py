@@ -67,10 +67,11 @@ class Program:
         box: Box,
         name: str,
         *arguments: str,
+        user: str = "root",
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._box, self._name, self._arguments = box, name, arguments
-        self._env = env
+        self._user, self._env = user, env
         self._lock = asyncio.Lock()
         self._command: RunningCommand | None = None
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
@@ -112,7 +113,9 @@ class Program:
     async def _started(self) -> RunningCommand:
         if self._command is None:
             argv = ["python3", "-I", "-c", script(self._name), *self._arguments]
-            self._command = await self._box.start(argv, cwd="/", env=self._env, stdin=True)
+            self._command = await self._box.start(
+                argv, cwd="/", user=self._user, env=self._env, stdin=True
+            )
             self._reader = asyncio.create_task(self._read(self._command))
         return self._command
 

@@ -44,11 +44,11 @@ class Wishes:
 class Sandbox:
     """One sandbox. Its box is replaced when a pause kept only the files."""
 
-    def __init__(self, wishes: Wishes, spec: BoxSpec, home: str) -> None:
+    def __init__(self, wishes: Wishes, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
         self.token = secrets.token_hex(24)
         self.traffic_token = "" if wishes.public else secrets.token_hex(24)
-        self.wishes, self.spec, self.home = wishes, spec, home
+        self.wishes, self.spec = wishes, spec
         self.state: State = "running"
         self.started_at = time.time()
         self.ends_at = self.started_at
@@ -81,9 +81,9 @@ class Sandbox:
         return self.ends_at - time.time()
 
     def program(self, name: str) -> Program:
-        """Returns the sandbox's program called `name`."""
+        """Returns the sandbox's program called `name`, which runs as root."""
         if name not in self.programs:
-            self.programs[name] = Program(self.running_box, name, self.home)
+            self.programs[name] = Program(self.running_box, name)
         return self.programs[name]
 
     @asynccontextmanager

@@ -66,13 +66,8 @@ class Sandboxes:
     async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
         """Creates a sandbox from an image or from a snapshot, and starts its time of `seconds`."""
         kept = self.snapshots.get(wishes.template)
-        if kept:
-            spec, home = kept.source.spec, kept.source.home
-        else:
-            spec, home = await self._templates.look_up(wishes.template)
-        return await self._create(
-            Sandbox(wishes, spec, home), seconds, kept.files if kept else None
-        )
+        spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
+        return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
 
     async def _create(self, sandbox: Sandbox, seconds: int, files: Snapshot | None) -> Sandbox:
         sandbox.box = await self._box(sandbox.spec, files)
@@ -204,9 +199,7 @@ class Sandboxes:
 
             async def one() -> Sandbox | ApiError:
                 try:
-                    return await self._create(
-                        Sandbox(sandbox.wishes, sandbox.spec, sandbox.home), seconds, files
-                    )
+                    return await self._create(Sandbox(sandbox.wishes, sandbox.spec), seconds, files)
                 except ApiError as error:
                     return error
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from air.errors import AirError
-from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
+from air.sandbox.contract.box import BoxLimits, BoxSpec, OpenBox
 from air.sandbox.docker import engine
 from air.serve.e2b.bodies import LONGEST
 from air.serve.e2b.errors import ApiError
 
-IMAGE = "air-e2b"
-E2B_HOME = "/home/user"
-"""The home folder in E2B's templates, which is a link to the workspace in `IMAGE`."""
-OWN = dict.fromkeys(("base", "code-interpreter-v1", "code-interpreter"), IMAGE)
+OWN = {"base": "air-e2b", "code-interpreter-v1": "air-e2b", "code-interpreter": "air-e2b"}
 """E2B's own templates, and the images that take their place."""
 _MARGIN = 3600
 """Seconds for which a box outlives the longest time of a sandbox, so that the sandbox ends it in order."""
@@ -25,14 +22,10 @@ class Templates:
     def __init__(self, limits: BoxLimits) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})
 
-    async def look_up(self, template: str) -> tuple[BoxSpec, str]:
-        """Returns the settings of a sandbox's box, and its user's home folder.
-
-        Raises ApiError if there is no such template.
-        """
+    async def spec(self, template: str) -> BoxSpec:
+        """Returns the settings of a sandbox's box. Raises ApiError if there is no such template."""
         image = await self.image(template)
-        home = E2B_HOME if image == IMAGE else WORKSPACE
-        return BoxSpec(image=image, limits=self._limits), home
+        return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
     async def image(self, template: str) -> str:
         """Returns the name of the image that is this template. Raises ApiError if there is none."""

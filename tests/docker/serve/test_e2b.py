@@ -59,12 +59,23 @@ def sandbox(options: dict[str, Any]) -> Iterator[Sandbox]:
 
 def test_a_command_runs_with_its_environment_folder_and_exit_code(sandbox: Sandbox) -> None:
     done = sandbox.commands.run("echo $COLOUR $SIZE; pwd; echo no >&2", envs={"SIZE": "7"})
-    assert (done.stdout, done.stderr, done.exit_code) == ("green 7\n/workspace\n", "no\n", 0)
+    assert (done.stdout, done.stderr, done.exit_code) == ("green 7\n/home/user\n", "no\n", 0)
     with pytest.raises(CommandExitException) as failed:
         sandbox.commands.run("echo out; exit 3")
     assert (failed.value.exit_code, failed.value.stdout) == (3, "out\n")
     with pytest.raises(InvalidArgumentException, match="does not exist"):
         sandbox.commands.run("true", cwd="/no/such/folder")
+
+
+def test_root_is_another_user_who_reaches_every_path(sandbox: Sandbox) -> None:
+    done = sandbox.commands.run("id -un; pwd; mkdir -p /logs && echo 1 > /logs/a", user="root")
+    assert done.stdout == "root\n/root\n"
+    assert sandbox.files.write("/logs/mine/b", "2").path == "/logs/mine/b"
+    owners = {each.name: each.owner for each in sandbox.files.list("/logs", depth=2)}
+    assert owners == {"a": "root", "b": "user", "mine": "user"}
+    with pytest.raises(CommandExitException):
+        sandbox.commands.run("rm /logs/a")
+    sandbox.files.remove("/logs", user="root")
 
 
 def test_output_comes_while_the_command_runs(sandbox: Sandbox) -> None:
@@ -122,7 +133,7 @@ def test_a_terminal_has_a_size_and_echoes(sandbox: Sandbox) -> None:
 
 def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> None:
     files = sandbox.files
-    assert files.write("a/b/c.txt", "text").path == "/workspace/a/b/c.txt"
+    assert files.write("a/b/c.txt", "text").path == "/home/user/a/b/c.txt"
     data = bytes(range(256)) * 9000
     files.write_files(
         [{"path": "/tmp/one.bin", "data": data}, {"path": "a/two", "data": io.BytesIO(b"2")}]
@@ -132,7 +143,7 @@ def test_files_are_written_read_listed_moved_and_removed(sandbox: Sandbox) -> No
     names = [(each.name, each.type.value if each.type else "") for each in files.list("a", depth=2)]
     assert names == [("b", "dir"), ("c.txt", "file"), ("two", "file")]
     info = files.get_info("a/two")
-    assert (info.size, info.permissions, info.owner) == (1, "-rw-r--r--", "agent")
+    assert (info.size, info.permissions, info.owner) == (1, "-rw-r--r--", "user")
     files.rename("a/two", "a/three")
     assert files.exists("a/three")
     assert not files.exists("a/two")

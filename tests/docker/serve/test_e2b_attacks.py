@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from e2b import Sandbox
 from e2b.exceptions import AuthenticationException, FileNotFoundException, SandboxException
 
 from tests.docker.serve.serving import Served, serving
-from tests.docker.serve.tls import Tls, authority
 
 pytestmark = [
     pytest.mark.docker,
@@ -25,36 +23,20 @@ TEMPLATE = "air-base"
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def server(tls: Tls) -> Iterator[Served]:
-    flags = (
-        "--tls-cert",
-        str(tls.cert),
-        "--tls-key",
-        str(tls.key),
-        "--max-boxes",
-        "3",
-        "--warm",
-        "1",
-    )
+def server() -> Iterator[Served]:
+    flags = ("--max-boxes", "3", "--warm", "1", "--disk-mb", "64")
     with serving(*flags, AIR_SERVE_TOKEN=KEY, AIR_RUN="e2b-attacks") as it:
         yield it
 
 
 @pytest.fixture(scope="module")
-def options(server: Served, tls: Tls) -> Iterator[dict[str, Any]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", str(tls.ca))
-        yield {"api_url": server.url, "sandbox_url": server.url, "api_key": KEY}
+def options(server: Served) -> dict[str, Any]:
+    return {"api_url": server.url, "sandbox_url": server.url, "api_key": KEY}
 
 
 @pytest.fixture(scope="module")
 def pair(options: dict[str, Any]) -> Iterator[tuple[Sandbox, Sandbox]]:
-    """Two sandboxes: an attacker's and a victim's. The client checks the server's certificate."""
+    """Two sandboxes: an attacker's and a victim's."""
     with (
         Sandbox.create(TEMPLATE, timeout=600, **options) as attacker,
         Sandbox.create(TEMPLATE, timeout=600, **options) as victim,
@@ -64,9 +46,8 @@ def pair(options: dict[str, Any]) -> Iterator[tuple[Sandbox, Sandbox]]:
 
 
 @pytest.fixture
-def client(server: Served, tls: Tls) -> Iterator[httpx.Client]:
-    context = ssl.create_default_context(cafile=str(tls.ca))
-    with httpx.Client(base_url=server.url, verify=context, timeout=60) as it:
+def client(server: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=60) as it:
         yield it
 
 

@@ -1,10 +1,11 @@
-"""The account of a sandbox: who a client may name as the user of a command or a file."""
+"""The accounts of a sandbox: who a client may name as the user of a command."""
 
 from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
 
+from air.errors import BoxFileError
 from air.serve.e2b.errors import RpcError
 from air.serve.e2b.sandbox import Sandbox
 
@@ -13,7 +14,7 @@ DEFAULT = "user"
 
 @dataclass(frozen=True)
 class Account:
-    """One account of a sandbox."""
+    """One account, as the box's `/etc/passwd` has it."""
 
     name: str
     home: str
@@ -25,9 +26,23 @@ class Account:
         return posixpath.normpath(posixpath.join(self.home, path))
 
 
-def account(sandbox: Sandbox, name: str) -> Account:
-    """Returns the account with this name. Raises RpcError unless it is `user`, E2B's default account."""
-    if name != DEFAULT:
-        text = f"invalid username: '{name}': air runs everything in a sandbox as '{DEFAULT}'"
-        raise RpcError("unauthenticated", text)
-    return Account(name, sandbox.home)
+async def account(sandbox: Sandbox, name: str) -> Account:
+    """Returns the account with this name. Raises RpcError if the box has none.
+
+    `user` is the default account of E2B's clients. An image without it has another default: the account with
+    the number 1000, or root.
+    """
+    try:
+        text = (await sandbox.running_box.read("/etc/passwd", user="root")).decode(
+            "utf-8", "replace"
+        )
+    except BoxFileError as error:
+        raise RpcError("internal", f"the image has no accounts: {error}") from error
+    accounts = [fields for line in text.splitlines() if len(fields := line.split(":")) == 7]
+    by_name = {fields[0]: fields for fields in accounts}
+    found = by_name.get(name)
+    if found is None and name == DEFAULT:
+        found = next((fields for fields in accounts if fields[2] == "1000"), by_name.get("root"))
+    if found is None:
+        raise RpcError("unauthenticated", f"invalid username: '{name}'")
+    return Account(found[0], found[5] or "/")

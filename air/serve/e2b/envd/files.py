@@ -20,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from air.serve.e2b.envd import wire
-from air.serve.e2b.envd.accounts import account
 from air.serve.e2b.errors import STATUS, ApiError, RpcError
 from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
@@ -67,7 +66,6 @@ async def files(sandbox: Sandbox, request: Request) -> Response:
     if request.method not in ("GET", "POST"):
         raise ApiError(405, f"/files serves GET and POST, not {request.method}")
     try:
-        account(sandbox, _user(request))
         async with sandbox.use():
             if request.method == "GET":
                 return await _download(sandbox, request)
@@ -87,7 +85,7 @@ def _user(request: Request) -> str:
 
 async def _download(sandbox: Sandbox, request: Request) -> Response:
     program, path = sandbox.program("files"), request.query_params.get("path", "")
-    answer, _ = await program.ask("read", path=path)
+    answer, _ = await program.ask("read", user=_user(request), path=path)
     name, size, handle = posixpath.basename(answer["path"]), int(answer["size"]), answer["id"]
     headers = {"Content-Disposition": f"inline; filename*=utf-8''{quote(name)}"}
     if size >= 0:
@@ -122,21 +120,23 @@ async def _closed(program: Program, handle: int) -> None:
 
 
 async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
-    program, metadata = sandbox.program("files"), _metadata(request)
+    program, user, metadata = sandbox.program("files"), _user(request), _metadata(request)
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     path = request.query_params.get("path", "")
     if kind != b"multipart/form-data":
         if not path:
             raise ApiError(400, "path: missing")
-        entries = [await _write(program, path, metadata, _body(request))]
+        entries = [await _write(program, user, path, metadata, _body(request))]
         return [_written(entry, metadata) for entry in entries]
     if b"boundary" not in options:
         raise ApiError(400, "multipart/form-data without a boundary")
-    return [_written(entry, metadata) async for entry in _form(program, request, path, metadata)]
+    return [
+        _written(entry, metadata) async for entry in _form(program, request, user, path, metadata)
+    ]
 
 
 async def _form(
-    program: Program, request: Request, path: str, metadata: dict[str, str]
+    program: Program, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
     """Writes the files of a form. A single file has the path of the query; else each has its own name."""
     parser = MultiPartParser(
@@ -154,7 +154,7 @@ async def _form(
             name = path or upload.filename or ""
             if not name:
                 raise ApiError(400, "a file of the form has no name")
-            yield await _write(program, name, metadata, _read(upload))
+            yield await _write(program, user, name, metadata, _read(upload))
     finally:
         await form.close()
 
@@ -184,9 +184,9 @@ async def _body(request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def _write(
-    program: Program, path: str, metadata: dict[str, str], data: AsyncIterator[bytes]
+    program: Program, user: str, path: str, metadata: dict[str, str], data: AsyncIterator[bytes]
 ) -> str:
-    answer, _ = await program.ask("write", path=path, metadata=metadata)
+    answer, _ = await program.ask("write", user=user, path=path, metadata=metadata)
     try:
         async for part in data:
             for at in range(0, len(part), PIECE):

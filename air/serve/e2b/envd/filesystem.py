@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 
 from air.errors import AirError, BoxDiedError
 from air.serve.e2b.envd import wire
-from air.serve.e2b.envd.accounts import account
 from air.serve.e2b.envd.wire import Message
 from air.serve.e2b.errors import RpcError, SandboxGone
 from air.serve.e2b.program import Program
@@ -31,37 +30,37 @@ def entry_of(entry: dict[str, Any]) -> Message:
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
 
 
-async def stat(files: Program, message: Message) -> Message:
+async def stat(files: Program, user: str, message: Message) -> Message:
     wire.refuse_unknown(message, "path")
-    answer, _ = await files.ask("stat", path=_text(message, "path"))
+    answer, _ = await files.ask("stat", user=user, path=_text(message, "path"))
     return {"entry": entry_of(answer["entry"])}
 
 
-async def make_folder(files: Program, message: Message) -> Message:
+async def make_folder(files: Program, user: str, message: Message) -> Message:
     wire.refuse_unknown(message, "path")
-    answer, _ = await files.ask("mkdir", path=_text(message, "path"))
+    answer, _ = await files.ask("mkdir", user=user, path=_text(message, "path"))
     return {"entry": entry_of(answer["entry"])}
 
 
-async def move(files: Program, message: Message) -> Message:
+async def move(files: Program, user: str, message: Message) -> Message:
     wire.refuse_unknown(message, "source", "destination")
     source, destination = _text(message, "source"), _text(message, "destination")
-    answer, _ = await files.ask("move", source=source, destination=destination)
+    answer, _ = await files.ask("move", user=user, source=source, destination=destination)
     return {"entry": entry_of(answer["entry"])}
 
 
-async def list_folder(files: Program, message: Message) -> Message:
+async def list_folder(files: Program, user: str, message: Message) -> Message:
     wire.refuse_unknown(message, "path", "depth")
     depth = message.get("depth") or 1
     if not isinstance(depth, int) or depth < 1:
         raise RpcError("invalid_argument", "depth should be at least 1")
-    answer, _ = await files.ask("entries", path=_text(message, "path"), depth=depth)
+    answer, _ = await files.ask("entries", user=user, path=_text(message, "path"), depth=depth)
     return {"entries": [entry_of(entry) for entry in answer["entries"]]}
 
 
-async def remove(files: Program, message: Message) -> Message:
+async def remove(files: Program, user: str, message: Message) -> Message:
     wire.refuse_unknown(message, "path")
-    await files.ask("remove", path=_text(message, "path"))
+    await files.ask("remove", user=user, path=_text(message, "path"))
     return {}
 
 
@@ -117,7 +116,7 @@ class Watchers:
             watcher.error = error
             watcher.news.set()
 
-    async def add(self, message: Message) -> tuple[int, Watcher]:
+    async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
         """Begins to watch a folder."""
         wire.refuse_unknown(
             message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
@@ -127,7 +126,7 @@ class Watchers:
         recursive = bool(message.get("recursive"))
         path = _text(message, "path")
         answer, _ = await self._files.ask(
-            "watch", path=path, recursive=recursive, include_entry=entry
+            "watch", user=user, path=path, recursive=recursive, include_entry=entry
         )
         number, watcher = int(answer["id"]), Watcher()
         for early, change in self._early:
@@ -162,10 +161,9 @@ async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
     """Streams the changes in a folder."""
     try:
         message = await wire.only_message(request)
-        account(sandbox, wire.user_of(request))
         watchers = watchers_of(sandbox)
         async with sandbox.use():
-            number, watcher = await watchers.add(message)
+            number, watcher = await watchers.add(wire.user_of(request), message)
     except RpcError as error:
         return wire.stream_error(error)
     seconds = wire.deadline(request)
@@ -195,21 +193,21 @@ async def _dropped(watchers: Watchers, number: int) -> None:
         return
 
 
-async def create_watcher(sandbox: Sandbox, message: Message) -> Message:
+async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Message:
     """Begins to watch a folder for a client that asks for the changes."""
     watchers = watchers_of(sandbox)
-    number, _ = await watchers.add(message)
+    number, _ = await watchers.add(user, message)
     ident = secrets.token_hex(8)
     watchers.polled[ident] = number
     return {"watcherId": ident}
 
 
-async def watcher_events(sandbox: Sandbox, message: Message) -> Message:
+async def watcher_events(sandbox: Sandbox, _: str, message: Message) -> Message:
     """Returns the changes since the last call."""
     return {"events": watchers_of(sandbox).of(message).take()}
 
 
-async def remove_watcher(sandbox: Sandbox, message: Message) -> Message:
+async def remove_watcher(sandbox: Sandbox, _: str, message: Message) -> Message:
     """Ends a watcher."""
     watchers = watchers_of(sandbox)
     watchers.of(message)
@@ -225,22 +223,21 @@ def _text(message: Message, name: str) -> str:
     return value
 
 
-def _single(call: Callable[[Sandbox, Message], Awaitable[Message]]) -> Call:
+def _single(call: Callable[[Sandbox, str, Message], Awaitable[Message]]) -> Call:
     async def answer(sandbox: Sandbox, request: Request) -> Response:
         try:
             message = await wire.call_message(request)
-            account(sandbox, wire.user_of(request))
             async with sandbox.use():
-                return JSONResponse(await call(sandbox, message))
+                return JSONResponse(await call(sandbox, wire.user_of(request), message))
         except RpcError as error:
             return error.response()
 
     return answer
 
 
-def _on_files(call: Callable[[Program, Message], Awaitable[Message]]) -> Call:
-    async def on_files(sandbox: Sandbox, message: Message) -> Message:
-        return await call(sandbox.program("files"), message)
+def _on_files(call: Callable[[Program, str, Message], Awaitable[Message]]) -> Call:
+    async def on_files(sandbox: Sandbox, user: str, message: Message) -> Message:
+        return await call(sandbox.program("files"), user, message)
 
     return _single(on_files)
 

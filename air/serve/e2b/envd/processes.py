@@ -48,17 +48,18 @@ async def _started(
 ) -> tuple[RunningCommand, dict[str, Any]]:
     config, pty = _object(message, "process"), message.get("pty")
     wire.refuse_unknown(config, "cmd", "args", "envs", "cwd")
-    user = account(sandbox, wire.user_of(request))
+    user = await account(sandbox, wire.user_of(request))
     argv = [str(config.get("cmd", "")), *map(str, config.get("args", []))]
     if not argv[0]:
         raise RpcError("invalid_argument", "process.cmd is missing")
+    env = _environment(sandbox, user, _object(config, "envs"), pty is not None)
     folder = user.path(str(config.get("cwd") or ""))
-    env = _environment(sandbox, user, folder, _object(config, "envs"), pty is not None)
     await _folder(sandbox, user, folder)
     command = await sandbox.running_box.start(
         argv,
         cwd=folder,
         env=env,
+        user=user.name,
         stdin=bool(message.get("stdin", True)),
         terminal=None if pty is None else _size(pty),
         timeout=wire.deadline(request),
@@ -70,7 +71,7 @@ async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
     """Raises RpcError if a working folder is missing. The home folder is not looked for."""
     if folder != user.home:
         try:
-            answer, _ = await sandbox.program("files").ask("stat", path=folder)
+            answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
         except RpcError as error:
             raise RpcError("invalid_argument", f"cwd {folder!r} does not exist") from error
         if answer["entry"]["type"] != "FILE_TYPE_DIRECTORY":
@@ -78,10 +79,9 @@ async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
 
 
 def _environment(
-    sandbox: Sandbox, user: Account, folder: str, wanted: dict[str, Any], terminal: bool
+    sandbox: Sandbox, user: Account, wanted: dict[str, Any], terminal: bool
 ) -> dict[str, str]:
-    env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name, "PWD": folder}
-    env |= {"E2B_SANDBOX": "true"}
+    env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name, "E2B_SANDBOX": "true"}
     env |= {"E2B_SANDBOX_ID": sandbox.id, "E2B_TEMPLATE_ID": sandbox.wishes.template}
     env |= {"TERM": "xterm-256color"} if terminal else {}
     return env | sandbox.wishes.env | {name: str(value) for name, value in wanted.items()}

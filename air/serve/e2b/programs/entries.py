@@ -17,23 +17,12 @@ if TYPE_CHECKING:
 META = "user.e2b."
 
 
-HOMES = {"real": "", "named": ""}
-"""The home folder, which may be a link, and what it leads to; the program that imports this sets both."""
-
-
-def _named(path: str) -> str:
-    """Returns a real path as clients know it: below the home folder's own name."""
-    real = HOMES["real"]
-    below = path == real or path.startswith(real + "/")
-    return HOMES["named"] + path[len(real) :] if below else path
-
-
 def entry(path: str) -> dict[str, Any]:
     """Returns what envd tells about a file or folder."""
     status = os.lstat(path)
     kind, target = status.st_mode, None
     if stat.S_ISLNK(kind):
-        target = _named(os.path.realpath(path))
+        target = os.path.realpath(path)
         try:
             kind = os.stat(path).st_mode
         except OSError:

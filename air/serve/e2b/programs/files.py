@@ -1,8 +1,7 @@
-"""Works on the files of a sandbox for envd's remote calls. It runs in the box.
+"""Works on the files of a sandbox for envd's remote calls. It runs in the box as root, one for each sandbox.
 
-Its argument is the home folder. Requests and answers are frames (`programs.talk`); the changes that a watch
-saw come as frames with `watch`. Standard library only, Python >= 3.8, no import of `air` but of programs
-beside it.
+Requests and answers are frames (`programs.talk`); the changes that a watch saw come as frames with `watch`.
+Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
 """
 
 # Neither pathlib nor contextlib is worth its import at the start of a sandbox.
@@ -10,12 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import select
 import shutil
 import stat
-import sys
 
-from air.serve.e2b.programs.entries import HOMES, META, entry
+from air.serve.e2b.programs.entries import META, entry
 from air.serve.e2b.programs.talk import Refused, receive, send
 from air.serve.e2b.programs.watches import Watches
 
@@ -28,26 +27,51 @@ MOST_ENTRIES = 100_000
 MOST_OPEN = 256
 
 
-class Home:
-    """The home folder, at which relative paths start."""
+class User:
+    """An account of the box."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, name: str) -> None:
+        try:
+            entry = self._default() if name == "user" else pwd.getpwnam(name)
+        except KeyError:
+            text = f"error looking up user {name!r}: user: unknown user {name}"
+            raise Refused("unauthenticated", text) from None
+        self.uid, self.gid, self.home = entry.pw_uid, entry.pw_gid, entry.pw_dir
+
+    @staticmethod
+    def _default() -> pwd.struct_passwd:
+        """Returns `user`; if the image has no such account, the one with the number 1000, or root."""
+        names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == 1000]
+        for name in ("user", *names):
+            try:
+                return pwd.getpwnam(name)
+            except KeyError:
+                continue
+        return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Returns an absolute path: relative ones and `~` start at the home folder."""
+        """Returns an absolute path: relative ones and `~` start at the user's home."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
         if path == "~" or path.startswith("~/"):
-            path = self.folder + path[1:]
-        return os.path.normpath(os.path.join(self.folder, path))
+            path = self.home + path[1:]
+        return os.path.normpath(os.path.join(self.home, path))
 
+    def own(self, path: str) -> None:
+        """Makes the user the owner of a file or folder."""
+        os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
-def make_folders(path: str) -> None:
-    """Creates a folder and the folders above it, as far as they are missing."""
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise Refused("invalid_argument", f"path is not a directory: {path}")
-    os.makedirs(path, mode=0o755, exist_ok=True)
+    def make_folders(self, path: str) -> None:
+        """Creates a folder and the folders above it, as far as they are missing."""
+        missing = []
+        while not os.path.lexists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        if not os.path.isdir(path):
+            raise Refused("invalid_argument", f"path is not a directory: {path}")
+        for folder in reversed(missing):
+            os.mkdir(folder, 0o755)
+            self.own(folder)
 
 
 def as_code(error: OSError) -> Refused:
@@ -72,17 +96,15 @@ def as_code(error: OSError) -> Refused:
 class Operations:
     """What can be asked. Each method gets the fields of a request and its bytes."""
 
-    def __init__(self, home: str) -> None:
-        self.home = Home(home)
-        HOMES.update(named=home, real=os.path.realpath(home))
+    def __init__(self) -> None:
         self.open: dict[int, int] = {}
         self.watches = Watches()
 
     def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        return {"entry": entry(self.home.path(header["path"]))}
+        return {"entry": entry(User(header["user"]).path(header["path"]))}
 
     def entries(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        path = self.home.path(header["path"])
+        path = User(header["user"]).path(header["path"])
         if not os.path.isdir(path):
             os.stat(path)
             raise Refused("invalid_argument", f"path is not a directory: {path}")
@@ -103,16 +125,18 @@ class Operations:
                 self._walk(path, depth - 1, entries)
 
     def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        path = self.home.path(header["path"])
+        user = User(header["user"])
+        path = user.path(header["path"])
         if os.path.isdir(path):
             raise Refused("already_exists", f"directory already exists: {path}")
-        make_folders(path)
+        user.make_folders(path)
         return {"entry": entry(path)}
 
     def move(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        source, target = self.home.path(header["source"]), self.home.path(header["destination"])
+        user = User(header["user"])
+        source, target = user.path(header["source"]), user.path(header["destination"])
         os.lstat(source)
-        make_folders(os.path.dirname(target))
+        user.make_folders(os.path.dirname(target))
         try:
             os.rename(source, target)
         except OSError as error:
@@ -122,7 +146,7 @@ class Operations:
         return {"entry": entry(target)}
 
     def remove(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        path = self.home.path(header["path"])
+        path = User(header["user"]).path(header["path"])
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         elif os.path.lexists(path):
@@ -131,7 +155,7 @@ class Operations:
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Opens a file for `piece`. A file whose size is unknown, as in /proc, has the size -1."""
-        path = self.home.path(header["path"])
+        path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
             raise Refused("invalid_argument", f"path '{path}' is a directory")
@@ -148,17 +172,19 @@ class Operations:
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Creates or empties a file for `add`, in folders that it creates."""
-        path = self.home.path(header["path"])
+        user = User(header["user"])
+        path = user.path(header["path"])
         self._bounded()
         if os.path.isdir(path):
             raise Refused("invalid_argument", f"path '{path}' is a directory")
-        make_folders(os.path.dirname(path))
+        user.make_folders(os.path.dirname(path))
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         fd = os.open(path, flags, 0o644)
         self.open[header["id"]] = fd
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             self.close({"handle": header["id"]}, b"")
             raise Refused("invalid_argument", f"path '{path}' is not a regular file")
+        os.fchown(fd, user.uid, user.gid)
         for name in os.listxattr(fd):
             if name.startswith(META):
                 os.removexattr(fd, name)
@@ -179,7 +205,7 @@ class Operations:
         return {}
 
     def watch(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        path = self.home.path(header["path"])
+        path = User(header["user"]).path(header["path"])
         if not os.path.isdir(path):
             os.stat(path)
             raise Refused("invalid_argument", f"path {path} not a directory")
@@ -258,7 +284,7 @@ def serve(operations: Operations) -> None:
 def main() -> None:
     """Does requests until standard input ends."""
     os.umask(0o022)
-    operations = Operations(sys.argv[1])
+    operations = Operations()
     poll = select.poll()
     poll.register(0, select.POLLIN)
     poll.register(operations.watches.fd, select.POLLIN)
