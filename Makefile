@@ -18,7 +18,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-train bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -87,6 +87,9 @@ mutants: $(READY)  ## take out each defence of the boxes in turn; a test must tu
 bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of an hour; ARGS=--quick)
 	@$(AIR_CLI) setup
 	@$(PY) bench/sandbox.py $(ARGS)
+
+bench-serve: $(READY)  ## time `air serve sandbox` beside SandboxFusion (five minutes; ORIGINAL=CHECKOUT, ARGS=--quick)
+	@$(PY) bench/serve.py $(if $(ORIGINAL),--original $(ORIGINAL)) $(ARGS)
 
 bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten minutes; ARGS="--models 9M --cases short")
 	@PYTHON="$(PYTHON)" .ci/trl

@@ -1,4 +1,4 @@
-"""Lends boxes to requests: a box of its own for each, which is removed afterwards."""
+"""Lends boxes to requests: each has a box for itself, which is reset or removed afterwards."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class Boxes:
     Leaving the block ends every box.
     """
 
-    def __init__(self, max_boxes: int, warm: int, metrics: Metrics) -> None:
+    def __init__(self, max_boxes: int, warm: int, metrics: Metrics, *, fresh: bool = False) -> None:
         self.max_boxes = max_boxes
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
         """The pool itself, for a protocol whose boxes outlive a request."""
+        self.fresh = fresh
+        """Whether each box serves only one request, instead of being reset for the next one."""
         self.lent = 0
         self.queued = 0
         self._metrics = metrics
@@ -39,6 +41,12 @@ class Boxes:
         metrics.gauge("air_serve_boxes_started", "Boxes started so far.", lambda: stats.started)
         metrics.gauge(
             "air_serve_boxes_failed", "Starts of boxes that failed so far.", lambda: stats.failed
+        )
+        metrics.gauge("air_serve_boxes_reset", "Resets of boxes so far.", lambda: stats.reused)
+        metrics.gauge(
+            "air_serve_boxes_not_reset",
+            "Boxes so far that could not be reset, and were removed.",
+            stats.refused.total,
         )
         metrics.gauge("air_serve_queued", "Requests that wait for a box.", lambda: self.queued)
 
@@ -51,10 +59,11 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: a box that nobody has used before and nobody uses afterwards.
+        """Async context manager: a box in which nothing of an earlier request is; see `Box.reset`.
 
-        Leaving the block ends every process in the box. Raises NoBoxInTime if no box is free within `within`
-        seconds, and what `Pool.take` raises.
+        Leaving the block ends every process in the box. After an exception the box is removed.
+
+        Raises NoBoxInTime if no box is free within `within` seconds, and what `Pool.take` raises.
         """
         since = time.monotonic()
         self.queued += 1
@@ -72,6 +81,12 @@ class Boxes:
         self.lent += 1
         try:
             yield box
+            if not self.fresh:
+                self.pool.give_back_for_reuse(box)
+        except BaseException:  # cancellation too: a command may still run
+            self.pool.give_back(box)
+            raise
         finally:
             self.lent -= 1
-            self.pool.give_back(box)
+            if self.fresh:
+                self.pool.give_back(box)

@@ -38,7 +38,7 @@ async def serve(
     check_certificate(config)
     listener = bind(config.host, config.port)
     with contextlib.closing(listener), _logging_to(log):
-        async with Boxes(config.max_boxes, config.warm, metrics) as boxes:
+        async with Boxes(config.max_boxes, config.warm, metrics, fresh=config.fresh_boxes) as boxes:
             server = Server(config, boxes, metrics, log)
             spoken = [make(server) for make in protocols]
             async with contextlib.AsyncExitStack() as stack:

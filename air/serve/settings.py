@@ -27,6 +27,9 @@ class ServeConfig(BaseConfig):
     """The most boxes at once. Further requests queue."""
     warm: int = Field(2, ge=0)
     """The number of boxes that wait, started, for the next request."""
+    fresh_boxes: bool = False
+    """Whether each request gets a new box. Otherwise a box is reset for the next request, which is many times
+    as fast; the chapter on the server says what a reset promises."""
     limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
     """The limits of a box unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)

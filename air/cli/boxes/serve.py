@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-boxes", type=int, help="most boxes at once (default: two for each CPU core)"
     )
     parser.add_argument("--warm", type=int, help="boxes that wait, started (default: 2)")
+    parser.add_argument(
+        "--fresh-boxes",
+        action="store_const",
+        const=True,
+        help="give each request a new box, instead of one that was reset after another request",
+    )
     parser.add_argument("--cpus", type=float, help="CPU cores of a box (default: 1)")
     parser.add_argument("--memory-mb", type=int, help="memory of a box in MiB (default: 2048)")
     parser.add_argument("--disk-mb", type=int, help="workspace of a box in MiB (default: 256)")
@@ -62,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     limits = ("cpus", "memory_mb", "disk_mb", "pids")
     names = [
         *("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets"),
-        *("domain", "tls_cert", "tls_key"),
+        *("fresh_boxes", "domain", "tls_cert", "tls_key"),
     ]
     defaults = ServeConfig().limits.model_dump()
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}

@@ -7,9 +7,10 @@ command that fails, times out or prints too much yields a result. `exec` raises 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -79,6 +80,13 @@ class BoxSpec(BaseConfig):
     hidden: tuple[str, ...] = ()
     """Folders of this machine that a process box with namespaces must not show, although it shows folders
     around them. Other boxes ignore it: a container shows no folder, and a plain process box shows all."""
+    reusable: bool = False
+    """Whether `Box.reset` can make the box as new for another user. Only for closed containers: without
+    network, GPUs, second user and `open`."""
+    prestart: tuple[str, ...] = ()
+    """A command that runs a Python script with the image's Python in the workspace, such as `("python3",
+    "main.py")`, only for reusable boxes. The box starts this Python in advance and keeps it. The first
+    command of the box, also after a reset, then takes only the script's time if it is exactly this one."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
     SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it), so that a grader can run an
@@ -88,6 +96,18 @@ class BoxSpec(BaseConfig):
     open: OpenBox | None = None
     """If set, commands may write outside of the workspace and run as root or other users. Only the provider
     `docker` has such boxes, and no grader's box is one."""
+
+    @model_validator(mode="after")
+    def _closed_for_reuse(self) -> BoxSpec:
+        apart = self.network or self.gpus or self.second_user or self.open
+        closed = self.provider == "docker" and not apart
+        if self.reusable and not closed:
+            raise ValueError(
+                "`reusable` is only for containers without `network`, `gpus`, `second_user` and `open`"
+            )
+        if self.prestart and not self.reusable:
+            raise ValueError("`prestart` is only for boxes that are `reusable`")
+        return self
 
     @model_validator(mode="after")
     def _closed_graders(self) -> BoxSpec:
@@ -353,6 +373,15 @@ class Box(ABC):
         gone.
         """
 
+    async def reset(self) -> str:
+        """Makes this used box as new for another user. Returns "", or why that is impossible: then close it.
+
+        Only a box with `BoxSpec.reusable` can be reset. Its files and processes are gone afterwards, and all
+        else that commands can change is as in the new box: the guest compares it, and refuses after any
+        difference (see `air.sandbox.reuse.resets`). Counters of the kernel go on.
+        """
+        return "boxes of this kind serve only one user"
+
     @abstractmethod
     async def close(self) -> None:
         """Kills every process in the box and removes the box. Raises BoxDiedError if a part of it remains."""
@@ -366,7 +395,7 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counts the boxes that a box pool started, failed to start, closed and has now (`live`)."""
+    """Counts the boxes that a box pool started, failed to start, reset, closed and has now (`live`)."""
 
     started: int = 0
     failed: int = 0
@@ -374,3 +403,7 @@ class BoxStats:
     live: int = 0
     queue_seconds: float = 0.0
     """The sum of the seconds that callers waited for a box."""
+    reused: int = 0
+    """How often a box was reset for another caller."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """How often a box could not be reset, by the reason."""

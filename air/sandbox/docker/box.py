@@ -25,6 +25,7 @@ from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
+from air.sandbox.reuse.settings import reuse
 from air.sandbox.wire.connection import opening
 from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 
@@ -99,10 +100,17 @@ class DockerBox(GuestBox):
             "open": self.spec.open.user if self.spec.open else None,
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
+        config |= reuse(self.spec, self._folders)
         self._connection = await self._attached.start(arguments, opening(config))
         self.shell = (await self._connection.ready(seconds=START_SECONDS))["shell"]
         if self.spec.network:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
+
+    async def reset(self) -> str:
+        if not self.spec.reusable:
+            return await super().reset()
+        header, _ = await self._guest.request({"op": "reset"})
+        return str(header["reason"])
 
     async def outside_cause(self) -> str:
         return await super().outside_cause() or await self._attached.outside_cause()

@@ -58,7 +58,8 @@ def container(
         init=False,
         ipc_mode="private",
         sysctls={f"kernel.{name}": value for name, value in IPC.items()},
-        pids_limit=limits.pids + 1,
+        pids_limit=limits.pids
+        + (2 if spec.prestart else 1),  # the guest, and what it starts in advance
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),

@@ -21,7 +21,10 @@ HOME = "/.air"
 """The folder that contains the copy of Python. Boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
 """Paths of the copy's dynamic loader, shared libraries and binary, relative to `HOME`."""
-USED = "ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,termios,zlib"
+USED = (
+    "array,binascii,ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,"
+    "termios,zlib"
+)
 """The modules that the guest imports."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"

@@ -58,6 +58,8 @@ class Guest:
         self.me = os.getpid()
         self.mark = os.urandom(8).hex()
         self.starter = Starter(config, self.mark)
+        # As root: the guest gives up most of its capabilities next.
+        self.reuse = _reuse(config["reuse"], self.starter) if "reuse" in config else None
         self.rights: Rights | None = None
         if config.get("open"):
             self.rights = Rights(config["open"], [seen for _, seen in config["roots"][:-1]])
@@ -79,6 +81,8 @@ class Guest:
         for fd in config.get("locks", ()):  # held until this process ends, but not by its commands
             os.set_inheritable(fd, False)
         self._prepare()
+        if self.reuse is not None:
+            self.reuse.begin(self)
         self.operations = self._operations()
 
     def _prepare(self) -> None:
@@ -125,10 +129,12 @@ class Guest:
                     os.read(self.wake, 4096)
                 elif fd in self.pipes:
                     self._drain(fd)
+                elif self.reuse is not None and self.reuse.event(fd):
+                    pass
                 elif self.started.event(fd, events) or self.relay.event(fd, events):
                     self.outbox.flush()
             self._work()
-            self._reap()
+            self.reap()
             now = time.monotonic()
             for command in list(self.commands.values()):
                 self._advance(command, now)
@@ -171,6 +177,8 @@ class Guest:
     def handle(self, header: dict[str, Any], body: bytes) -> None:
         """Handles one request frame, and queues the answer or the error."""
         try:
+            if self.reuse is not None:
+                self.reuse.saw_request(header)
             operation = self.operations.get(header["op"])
             if operation is None:
                 raise Refused(f"unknown operation {header['op']!r}")
@@ -183,7 +191,7 @@ class Guest:
             self.send(dict(answer, id=header["id"]))
 
     def _operations(self) -> dict[str, Operation]:
-        return {
+        return ({} if self.reuse is None else {"reset": self.reuse.reset}) | {
             "abort": self._abort,
             "beat": self._beat,
             "close": self.started.close_input,
@@ -255,7 +263,7 @@ class Guest:
             if not tree:
                 return True
             running_commands.kill(tree)
-            self._reap()
+            self.reap()
             time.sleep(pause)
         return False
 
@@ -312,7 +320,7 @@ class Guest:
             command.outputs[fd].add(data)
             command.heard(time.monotonic())
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
         """Collects the exit status of dead children: first processes of commands, and adopted orphans."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
@@ -324,6 +332,8 @@ class Guest:
                 return
             if pid in leaders:
                 leaders[pid].status = status
+            elif self.reuse is not None:
+                self.reuse.strays += 1
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
         """Kills a command past its deadline, or sends its result if it is dead and its output is read."""
@@ -341,6 +351,8 @@ class Guest:
         if not command.settled(now):
             return
         del self.commands[command.ident]
+        if self.reuse is not None:
+            self.reuse.saw_end(command)
         left = self.started.forget(command) if isinstance(command, Started) else command.open
         for fd in left:  # a background child holds the pipe: read on, and discard
             self.pipes[fd] = None
@@ -360,7 +372,7 @@ class Guest:
                 return
             running_commands.kill(new)
             killed |= new
-            self._reap()
+            self.reap()
         if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
             running_commands.signal_all({-1}, signal.SIGKILL)
 
@@ -377,6 +389,13 @@ class Guest:
             import shutil
 
             shutil.rmtree(self.remove, ignore_errors=True)  # the next cleanup removes what remains
+
+
+def _reuse(config: dict[str, Any], starter: Starter) -> Any:
+    """Returns what resets this box, a `resets.Reuse`. Its module comes with the few boxes that need it."""
+    module = type(os)("air.sandbox.reuse.resets")
+    exec(compile(config["source"], "air/resets.py", "exec"), module.__dict__)
+    return module.Reuse(config, starter)
 
 
 def main() -> None:

@@ -54,6 +54,8 @@ class Starter:
         self.shell = shell(self.env.get("PATH", os.defpath))
         self.guest = os.getpid()
         self.stillborn = mmap.mmap(-1, STILLBORN)
+        self.prestarted: Any = None
+        """A Python that the box has started in advance, which runs some commands: a `resets.Prestarted`."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
         """Starts the command of the request `ident`. Raises NotStarted.
@@ -107,6 +109,10 @@ class Starter:
         slot = ident % STILLBORN
         return self._fork(argv, streams, header, env, slot)
 
+    def failed(self, ident: int) -> None:
+        """Notes that the program of the started command `ident` did not run."""
+        self.stillborn[ident % STILLBORN] = 1
+
     def began(self, ident: int) -> bool:
         """Whether the program of the started command `ident` ran at all."""
         return not self.stillborn[ident % STILLBORN]
@@ -121,6 +127,12 @@ class Starter:
     ) -> int:
         """Forks a command. If that cannot run, it prints the reason and exits with status 126 or 127."""
         self.stillborn[slot] = 0
+        ready = self.prestarted
+        if ready is not None:
+            if header.get("terminal") or header.get("account"):
+                ready.discard()
+            elif given := ready.run(argv, streams, header["cwd"], env, MARK):
+                return int(given)
         pid = os.fork()
         if pid:
             return pid

@@ -1,6 +1,7 @@
 """A pool of boxes: limits how many boxes exist, and starts spare boxes, which wait for a caller.
 
-Each box goes to one caller and is then removed. A box holds its GPUs and a host slot
+Each box goes to one caller and is then removed, unless the caller allows that it is reset for the next one. A
+box holds its GPUs and a host slot
 (`air.sandbox.pool.host_slots`) from before its start until it is gone. A caller that holds a box must not
 wait for another box of the same pool: use a second pool, with `nested=True`, for example for graders.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from air.sandbox.docker import snapshot_service
 
 STARTS_AT_ONCE = 4
+RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
 
@@ -92,7 +94,7 @@ class Pool:
         self._digests = Digests()
         self._subpools: dict[str, _SubPool] = {}
         self._waiters: list[_Waiter] = []
-        self._lent: set[GuestBox] = set()
+        self._lent: dict[GuestBox, _SubPool] = {}
         self._starts: set[asyncio.Task[None]] = set()
         self._closes: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
@@ -185,7 +187,7 @@ class Pool:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif waiter.box.done() and not waiter.box.cancelled() and not waiter.box.exception():
-                self._lent.discard(waiter.box.result())
+                self._lent.pop(waiter.box.result(), None)
                 waiter.subpool.ready.appendleft(waiter.box.result())  # nobody has used this box
             self._balance()
             raise
@@ -199,6 +201,33 @@ class Pool:
         """Removes a box that `take` returned, in the background. A second call does nothing."""
         if box in self._lent:
             self._retire(box)
+
+    def give_back_for_reuse(self, box: GuestBox) -> None:
+        """Resets a box that `take` returned, and keeps it for another caller, in the background.
+
+        A box that cannot be reset (see `Box.reset`) is removed. Use no box after this call.
+        """
+        if box in self._lent:
+            self._spawn(self._closes, self._recycled(box, self._lent[box]))
+
+    async def _recycled(self, box: GuestBox, subpool: _SubPool) -> None:
+        try:
+            async with asyncio.timeout(RESET_SECONDS):
+                reason = await box.reset()
+        except AirError as error:
+            reason = str(error)
+        except TimeoutError:
+            reason = f"its reset took more than {RESET_SECONDS:.0f} s"
+        if box not in self._lent:  # the pool was closed meanwhile
+            return
+        if reason or not self._open or subpool.outdated:
+            self.stats.refused[reason] += 1
+            self._retire(box)
+            return
+        self.stats.reused += 1
+        del self._lent[box]
+        subpool.ready.appendleft(box)  # the next caller gets what the CPU's caches still know
+        self._balance()
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
         """Returns the `_SubPool` of a spec and its current image, and marks its other images outdated."""
@@ -238,7 +267,7 @@ class Pool:
         for waiter in list(self._waiters):
             if box := self._next(waiter.subpool):
                 self._waiters.remove(waiter)
-                self._lent.add(box)
+                self._lent[box] = waiter.subpool
                 waiter.box.set_result(box)
         missing = Counter(waiter.subpool for waiter in self._waiters)
         missing.subtract({subpool: subpool.starting for subpool in missing})
@@ -339,7 +368,7 @@ class Pool:
         _LOG.warning("a spare box did not start: %s", error)
 
     def _retire(self, box: GuestBox) -> None:
-        self._lent.discard(box)
+        self._lent.pop(box, None)
         self._spawn(self._closes, self._closed(box))
 
     async def _closed(self, box: GuestBox) -> None:

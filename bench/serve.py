@@ -1,0 +1,179 @@
+"""`make bench-serve`: `air serve sandbox` beside the original SandboxFusion server, in one run.
+
+Requests a second of `/run_code` with `print(1 + 1)`, in Python and in bash, at 1, 8 and 50 clients. The sides
+take turns of a few seconds each, so that a noisy machine troubles all alike. Also the E2B protocol, if its
+package is installed and the server speaks it: a sandbox from the warm pool, and its first command.
+
+The original runs from a checkout of github.com/bytedance/SandboxFusion (`--original DIR`), without
+containers and with the settings that it ships; its packages are installed into `build/` once. Ours isolates
+each request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import serve_sides
+from sandbox_table import Bench, machine, report
+
+CLIENTS = (1, 8, 50)
+PROGRAMS = {"python": "print(1 + 1)", "bash": "echo $((1 + 1))"}
+TIMES = 5.0
+"""How many times the original's requests a second ours shall answer, at 1 and at 8 clients."""
+ORIGINAL = "SandboxFusion"
+
+
+class Client:
+    """An HTTP client that keeps one connection and costs little, so that the server is measured."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def run(self, body: bytes) -> None:
+        """Runs a program that prints 2. Raises an error if the answer is anything else."""
+        assert self._address.hostname
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(
+                self._address.hostname, self._address.port, limit=1 << 20
+            )
+        reader, writer = self._streams
+        head = f"POST /run_code HTTP/1.1\r\nHost: {self._address.netloc}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+        size = int(answer.partition(b"content-length:")[2].split(b"\r\n")[0])
+        result = json.loads(await reader.readexactly(size))
+        if result.get("status") != "Success" or result["run_result"]["stdout"] != "2\n":
+            raise RuntimeError(f"a wrong answer: {result}")
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+
+
+async def turn(url: str, language: str, clients: int, seconds: float) -> tuple[float, list[float]]:
+    """Returns the requests a second of so many clients, and the milliseconds of each request."""
+    body = json.dumps({"language": language, "code": PROGRAMS[language]}).encode()
+    begun, each = time.perf_counter(), list[float]()
+
+    async def one() -> None:
+        client = Client(url)
+        try:
+            while (since := time.perf_counter()) < begun + seconds:
+                await client.run(body)
+                each.append((time.perf_counter() - since) * 1000)
+        finally:
+            client.close()
+
+    await asyncio.gather(*(one() for _ in range(clients)))
+    return len(each) / (time.perf_counter() - begun), each
+
+
+async def fusion(bench: Bench, sides: dict[str, str], seconds: float, turns: int) -> None:
+    """Measures `/run_code` of all sides, in turns. The first turn of each is thrown away."""
+    for language in PROGRAMS:
+        for clients in CLIENTS:
+            rates: dict[str, list[float]] = {name: [] for name in sides}
+            times: dict[str, list[float]] = {name: [] for name in sides}
+            for number in range(turns + 1):
+                for name in list(sides) if number % 2 else list(reversed(sides)):
+                    rate, each = await turn(sides[name], language, clients, seconds)
+                    if number:
+                        rates[name].append(rate)
+                        times[name] += each
+            at = f"{language}, {clients} client{'s' if clients > 1 else ''}"
+            rows = {name: bench.add(at, name, "1/s", values) for name, values in rates.items()}
+            if ORIGINAL in rows and clients < max(CLIENTS):
+                least = TIMES * rows[ORIGINAL].p50
+                ours = rows[serve_sides.OURS]
+                ours.ask(f"≥ {TIMES:g} x {ORIGINAL} = {least:.0f}", ours.p50 >= least)
+            for name, values in times.items():
+                bench.add(f"{at}, each", name, "ms", values)
+
+
+async def e2b(bench: Bench, url: str, template: str, rounds: int) -> None:
+    """Measures a sandbox with its first command: one after another, and 50 at once."""
+    try:
+        from e2b import AsyncSandbox
+    except ImportError:
+        bench.note("E2B is left out: the package `e2b` is not installed.")
+        return
+    if not serve_sides.speaks_e2b(url):
+        bench.note("E2B is left out: this server does not speak it.")
+        return
+    options = {"api_url": url, "sandbox_url": url, "api_key": "e2b_" + "0" * 40}
+
+    async def one() -> float:
+        begun = time.perf_counter()
+        sandbox = await AsyncSandbox.create(template, timeout=300, **options)
+        result = await sandbox.commands.run("echo 2")
+        took = (time.perf_counter() - begun) * 1000
+        assert result.stdout == "2\n"
+        await sandbox.kill()
+        return took
+
+    await one()
+    single = []
+    for _ in range(rounds):
+        await asyncio.sleep(1)  # until the spare box is there again
+        single.append(await one())
+    row = bench.add("E2B create and first command", serve_sides.OURS, "ms", single)
+    row.ask("p50 ≤ 50", row.p50 <= 50)
+    await asyncio.sleep(20)
+    many = await asyncio.gather(*(one() for _ in range(50)))
+    row = bench.add("E2B create and first command, 50 at once", serve_sides.OURS, "ms", many)
+    row.ask("p99 ≤ 140", row.p99 <= 140)
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Starts the servers, measures, prints, and writes the numbers."""
+    bench, found = Bench(args.quick), {"begun": machine()}
+    seconds, turns = (1.0, 1) if args.quick else (args.seconds, args.turns)
+    with ExitStack() as stack:
+        sides = {serve_sides.OURS: stack.enter_context(serve_sides.ours(args.image))}
+        if args.fresh:
+            name = f"{serve_sides.OURS} --fresh-boxes"
+            sides[name] = stack.enter_context(serve_sides.ours(args.image, "--fresh-boxes"))
+        if args.original:
+            sides[ORIGINAL] = stack.enter_context(serve_sides.original(args.original))
+        else:
+            bench.note(f"{ORIGINAL} is left out: name a checkout with `--original DIR`.")
+        await fusion(bench, sides, seconds, turns)
+        if not args.no_e2b:
+            pooled = stack.enter_context(
+                serve_sides.ours(args.image, "--warm", "50", "--max-boxes", "56")
+            )
+            await e2b(bench, pooled, args.image, bench.rounds(30))
+    report(bench)
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    found |= {"ended": machine(), "notes": bench.notes, "rows": [*map(asdict, bench.rows)]}
+    args.json.write_text(json.dumps(found, indent=1))
+    held = [row.held for row in bench.rows if row.held is not None]
+    print(f"{held.count(True)} of {len(held)} bars held")
+    return 0 if all(held) else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--original", type=Path, help="a checkout of SandboxFusion")
+    parser.add_argument("--image", default="air-base", help="image of our boxes (air-base)")
+    parser.add_argument("--seconds", type=float, default=4, help="length of one turn (4)")
+    parser.add_argument("--turns", type=int, default=4, help="turns of each side that count (4)")
+    parser.add_argument("--fresh", action="store_true", help="also with a new box each request")
+    parser.add_argument("--no-e2b", action="store_true", help="leave the E2B protocol out")
+    parser.add_argument("--quick", action="store_true", help="one turn of one second each")
+    parser.add_argument("--json", type=Path, default=Path("outputs/bench-serve.json"))
+    return asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""Boxes that serve several users, one after another: what a reset promises, and attacks on that promise."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from air.sandbox import open_box
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, ExecResult
+
+pytestmark = pytest.mark.docker
+SCRIPT = "air_program.py"
+COMMAND = ("python3", SCRIPT)
+LIMITS = BoxLimits(disk_mb=32, pids=64)
+PLAIN = BoxSpec(limits=LIMITS, scratch=("/mnt",), reusable=True)
+PRESTARTED = PLAIN.model_copy(update={"prestart": COMMAND})
+SECONDS = 120
+
+
+@asynccontextmanager
+async def opened(spec: BoxSpec = PRESTARTED) -> AsyncIterator[Box]:
+    async with await open_box(spec, run="resets") as box:
+        yield box
+
+
+async def run(box: Box, code: str, *, stdin: bytes = b"") -> ExecResult:
+    """Runs a script as the server does: with the command that the box has started in advance."""
+    await box.write(SCRIPT, code.encode())
+    return await box.exec(COMMAND, timeout=SECONDS, stdin=stdin)
+
+
+SEES = """
+import os
+for folder in ("/workspace", "/tmp", "/dev/shm", "/mnt", "/dev/mqueue", "/proc/self/fd"):
+    print(folder, sorted(os.listdir(folder)), oct(os.stat(folder).st_mode))
+print(len([name for name in os.listdir("/proc") if name.isdigit()]))
+print([open("/proc/sysvipc/" + name).read() for name in ("msg", "sem", "shm")])
+print(open("/proc/net/dev").read(), open("/proc/net/tcp").read())
+print(sorted(name for name in os.environ), os.getcwd(), os.getuid(), os.getgroups())
+"""
+HARMLESS = {
+    "odd names": "for name in (b'a\\nb', b'\\xff', b'-rf', b' ', b'.x', b'x' * 255): open(name, 'w').close()",
+    "locked folders": "os.makedirs('a/b/c'); open('a/b/c/d', 'w').close(); os.chmod('a/b/c/d', 0)\n"
+    "for path in ('a/b/c', 'a/b', 'a'): os.chmod(path, 0)",
+    "links": "os.symlink('/etc', 'a'); os.symlink('.', 'b'); os.symlink('/proc/1', '/tmp/c')",
+    "special files": "os.mkfifo('a'); socket.socket(socket.AF_UNIX).bind('b')",
+    "an open file without a name": "f = open('a', 'w+b'); f.write(bytes(10**6)); os.unlink('a')",
+    "every folder": "for path in ('/mnt/a', '/tmp/a', '/dev/shm/a'): open(path, 'w').write('x')",
+    "a full disk": "try:\n f = open('a', 'wb', 0)\n while True: f.write(bytes(2**20))\nexcept OSError: pass",
+    "modules for later": "os.makedirs('.local/lib/python3.11/site-packages')\n"
+    "for path in ('.local/lib/python3.11/site-packages/usercustomize.py', 'sitecustomize.py', 'os.py'):\n"
+    " open(path, 'w').write('print(1)')",
+    "shared memory that ends": "import mmap; m = mmap.mmap(-1, 1000); m.write(b'x')",
+    "a pipe and a pair of sockets": "os.pipe(); socket.socketpair()[0].send(b'x')",
+    "a crash": "os.kill(os.getpid(), 11)",
+}
+
+
+async def test_after_a_reset_nothing_of_the_last_program_is_there() -> None:
+    async with opened() as box:
+        new = (await run(box, SEES)).text
+        assert await box.reset() == ""
+        for name, code in HARMLESS.items():
+            await run(box, f"import os, socket\n{code}\n")
+            assert await box.reset() == "", name
+            assert (await run(box, SEES)).text == new, name
+            assert await box.reset() == "", name
+
+
+TELLING = {
+    "a process": (
+        "import subprocess; subprocess.Popen(['sleep', '99'], stdout=-3, stderr=-3)",
+        "processes remained",
+    ),
+    "a daemon": (
+        "import os\nif not os.fork():\n os.setsid()\n if not os.fork():\n"
+        "  os.closerange(0, 9); os.system('sleep 99')\n",
+        "processes remained",
+    ),
+    "a process that keeps the output": (
+        "import os, time\nif not os.fork(): time.sleep(99)",
+        "a process kept the output of its command",
+    ),
+    "a kill": ("import os; os.kill(os.getpid(), 9)", "a command was killed"),
+    "a message queue": (
+        "import ctypes; ctypes.CDLL(None).msgget(1, 0o1777)",
+        "/proc/sysvipc/msg is not as it was",
+    ),
+    "a semaphore": (
+        "import ctypes; ctypes.CDLL(None).semget(1, 1, 0o1777)",
+        "/proc/sysvipc/sem is not as it was",
+    ),
+    "a POSIX queue": (
+        "import ctypes; ctypes.CDLL('librt.so.1').mq_open(b'/q', 0o102, 0o777, None)",
+        "/dev/mqueue is not as it was",
+    ),
+    "a connection": (
+        "import socket\ns = socket.create_server(('127.0.0.1', 0))\n"
+        "socket.create_connection(s.getsockname())",
+        "/proc/net/dev is not as it was",
+    ),
+    "a mode": ("import os; os.chmod('/workspace', 0o777)", "/workspace is not as it was"),
+    "an attribute": (
+        "import os; os.setxattr('/tmp', 'user.a', b'x')",
+        "/tmp is not as it was",
+    ),
+    "a flag": (
+        "import fcntl, os\nfd = os.open('/dev/shm', os.O_RDONLY)\n"
+        "fcntl.ioctl(fd, 0x40086602, (64).to_bytes(8, 'little'))",
+        "/dev/shm is not as it was",
+    ),
+    "a deep tree": (
+        "import os\nfor _ in range(3000): os.mkdir('a'); os.chdir('a')",
+        "its folders are too deep",
+    ),
+    "many files": (
+        "for i in range(7000): open(f'/mnt/{i}', 'w').close(); open(f'/tmp/{i}', 'w').close()",
+        "it has too many files",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TELLING)
+async def test_what_a_reset_cannot_undo_ends_the_box(name: str) -> None:
+    code, reason = TELLING[name]
+    async with opened() as box:
+        outcome = await run(box, code)
+        assert outcome.code == (137 if name == "a kill" else 0), outcome.text
+        assert await box.reset() == reason
+        assert await box.reset() == reason  # for good
+
+
+async def test_processes_that_run_from_the_listing_end_the_box() -> None:
+    chain = "import os\nfor fd in (0, 1, 2): os.close(fd)\nif not os.fork():\n while not os.fork(): pass"
+    async with opened() as box:
+        await run(box, chain)
+        assert await box.reset() in ("processes remained", "processes hid from the listing")
+
+
+async def test_a_command_past_its_time_ends_the_box() -> None:
+    async with opened() as box:
+        assert (await box.exec(["sleep", "99"], timeout=0.1)).timed_out
+        # The kill of the command also ends the Python, which it may take for one of its processes.
+        assert await box.reset() in ("a command was stopped", "its Python was ended")
+
+
+ATTACK = """
+import ctypes, os, signal
+libc = ctypes.CDLL(None, use_errno=True)
+mine = os.getpid()
+for pid in [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != mine]:
+    for what in (
+        lambda: os.kill(pid, signal.SIGKILL),
+        lambda: os.kill(pid, signal.SIGSTOP),
+        lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda: os.sched_setaffinity(pid, {0}),
+        lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0)),
+        lambda: __import__("resource").prlimit(pid, 7, (3, 3)),
+        lambda: open(f"/proc/{pid}/mem", "r+b"),
+        lambda: os.listdir(f"/proc/{pid}/fd"),
+        lambda: open(f"/proc/{pid}/environ").read(),
+        lambda: open(f"/proc/{pid}/oom_score_adj", "w").write("1000"),
+    ):
+        try:
+            what()
+            print("could", pid)
+        except PermissionError:
+            pass
+    if libc.ptrace(16, pid, 0, 0) == 0:
+        print("traces", pid)
+print(os.getppid() in (0, mine))
+print([line for line in open("/proc/self/status") if line[:3] in ("Cap", "NoN", "Uid", "Gid")])
+"""
+
+
+async def test_no_program_can_touch_what_forks_the_next_one() -> None:
+    async with opened() as box:
+        first = await run(box, ATTACK)
+        assert first.ok, first.text
+        assert "could" not in first.text
+        assert "traces" not in first.text
+        assert await box.reset() == ""
+    async with opened(PLAIN) as box:
+        plain = await run(box, ATTACK)
+    assert first.text.splitlines()[-1] == plain.text.splitlines()[-1]  # no capability more
+
+
+async def test_memory_of_the_last_program_is_not_in_the_next_one() -> None:
+    search = """
+backwards = b"margorp-tsal-eht-fo-"
+for line in open("/proc/self/maps"):
+    span, mode = line.split()[:2]
+    if "r" in mode and "[v" not in line:
+        start, end = (int(part, 16) for part in span.split("-"))
+        with open("/proc/self/mem", "rb") as memory:
+            memory.seek(start)
+            data = memory.read(end - start)
+        for part in data.split(b"a-secret")[1:]:
+            if part[:20][::-1] == backwards:
+                print("there", line)
+"""
+    secret = "secret = 'a-secret-of-the-last-program'\nprint(input())"
+    async with opened() as box:
+        for _ in range(2):
+            await run(box, secret, stdin=b"a-secret-of-the-last-program\n")
+            assert await box.reset() == ""
+        found = await run(box, search)
+        assert (found.code, found.text) == (0, "")
+
+
+PROGRAMS = {
+    "print": "print(1 + 1)",
+    "place": "import sys; print(__file__, __name__, sys.argv, sys.path, sys.flags, sys.executable, __spec__)",
+    "modules": "import sys; print(sorted(sys.modules))",
+    "frames": "import inspect; print(len(inspect.stack()))",
+    "traceback": "def f(): return 1 / 0\nf()",
+    "syntax": "print(1",
+    "exit code": "import sys; sys.exit(3)",
+    "exit text": "raise SystemExit('bye')",
+    "at exit": "import atexit; atexit.register(print, 'bye')",
+    "destructors": "class A:\n def __del__(self): print('gone')\na = A()",
+    "cycles": "class A:\n def __del__(self): print('gone')\na = [A()]; a.append(a); del a\nb = A(); b.b = b",
+    "main": "import sys; print(sorted(globals()), sys.modules['__main__'].__dict__ is globals())",
+    "unflushed": "import sys; f = open('out', 'w'); f.write('x'); sys.stdout.write('no newline')",
+    "threads": "import threading, time\ndef f(): time.sleep(0.05); print('t')\n"
+    "threading.Thread(target=f).start()",
+    "stdin": "import sys; print(repr(input()), repr(sys.stdin.read()), sys.stdin.seekable())",
+    "stdin by path": "print(open('/dev/stdin').read(), open(0).read())",
+    "streams": "import sys; print([(f.encoding, f.errors, f.line_buffering, f.isatty()) for f in "
+    "(sys.stdin, sys.stdout, sys.stderr)])",
+    "signals": "import signal; print([signal.getsignal(n) for n in range(1, 32)])",
+    "a child": "import subprocess, sys\n"
+    "print(subprocess.run([sys.executable, '-c', 'print(2)'], capture_output=True))",
+    "a pipe": "import os; os.system('yes | head -1')",
+    "ctypes": "import ctypes; print(ctypes.CDLL(None).abs(-3), ctypes.CFUNCTYPE(int)(lambda: 7)())",
+    "numpy": "import numpy; print(numpy.ones(3) @ numpy.ones(3))",
+    "processes": "import multiprocessing\nif __name__ == '__main__':\n"
+    " with multiprocessing.Pool(2) as p: print(p.map(abs, [-1, -2]))",
+    "limits": "import resource; print([resource.getrlimit(n) for n in range(16)])",
+    "priority": "import os; print(os.getpriority(0, 0), open('/proc/self/oom_score_adj').read())",
+    "environment": "import os; print(sorted((k, v) for k, v in os.environ.items() if k != 'AIR_COMMAND'))",
+}
+
+
+async def test_a_prestarted_python_runs_a_script_as_a_new_one_does() -> None:
+    async with opened() as box, opened(PLAIN) as plain:
+        for name, code in PROGRAMS.items():
+            got = await run(box, code, stdin=b"one\ntwo\n")
+            expected = await run(plain, code, stdin=b"one\ntwo\n")
+            assert (got.code, got.stdout, got.stderr) == (
+                expected.code,
+                expected.stdout,
+                expected.stderr,
+            ), name
+            reason = await box.reset()
+            assert reason == "", name
+            await plain.exec("rm -rf out", timeout=SECONDS)
+
+
+async def test_packages_and_variables_of_a_request_get_a_new_interpreter() -> None:
+    async with opened() as box:
+        folder = "import site; print(site.getusersitepackages())"
+        path = (await run(box, folder)).stdout.decode().strip()
+        assert await box.reset() == ""
+        await box.write(f"{path}/usercustomize.py", b"print('custom')")
+        assert (await run(box, "print(2)")).stdout == b"custom\n2\n"
+        assert await box.reset() == ""
+        await box.write(SCRIPT, b"import sys; print(sys.flags.optimize)")
+        result = await box.exec(COMMAND, timeout=SECONDS, env={"PYTHONOPTIMIZE": "2"})
+        assert result.stdout == b"2\n"
+        assert await box.reset() == ""
+        assert (await run(box, "print(2)")).stdout == b"2\n"
+
+
+async def test_other_commands_run_in_a_prestarted_box_as_in_any() -> None:
+    async with opened() as box:
+        missing = await box.exec(["no-such-program"], timeout=SECONDS)
+        assert (missing.code, missing.began) == (127, False)
+        assert missing.stderr == b"air: cannot run 'no-such-program': No such file or directory\n"
+        assert await box.reset() == ""
+        long = "echo " + "x" * 200_000 + " | wc -c"
+        assert (await box.exec(long, timeout=SECONDS)).stdout == b"200001\n"
+        assert (await box.exec("echo two", timeout=SECONDS)).stdout == b"two\n"
+        assert await box.reset() == ""
+        results = [await run(box, "print(2)"), await run(box, "print(3)")]  # the second starts anew
+        assert [result.stdout for result in results] == [b"2\n", b"3\n"]
+        assert await box.reset() == ""
+
+
+async def test_only_closed_boxes_can_be_reset() -> None:
+    for change in ({"second_user": True}, {"network": ("pypi.org",)}, {"provider": "process"}):
+        with pytest.raises(ValueError, match="reusable"):
+            BoxSpec(**{**PLAIN.model_dump(), **change})
+    with pytest.raises(ValueError, match="prestart"):
+        BoxSpec(prestart=COMMAND)
+    async with opened(BoxSpec(limits=LIMITS)) as box:
+        assert await box.reset() == "boxes of this kind serve only one user"
+    async with opened(PLAIN) as box:
+        await box.exec("echo x > a", timeout=SECONDS)
+        assert await box.reset() == ""
+        assert (await box.exec("ls", timeout=SECONDS)).stdout == b""
+        await box.forward(0, ("127.0.0.1", 1))
+        assert await box.reset() == "it was used for 'listen'"
