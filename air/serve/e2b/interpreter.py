@@ -105,7 +105,7 @@ class Contexts:
         folder = user.path(cwd or "")
         ident = secrets.token_hex(8)
         env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.wishes.env
-        program = Program(sandbox.running_box, "kernel", folder, user=user.name, env=env)
+        program = Program(sandbox.awake_box, "kernel", folder, user=user.name, env=env)
         sandbox.programs[f"kernel-{ident}"] = program
         context = self._contexts[ident] = Context(ident, program, folder)
         return context

@@ -55,9 +55,8 @@ class Ports:
     async def _started(self) -> Program:
         async with self._lock:
             if self._program is None:
-                box = self._sandbox.running_box
-                relay = await box.forward(0, self._arrived)
-                self._program = Program(box, "ports", str(relay))
+                relay = await self._sandbox.running_box.forward(0, self._arrived)
+                self._program = Program(self._sandbox.awake_box, "ports", str(relay))
                 self._sandbox.programs["ports"] = self._program
         return self._program
 

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, Protocol
@@ -64,13 +64,13 @@ class Program:
 
     def __init__(
         self,
-        box: Box,
+        awake_box: Callable[[], Awaitable[Box]],
         name: str,
         *arguments: str,
         user: str = "root",
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self._box, self._name, self._arguments = box, name, arguments
+        self._awake_box, self._name, self._arguments = awake_box, name, arguments
         self._user, self._env = user, env
         self._lock = asyncio.Lock()
         self._command: RunningCommand | None = None
@@ -113,7 +113,8 @@ class Program:
     async def _started(self) -> RunningCommand:
         if self._command is None:
             argv = ["python3", "-I", "-c", script(self._name), *self._arguments]
-            self._command = await self._box.start(
+            box = await self._awake_box()
+            self._command = await box.start(
                 argv, cwd="/", user=self._user, env=self._env, stdin=True
             )
             self._reader = asyncio.create_task(self._read(self._command))

@@ -54,6 +54,8 @@ class Sandbox:
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
         """Whoever changes the state of the sandbox holds it."""
+        self.copying = asyncio.Lock()
+        """Held while the box stands still for a snapshot. No command can start in it then."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
         """The files of a paused sandbox whose processes were not kept."""
@@ -75,6 +77,11 @@ class Sandbox:
             raise SandboxGone(self.id)
         return self.box
 
+    async def awake_box(self) -> Box:
+        """Returns `running_box` when commands can start in it: after a snapshot that is under way."""
+        async with self.copying:
+            return self.running_box
+
     @property
     def seconds_left(self) -> float:
         """Seconds until the sandbox's time is over."""
@@ -83,7 +90,7 @@ class Sandbox:
     def program(self, name: str) -> Program:
         """Returns the sandbox's program called `name`, which runs as root."""
         if name not in self.programs:
-            self.programs[name] = Program(self.running_box, name)
+            self.programs[name] = Program(self.awake_box, name)
         return self.programs[name]
 
     @asynccontextmanager

@@ -16,7 +16,7 @@ from air.errors import AirError, BoxDiedError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.app import Server
 from air.serve.boxes import NoBoxInTime
-from air.serve.e2b.errors import ApiError
+from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox, Wishes
 from air.serve.e2b.templates import Templates
 
@@ -183,18 +183,28 @@ class Sandboxes:
         return resumed
 
     async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
-        """Keeps a copy of a sandbox's files as a template. The sandbox lives on."""
+        """Keeps a copy of a sandbox's workspace as a template. The sandbox lives on."""
         kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, await self._files(sandbox))
         self.snapshots[kept.id] = kept
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        raise ApiError(
-            501, f"air does not serve snapshots of a running sandbox, such as {sandbox.id}"
-        )
+        """Copies the workspace of a running sandbox. Requests to it wait meanwhile."""
+        async with sandbox.lock, sandbox.copying:
+            if sandbox.state == "paused":
+                raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
+            box = sandbox.running_box
+            try:
+                return await box.copy()
+            except BoxDiedError as error:
+                if sandbox.dead or not getattr(box, "alive", True):
+                    raise SandboxGone(sandbox.id) from error
+                raise ApiError(500, str(error)) from error
+            except OSError as error:  # such as a full disk of this machine
+                raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
-        """Creates sandboxes with copies of a sandbox's files. Each succeeds or fails by itself."""
+        """Creates sandboxes with copies of a sandbox's workspace. Each succeeds or fails by itself."""
         async with await self._files(sandbox) as files:
 
             async def one() -> Sandbox | ApiError:

@@ -232,6 +232,68 @@ def test_a_paused_sandbox_keeps_its_processes_and_goes_on(options: dict[str, Any
     resumed.kill()
 
 
+def test_a_snapshot_is_a_template_and_its_sandbox_lives_on(options: dict[str, Any]) -> None:
+    with Sandbox.create(TEMPLATE, timeout=600, **options) as sandbox:
+        command = sandbox.commands.run("read line; echo got $line", background=True, stdin=True)
+        sandbox.files.write("kept/f", "before")
+        sandbox.files.write("/opt/lost", "outside of the workspace", user="root")
+        snapshot = sandbox.create_snapshot(name="mine")
+        sandbox.files.write("kept/f", "after")
+        sandbox.commands.send_stdin(command.pid, "it\n")
+        assert command.wait().stdout == "got it\n"
+        assert snapshot.names == ["mine"]
+        for asked in ({}, {"sandbox_id": sandbox.sandbox_id}, {"name": "mine"}):
+            found = Sandbox.list_snapshots(**asked, **options).next_items()
+            assert [each.snapshot_id for each in found] == [snapshot.snapshot_id]
+        assert not Sandbox.list_snapshots(name="other", **options).next_items()
+    with Sandbox.create(snapshot.snapshot_id, timeout=600, **options) as other:
+        assert other.files.read("kept/f") == "before"
+        assert other.files.get_info("kept/f").owner == "user"
+        assert not other.files.exists("/opt/lost")
+    assert Sandbox.delete_snapshot(snapshot.snapshot_id, **options)
+    assert not Sandbox.delete_snapshot(snapshot.snapshot_id, **options)
+    with pytest.raises((SandboxException, NotFoundException), match=snapshot.snapshot_id):
+        Sandbox.create(snapshot.snapshot_id, **options)
+
+
+def test_forks_have_the_files_and_none_sees_anothers_changes(
+    server: Served, options: dict[str, Any]
+) -> None:
+    headers = {"X-API-Key": KEY}
+    with Sandbox.create(TEMPLATE, timeout=600, **options) as sandbox:
+        sandbox.files.write("f", "one")
+        fork_it = f"{server.url}/sandboxes/{sandbox.sandbox_id}/fork"
+        answer = httpx.post(fork_it, json={"count": 2}, headers=headers, timeout=120)
+        assert answer.status_code == 201
+        idents = [each["sandbox"]["sandboxID"] for each in answer.json()]
+        forks = [Sandbox.connect(ident, **options) for ident in idents]
+        forks[0].files.write("f", "two")
+        assert [each.files.read("f") for each in (sandbox, *forks)] == ["one", "two", "one"]
+        for fork in forks:
+            fork.kill()
+        sandbox.pause()
+        paused = httpx.post(fork_it, json={}, headers=headers)
+        assert (paused.status_code, paused.json()["code"]) == (409, 409)
+        assert "is paused: connect to it first" in paused.json()["message"]
+    gone = httpx.post(fork_it, json={}, headers=headers)
+    assert gone.status_code == 404
+
+
+def test_commands_that_start_during_a_snapshot_wait_for_it(options: dict[str, Any]) -> None:
+    async def play() -> None:
+        sandbox = await AsyncSandbox.create(TEMPLATE, timeout=600, **options)
+        try:
+            await sandbox.commands.run("head -c 30M /dev/urandom > big")
+            taking = asyncio.create_task(sandbox.create_snapshot())
+            while not taking.done():
+                assert (await sandbox.commands.run("echo 1")).stdout == "1\n"
+            await AsyncSandbox.delete_snapshot((await taking).snapshot_id, **options)
+        finally:
+            await sandbox.kill()
+
+    asyncio.run(play())
+
+
 def test_programs_on_ports_are_reached_by_http_and_websocket(
     sandbox: Sandbox, server: Served
 ) -> None:

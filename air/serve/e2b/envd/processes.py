@@ -55,7 +55,8 @@ async def _started(
     env = _environment(sandbox, user, _object(config, "envs"), pty is not None)
     folder = user.path(str(config.get("cwd") or ""))
     await _folder(sandbox, user, folder)
-    command = await sandbox.running_box.start(
+    box = await sandbox.awake_box()
+    command = await box.start(
         argv,
         cwd=folder,
         env=env,
