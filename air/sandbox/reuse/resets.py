@@ -352,9 +352,9 @@ class Prestarted:
         try:
             os.setsid()
             control, program = os.dup(control), os.dup(program)
-            null = os.open("/dev/null", os.O_RDWR)
-            for number in (0, 1):
-                os.dup2(null, number)
+            # A command's usual streams, whose kinds Python remembers from its start.
+            for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), os.pipe()[1])):
+                os.dup2(fd, number)
             # Neither number may be overwritten before it was copied.
             spare = max(control, program, PROGRAM) + 1
             os.dup2(control, spare)

@@ -3,8 +3,9 @@
     python3 kernel_driver.py REQUEST.json RESULT.json
 
 REQUEST has `cells`, `cell_timeout`, `total_timeout` and `most_output` (characters of one stream of one
-cell). RESULT is written as soon as the kernel is ready and after every cell: `cells`, and `ended`, one of
-`all`, `time` (the time limit was exceeded) and `died` (the kernel ended). It imports nothing of air.
+cell). RESULT is written after every cell: `cells`, and `ended`, one of `all`, `time` (the time limit was
+exceeded) and `died` (the kernel ended). If no kernel starts, the exit status is `NOT_STARTED`. It imports
+nothing of air.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import queue
 import sys
 import time
+import traceback
 from typing import Any
 
 from jupyter_client.manager import KernelManager
@@ -21,21 +23,18 @@ from jupyter_client.manager import KernelManager
 _POLL_SECONDS = 0.5
 _INTERRUPT_SECONDS = 3.0
 READY_SECONDS = 150
+NOT_STARTED = 75
 
 
 def main(request_path: str, result_path: str) -> None:
     """Runs all cells, and stops early only if the time is over or the kernel is dead."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
         request = json.load(file)
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
-    client = manager.client()
-    client.start_channels()
-    client.wait_for_ready(timeout=READY_SECONDS)
+    manager, client = _started()
     total = time.monotonic() + request["total_timeout"]
     cells: list[dict[str, Any]] = []
     ended = "all"
-    _save(result_path, cells, ended)
+    _save(result_path, cells, ended)  # there may be no cell
     for code in request["cells"]:
         limit = total
         if request["cell_timeout"] > 0:
@@ -50,6 +49,22 @@ def main(request_path: str, result_path: str) -> None:
             break
     manager.shutdown_kernel(now=True)
     client.stop_channels()
+
+
+def _started() -> tuple[Any, Any]:
+    """Starts a kernel. Returns its manager and its client; ends this program if it does not start."""
+    try:
+        manager = KernelManager(kernel_name="python3")
+        manager.start_kernel()
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=READY_SECONDS)
+    except Exception:
+        traceback.print_exc()
+        # Not sys.exit: threads of the client may still run.
+        sys.stderr.flush()
+        os._exit(NOT_STARTED)
+    return manager, client
 
 
 class Cell:

@@ -7,7 +7,7 @@ import binascii
 import posixpath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 COMPILE, RUN, TOTAL = 10.0, 10.0, 45.0
 _SKIPPED = "IGNORE_THIS_FILE"
@@ -34,7 +34,24 @@ def _decoded(files: dict[str, str | None]) -> dict[str, str | None]:
     return files
 
 
-Files = Annotated[dict[str, str | None], AfterValidator(_decoded)]
+def first_fault(*kinds: type) -> BeforeValidator:
+    """Returns a check that ends at the first item of a list or value of a dict that has none of these types.
+
+    pydantic itself collects every fault, and one request can have millions: they would take gigabytes here.
+    """
+
+    def checked(value: Any) -> Any:
+        items = value.items() if isinstance(value, dict) else ()
+        for place, each in enumerate(value) if isinstance(value, list) else items:
+            if not isinstance(each, kinds):
+                raise ValueError(f"{place!r} has a value of a wrong type")
+        return value
+
+    return BeforeValidator(checked)
+
+
+Files = Annotated[dict[str, str | None], AfterValidator(_decoded), first_fault(str, type(None))]
+Texts = Annotated[list[str], first_fault(str)]
 
 
 class Message(BaseModel):
@@ -50,8 +67,9 @@ class FilesRequest(Message):
     """Memory of the program in MiB; -1: the server's default."""
     files: Files = Field(default_factory=dict)
     """Files to write first: base64 by path inside the workspace. A file that is null is skipped."""
-    fetch_files: list[str] = Field(default_factory=list)
-    """Paths of files to return afterwards. Those that do not exist are left out."""
+    fetch_files: Texts = Field(default_factory=list)
+    """Paths of files to return afterwards. Those that do not exist are left out. Together they may be as
+    large as the workspace."""
 
     def contents(self) -> dict[str, bytes]:
         """Returns the files to write."""
@@ -80,7 +98,7 @@ class RunCodeRequest(FilesRequest):
 class RunJupyterRequest(FilesRequest):
     """Cells to run, one after another, in a new Jupyter kernel. Later cells run even if one fails."""
 
-    cells: list[str]
+    cells: Texts
     """The code of the cells."""
     cell_timeout: float = Field(0, ge=0)
     """Seconds that one cell may take; 0: as long as `total_timeout` allows."""
@@ -114,7 +132,7 @@ class Answer(Message):
     """The reason for a `SandboxError`."""
     executor_pod_name: str | None = None
     """Always null; the original names its Kubernetes pod here."""
-    files: dict[str, str] = Field(default_factory=dict)
+    files: Annotated[dict[str, str], first_fault(str)] = Field(default_factory=dict)
     """The fetched files: base64 by the path in the request."""
 
 
@@ -132,9 +150,9 @@ class Cell(Message):
 
     stdout: str
     stderr: str
-    display: list[dict[str, Any]]
+    display: Annotated[list[dict[str, Any]], FailFast()]
     """Results and pictures: data by MIME type."""
-    error: list[dict[str, Any]]
+    error: Annotated[list[dict[str, Any]], FailFast()]
     """Exceptions: `ename`, `evalue`, `traceback`."""
 
 
@@ -143,7 +161,7 @@ class RunJupyterAnswer(Answer):
 
     driver: CommandResult | None = None
     """The result of the program that talks to the kernel."""
-    cells: list[Cell] = Field(default_factory=list)
+    cells: Annotated[list[Cell], FailFast()] = Field(default_factory=list)
 
 
 def status_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, FailFast, ValidationError
 
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box
@@ -21,13 +21,18 @@ from air.serve.fusion.programs import (
 )
 
 FOLDER = "/tmp/air-kernel"
+RESULT_BYTES = 4 * OUTPUT_BYTES
+"""Maximum size of the file with all results, which a cell can overwrite. To read it takes many times as much
+memory here."""
+NOT_STARTED = 75
+"""The exit status of the driver if no kernel has started, so that no cell has run."""
 START_SECONDS = 180.0
 """Seconds that a kernel may take to start and to end, besides the time limit of the cells."""
 CHECK = 'python3 -c "import ipykernel, jupyter_client"'
 
 
 class _Result(BaseModel):
-    cells: list[Cell]
+    cells: Annotated[list[Cell], FailFast()]
     ended: Literal["all", "time", "died"]
 
 
@@ -73,17 +78,12 @@ async def _run(box: Box, request: RunJupyterRequest) -> RunJupyterAnswer:
         max_bytes=OUTPUT_BYTES,
     )
     ran = result_of(outcome, first=True)
-    if ran.status == "Error":
+    # A file of the client, for instance a module, may run before the kernel and end with any status.
+    if ran.status == "Error" or (ran.return_code == NOT_STARTED and not request.files):
         return RunJupyterAnswer(status="SandboxError", message=ran.stderr or "", driver=ran)
     try:
-        most = box.spec.limits.disk_mb << 20
-        result = _Result.model_validate_json(await box.read(answer, max_bytes=most))
-    except BoxFileError as error:
-        if not request.files:  # no code of the client has run yet
-            message = f"the kernel did not start: {error}; {ran.stderr}"
-            return RunJupyterAnswer(status="SandboxError", message=message, driver=ran)
-        return RunJupyterAnswer(status="Failed", driver=ran)
-    except ValidationError:  # a cell overwrote the result
+        result = _Result.model_validate_json(await box.read(answer, max_bytes=RESULT_BYTES))
+    except (BoxFileError, ValidationError):  # a cell removed or overwrote the result
         return RunJupyterAnswer(status="Failed", driver=ran)
     if result.ended == "time":
         ran.status, ran.return_code = "TimeLimitExceeded", None

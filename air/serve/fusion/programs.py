@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError
+from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, ExecResult
 from air.serve.app import Server
 from air.serve.fusion.languages import LANGUAGES, Language, source
@@ -116,7 +116,7 @@ class Programs:
             )
             name = "run_result" if "run_result" in failed.model_fields else "driver"
             return failed.model_validate({"status": "Failed", name: ended})
-        except InfrastructureError as error:
+        except (InfrastructureError, MissingError) as error:  # e.g. the container engine is gone
             return failed(status="SandboxError", message=str(error))
 
     def check_seconds(self, seconds: float, name: str) -> None:
@@ -157,14 +157,21 @@ async def write_all(box: Box, request: FilesRequest, own: Mapping[str, bytes]) -
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
-    """Returns the files that exist at these paths, encoded as base64."""
+    """Returns the files that exist at these paths, encoded as base64.
+
+    Raises BadRequest if they are larger together than the workspace: a request can name a file many times.
+    """
     most = box.spec.limits.disk_mb << 20
-    files = {}
+    size, files = 0, {}
     for path in dict.fromkeys(paths):
         try:
             data = await box.read(posixpath.normpath(path), max_bytes=most)
         except (BoxFileError, ValueError):
             continue
+        size += len(data)
+        if size > most:
+            limit = box.spec.limits.disk_mb
+            raise BadRequest(f"the files exceed {limit} MiB together", "fetch_files")
         files[path] = base64.b64encode(data).decode()
     return files
 

@@ -230,6 +230,10 @@ PROGRAMS = {
     "stdin by path": "print(open('/dev/stdin').read(), open(0).read())",
     "streams": "import sys; print([(f.encoding, f.errors, f.line_buffering, f.isatty()) for f in "
     "(sys.stdin, sys.stdout, sys.stderr)])",
+    "seeking": "import sys\nprint(sys.stdin.seekable(), sys.stdout.seekable())\n"
+    "sys.stdin.seek(0); print(sys.stdin.read()); sys.stdout.tell()",
+    "spawned processes": "import multiprocessing as m\nif __name__ == '__main__':\n"
+    " m.set_start_method('spawn')\n with m.Pool(1) as p: print(p.map(abs, [-1]))",
     "signals": "import signal; print([signal.getsignal(n) for n in range(1, 32)])",
     "a child": "import subprocess, sys\n"
     "print(subprocess.run([sys.executable, '-c', 'print(2)'], capture_output=True))",

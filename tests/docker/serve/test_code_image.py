@@ -126,6 +126,24 @@ def test_a_kernel_that_dies_is_a_failed_run(server: Served) -> None:
     assert len(answer["cells"]) == 2
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.unlink('/tmp/air-kernel/result'); os.kill(os.getppid(), 9)",
+        "import os; os.kill(os.getppid(), 19)\n"
+        "text = '{\"ended\": \"all\", \"cells\": [' + '{},' * 1_000_000 + '{}]}'\n"
+        "open('/tmp/air-kernel/result', 'w').write(text); os.kill(os.getppid(), 9)",
+        "import os; os.kill(os.getppid(), 19)\n"
+        "f = open('/tmp/air-kernel/result', 'wb'); f.write(bytes(40 << 20)); os.kill(os.getppid(), 9)",
+    ],
+    ids=["no result", "many faults", "too large"],
+)
+def test_a_cell_that_attacks_its_driver_is_a_failed_run(server: Served, code: str) -> None:
+    answer = httpx.post(f"{server.url}/run_jupyter", json={"cells": [code]}, timeout=1500).json()
+    assert (answer["status"], answer["cells"]) == ("Failed", []), answer
+    assert answer["driver"]["return_code"] == 137
+
+
 def test_verls_reward_runs_unchanged(server: Served) -> None:
     """`AIR_VERL_ROOT` names a checkout of verl: `make test-serve VERL=DIR`."""
     if not (root := os.environ.get("AIR_VERL_ROOT")):

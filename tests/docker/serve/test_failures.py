@@ -1,19 +1,34 @@
-"""Boxes that somebody else ends: a program is tried once more, and then the failure is the server's."""
+"""Boxes that somebody else ends, and an image that goes away: the failure is the server's, and it says so."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from air.sandbox.pool.start_retry import DIGEST_SECONDS
 from tests.docker.client import boxes_of, docker_client
 from tests.docker.serve.serving import Served, serving
 from tests.until import until
 
 pytestmark = pytest.mark.docker
+
+
+@contextlib.contextmanager
+def image_tag(name: str) -> Iterator[str]:
+    """Another name of the image `air-base`."""
+    with docker_client() as client:
+        client.images.get("air-base").tag(name)
+        try:
+            yield name
+        finally:
+            if client.images.list(name):
+                client.images.remove(name)
 
 
 def kill(run: str) -> None:
@@ -30,7 +45,8 @@ def failures(served: Served) -> int:
 
 async def test_a_box_that_is_killed_is_replaced_once() -> None:
     run = f"serve-kill-{os.getpid()}"
-    with serving("--warm", "0", "--max-boxes", "1", AIR_RUN=run) as served:
+    flags = ("--warm", "0", "--max-boxes", "1")
+    with image_tag(run) as image, serving(*flags, image=image, AIR_RUN=run) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=600) as client:
 
             async def played(code: str, kills: int) -> dict[str, Any]:
@@ -52,3 +68,9 @@ async def test_a_box_that_is_killed_is_replaced_once() -> None:
             twice = await played("sleep 600", 2)
             assert (twice["status"], twice["run_result"]) == ("SandboxError", None)
             assert twice["message"]
+            with docker_client() as docker:
+                docker.images.remove(image)
+            await asyncio.sleep(2 * DIGEST_SECONDS)
+            gone = await played("true", 0)
+            assert (gone["status"], gone["run_result"]) == ("SandboxError", None)
+            assert image in gone["message"]

@@ -49,6 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder.mkdir()
     (folder / "sums.jsonl").write_text(json.dumps(SUMS) + "\n")
     flags = ["--max-boxes", "2", "--queue-seconds", "60", "--datasets", str(folder.parent)]
+    flags += ["--disk-mb", "16"]
     with serving(*flags, AIR_RUN=RUN, AIR_TEST_SECRET=SECRET) as served:
         sandbox_fusion.set_endpoint(served.url)
         yield served
@@ -92,12 +93,12 @@ def test_the_client_runs_programs(server: Served) -> None:
 
 
 def test_a_program_over_its_time_keeps_what_it_wrote(server: Served) -> None:
-    answer = run(server, "echo begun; sleep 600", "bash", run_timeout=5)
+    answer = run(server, "echo begun; sleep 600", "bash", run_timeout=3)
     assert answer["status"] == "Failed"
     result = answer["run_result"]
     assert (result["status"], result["return_code"]) == ("TimeLimitExceeded", None)
     assert result["stdout"] == "begun\n"
-    assert result["execution_time"] >= 5
+    assert result["execution_time"] >= 3
 
 
 def test_large_output_is_whole(server: Served) -> None:
@@ -131,6 +132,13 @@ def test_links_lead_no_file_out(server: Served) -> None:
     code = "ln -s /etc/passwd link; ln -s /proc/1/environ environ"
     answer = run(server, code, "bash", fetch_files=["link", "environ", "/etc/passwd"])
     assert answer["files"] == {}
+
+
+def test_files_that_are_too_large_together_are_refused(server: Served) -> None:
+    code = "head -c 6M /dev/zero > a"
+    names = ["a", "./a", "././a"]
+    text = refused(server, code=code, language="bash", run_timeout=SECONDS, fetch_files=names)
+    assert text == "the files exceed 16 MiB together"
 
 
 def test_the_servers_environment_and_network_are_not_there(server: Served) -> None:

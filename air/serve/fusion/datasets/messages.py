@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, RootModel
+from pydantic import BeforeValidator, FailFast, Field, RootModel
 
 from air.serve.fusion.datasets.extraction import Kind
 from air.serve.fusion.messages import Message, RunCodeAnswer
@@ -13,6 +13,14 @@ from air.serve.fusion.messages import Message, RunCodeAnswer
 Id = int | str
 Row = dict[str, Any]
 MOST_ROWS = 1_000_000
+
+
+def _rows(value: Any) -> Any:
+    """Raises ValueError at the first item of a list that is no row; see `first_fault`."""
+    for place, each in enumerate(value) if isinstance(value, list) else ():
+        if not isinstance(each, dict):
+            raise ValueError(f"item {place} is no object")
+    return value
 
 
 class TestConfig(Message):
@@ -33,7 +41,7 @@ class TestConfig(Message):
     """Seconds that one test may take."""
     custom_extract_logic: str | None = None
     """Python code that finds the code in `completion` and calls `submit_code_blocks`. It runs in a box."""
-    provided_data: list[Row] | Row | None = None
+    provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
     """The problems themselves, or for one problem its row, instead of those of the server's dataset."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Settings of the grader."""
@@ -89,7 +97,7 @@ class EvalResult(Message):
     full_code: str | None = None
     """The program that ran, with its tests."""
     test_code: str | None = None
-    tests: list[TestCase]
+    tests: Annotated[list[TestCase], FailFast()]
     extracted_type: Kind | None = None
     """How the code was found."""
     extra: dict[str, Any] | None = None
@@ -98,7 +106,7 @@ class EvalResult(Message):
 class GetMetricsRequest(DatasetRequest):
     """Results of which the metrics are wanted."""
 
-    results: list[EvalResult]
+    results: Annotated[list[EvalResult], FailFast()]
 
 
 class ChatMessage(Message):
