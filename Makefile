@@ -89,6 +89,7 @@ bench-sandbox: $(READY)  ## time boxes beside docker and verifiers (a quarter of
 	@$(PY) bench/sandbox.py $(ARGS)
 
 bench-serve: $(READY)  ## time `air serve sandbox` beside SandboxFusion (five minutes; ORIGINAL=CHECKOUT, ARGS=--quick)
+	@$(AIR_CLI) setup
 	@$(PY) bench/serve.py $(if $(ORIGINAL),--original $(ORIGINAL)) $(ARGS)
 
 bench-train: $(READY)  ## time the embedded engine beside TRL's GRPOTrainer (ten minutes; ARGS="--models 9M --cases short")

@@ -25,6 +25,7 @@ START_SECONDS = 180.0
 def ours(image: str, *flags: str) -> Iterator[str]:
     """`air serve sandbox` with its default settings and these flags; yields its address."""
     argv = [sys.executable, "-m", "air.cli.main", "serve", "sandbox", "--port", "0"]
+    BUILD.parent.mkdir(exist_ok=True)
     with (BUILD.parent / "bench-serve.log").open("w") as log:
         process = subprocess.Popen(
             [*argv, "--image", image, *flags], stdout=subprocess.PIPE, stderr=log, text=True
@@ -105,6 +106,14 @@ def speaks_e2b(url: str) -> bool:
     """Whether a server of ours speaks E2B's protocol."""
     with urllib.request.urlopen(f"{url}/health") as answer:
         return b'"e2b"' in answer.read()
+
+
+def boxes(url: str) -> tuple[int, int]:
+    """Returns how many boxes a server of ours has, and how many it has started so far."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        rows = [line.split() for line in answer.read().decode().splitlines()]
+    values = {row[0]: row[1] for row in rows if len(row) == 2}
+    return int(values["air_serve_boxes"]), int(values["air_serve_boxes_started"])
 
 
 def _await_answer(url: str, process: subprocess.Popen[bytes]) -> None:

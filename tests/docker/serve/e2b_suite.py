@@ -3,12 +3,13 @@
     python -m tests.docker.serve.e2b_suite DIR [pytest's arguments]
 
 They run with the SDK of the checkout, in an environment of their own, against https with a certificate of
-our own authority: the tests of ports ask for `https://PORT-ID.localhost`, which a plugin leads here.
+our own authority: the tests of ports ask for `https://PORT-ID.DOMAIN`, which a plugin leads here.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import venv
 from pathlib import Path
 
 from tests.docker.serve.serving import serving
-from tests.docker.serve.tls import authority
+from tests.docker.serve.tls import DOMAIN, authority
 
 SUITES = [
     f"tests/{kind}/{part}_{kind}" for kind in ("sync", "async") for part in ("sandbox", "api")
@@ -47,8 +48,11 @@ def main(checkout: Path, arguments: list[str]) -> int:
         subprocess.run([python, "-m", "pip", "install", "-q", sdk, *PACKAGES], check=True)
         (folder / "localhost_names.py").write_text(_PLUGIN)
         tls = authority(folder)
-        flags = ("--tls-cert", str(tls.cert), "--tls-key", str(tls.key), "--max-boxes", "16")
-        with serving(*flags, "--memory-mb", "512", image="air-base") as served:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        flags = ("--tls-cert", str(tls.cert), "--tls-key", str(tls.key), "--port", port)
+        flags += ("--domain", f"{DOMAIN}:{port}", "--max-boxes", "16", "--memory-mb", "512")
+        with serving(*flags, image="air-base") as served:
             own = {"E2B_API_URL": served.url, "E2B_SANDBOX_URL": served.url}
             own |= {"E2B_API_KEY": "e2b_" + "0" * 40, "SSL_CERT_FILE": str(tls.ca)}
             command = [python, "-m", "pytest", "-c", "pytest.ini", "-q", "--tb=line"]

@@ -1,0 +1,67 @@
+"""E2B's stock code interpreter against `air serve sandbox`: results, errors and output of Python cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from e2b_code_interpreter import Sandbox
+
+from tests.docker.serve.serving import serving
+
+# Not marked `docker`: where Docker is required, this image is still not.
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the clients' own parts
+]
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    from air.sandbox.docker import images
+
+    if reason := images.unready("air-e2b"):
+        pytest.skip(f"{reason}: air images build e2b")
+    with serving("--max-boxes", "2", "--warm", "0") as server:
+        own = {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}
+        with Sandbox.create(timeout=600, **own) as it:  # type: ignore[arg-type]
+            yield it
+
+
+def test_cells_share_variables_and_give_their_last_value(sandbox: Sandbox) -> None:
+    sandbox.files.write("numbers.txt", "1 2 3")
+    sandbox.run_code("numbers = [int(n) for n in open('numbers.txt').read().split()]")
+    done = sandbox.run_code("import sys; print('out'); print('no', file=sys.stderr); sum(numbers)")
+    assert done.text == "6"
+    assert done.error is None
+    assert ("".join(done.logs.stdout), "".join(done.logs.stderr)) == ("out\n", "no\n")
+
+
+def test_an_error_has_a_name_a_value_and_a_traceback(sandbox: Sandbox) -> None:
+    done = sandbox.run_code("print('before')\n1 / 0")
+    assert done.error is not None
+    assert (done.error.name, done.error.value) == ("ZeroDivisionError", "division by zero")
+    assert "ZeroDivisionError" in done.error.traceback  # the rest is coloured
+    assert "".join(done.logs.stdout) == "before\n"
+    assert sandbox.run_code("40 + 2").text == "42"
+
+
+def test_a_picture_is_a_result(sandbox: Sandbox) -> None:
+    code = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
+    assert [bool(result.png) for result in sandbox.run_code(code).results] == [True]
+
+
+def test_contexts_do_not_share_variables(sandbox: Sandbox) -> None:
+    sandbox.run_code("colour = 'green'")
+    other = sandbox.create_code_context()
+    missing = sandbox.run_code("colour", context=other)
+    assert missing.error is not None
+    assert missing.error.name == "NameError"
+    sandbox.remove_code_context(other)
+    assert sandbox.run_code("colour").text == "'green'"
+
+
+def test_environment_of_one_cell_ends_with_it(sandbox: Sandbox) -> None:
+    read = "import os; os.environ.get('SIZE')"
+    assert sandbox.run_code(read, envs={"SIZE": "7"}).text == "'7'"
+    assert sandbox.run_code(read).text is None
