@@ -177,8 +177,13 @@ class RowCache(Cache):
         if own := length - self._offsets[source]:
             for buffer in (*self._keys, *self._values):
                 buffer[target, :, :own] = buffer[source, :, :own]
-        self._shared[target], self._shared[source] = self._shared[source], []
-        self._offsets[target], self._offsets[source] = self._offsets[source], 0
+        self._shared[target], self._offsets[target] = self._shared[source], self._offsets[source]
+        self.free(source)
+
+    def free(self, row: int) -> None:
+        """Forgets the shared parts of a row that has ended, so that their memory can be freed."""
+        self._shared[row], self._offsets[row] = [], 0
+        self._parts = []  # of the last forward pass
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the token count of the longest request."""

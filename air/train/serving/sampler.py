@@ -317,6 +317,8 @@ class Sampler:
         if number < len(self.rows):
             self.cache.move(len(self.rows), number, last.length - 1)
             self.rows[number] = last
+        else:
+            self.cache.free(number)
 
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:

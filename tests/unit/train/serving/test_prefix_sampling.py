@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -137,6 +138,27 @@ def test_shared_tokens_are_not_copied_into_the_rows() -> None:
     assert [one.cache.offset(row) for row in range(2)] == [70, 0]
     while one.rows:
         one.step()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_ended_requests_keep_nothing_that_the_cache_has_removed(cancelled: bool) -> None:
+    policy = families.policy("qwen3")
+    draw = random.Random(9)
+    one = sampler(policy)
+    prompt = tokens(draw, 70)
+    rows = [Row(prompt, SamplingParams(max_tokens=4)) for _ in range(2)]
+    one.add(rows)
+    one.step()
+    assert [one.cache.offset(row) for row in range(2)] == [70, 70]
+    shared = weakref.ref(one.prefixes.read(prompt)[0].block[0])
+    if cancelled:
+        for row in rows:
+            one.drop(row)
+    while one.rows:
+        one.step()
+    assert shared() is not None  # the cache has it
+    one.prefixes.clear()
+    assert shared() is None
 
 
 def test_released_memory_is_computed_anew_with_new_weights() -> None:
