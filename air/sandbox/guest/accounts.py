@@ -66,7 +66,7 @@ def names() -> tuple[dict[int, str], dict[int, str]]:
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) < 1 << 31
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 31
 
 
 def _rows(path: str, fields: int) -> Iterator[list[str]]:

@@ -109,5 +109,5 @@ class Copies(Source):
             self.outbox.queue(dict(header, id=ident, more=True), body)
         except StopIteration:
             self.outbox.queue({"id": ident})
-        except (OSError, Refused) as error:
+        except (OSError, Refused, ValueError) as error:
             self.outbox.queue({"id": ident, "error": reason(error)})

@@ -143,8 +143,16 @@ class GuestBox(Box):
     async def freeze(self) -> None:
         if self._execs:
             raise BoxCommandError(f"box {self.id} does not freeze while `exec` runs a command")
-        self._frozen = True
-        await self._guest.request({"op": "stop"})
+        before, self._frozen = self._frozen, True
+        try:
+            await self._guest.request({"op": "stop"})
+        except BaseException as error:  # cancellation too: nobody would thaw the box
+            if not before:
+                self._guest.post({"op": "continue", "id": 0})
+                self._frozen = False
+            if isinstance(error, BoxFileError):
+                raise BoxCommandError(f"box {self.id} does not freeze: {error}") from None
+            raise
 
     async def thaw(self) -> None:
         await self._guest.request({"op": "continue"})

@@ -52,7 +52,9 @@ class RunningCommands:
         stream.result.add_done_callback(lambda result: self._ended(number, stream, result))
         try:
             stream.open(start | request)
-            self._streams[await asyncio.shield(stream.pid)] = stream
+            pid = await asyncio.shield(stream.pid)
+            if not stream.result.done():  # it may have ended meanwhile
+                self._streams[pid] = stream
         except BaseException as error:  # cancellation too: nobody would end the command
             stream.abandon(error)
             raise

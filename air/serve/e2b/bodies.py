@@ -12,6 +12,8 @@ from air.serve.e2b.sandbox import Wishes
 
 LONGEST = 86_400
 """The longest time in seconds that a client may set as the end of a sandbox, as in E2B."""
+MOST_BYTES = 16 << 20
+"""The maximum size of a body, and of one message of a remote call."""
 T = TypeVar("T", bound=BaseModel)
 _CLOSED = "0.0.0.0/0"
 
@@ -115,9 +117,13 @@ class Fork(_Body):
 
 async def body_of(request: Request, kind: type[T]) -> T:
     """Returns the body of a request. Raises ApiError that names the field at fault."""
-    data = await request.body()
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > MOST_BYTES:
+            raise ApiError(413, f"the body is larger than {MOST_BYTES} bytes")
     try:
-        return kind.model_validate_json(data or b"{}")
+        return kind.model_validate_json(bytes(data) or b"{}")
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

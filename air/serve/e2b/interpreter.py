@@ -21,6 +21,9 @@ from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
+MOST_CONTEXTS = 32
+MOST_UNREAD = 16
+"""The most outputs of an execution that wait for the client. Then the code waits, too."""
 _PYTHON = ("python", "python3")
 
 
@@ -59,10 +62,10 @@ class Context:
         """The context as clients see it."""
         return {"id": self.id, "language": "python", "cwd": self.cwd}
 
-    def event(self, header: dict[str, Any]) -> None:
-        """Takes one output of an execution."""
+    async def event(self, header: dict[str, Any]) -> None:
+        """Takes one output of an execution. Waits while its client has `MOST_UNREAD` unread ones."""
         if run := self._runs.get(header["run"]):
-            run.put_nowait(dict(header["output"]))
+            await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
         """Notes that the program has ended: the executions end with their own errors."""
@@ -70,19 +73,26 @@ class Context:
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs code and yields its outputs. If the caller stops, the code is interrupted."""
         number = next(self._numbers)
-        outputs = self._runs[number] = asyncio.Queue()
-        work = asyncio.create_task(self.program.ask("execute", run=number, source=code, env=env))
-        work.add_done_callback(lambda _: outputs.put_nowait(None))
+        outputs = self._runs[number] = asyncio.Queue(MOST_UNREAD)
+        work = asyncio.create_task(self._work(outputs, run=number, source=code, env=env))
         try:
             while (output := await outputs.get()) is not None:
                 yield output
-            work.result()
+            await work
         finally:
             del self._runs[number]
+            while not outputs.empty():  # the program may wait for room
+                outputs.get_nowait()
             if not work.done():
                 work.cancel()
                 with contextlib.suppress(RpcError, SandboxGone):
                     await asyncio.shield(self.program.ask("interrupt"))
+
+    async def _work(self, outputs: asyncio.Queue[dict[str, Any] | None], **fields: Any) -> None:
+        try:
+            await self.program.ask("execute", **fields)
+        finally:
+            await outputs.put(None)
 
 
 class Contexts:
@@ -97,6 +107,8 @@ class Contexts:
         """Creates a context. Its kernel starts with the first execution."""
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
+        if len(self._contexts) >= MOST_CONTEXTS:
+            raise ApiError(429, f"the sandbox has {MOST_CONTEXTS} contexts: remove one first")
         sandbox = self._sandbox
         try:
             user = await account(sandbox, DEFAULT)

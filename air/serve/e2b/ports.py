@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from air.sandbox.wire.port_relay import PIECE, Streams
 from air.serve.e2b import websockets
-from air.serve.e2b.errors import RpcError
+from air.serve.e2b.errors import ApiError, RpcError
 from air.serve.e2b.program import Program
 from air.serve.e2b.relayed import HOP_BY_HOP, request_headers, target
 from air.serve.e2b.sandbox import Sandbox
@@ -45,6 +45,8 @@ class Ports:
             await program.ask("dial", port=port, word=word)
             async with asyncio.timeout(WORD_SECONDS):
                 streams = await arrival
+        except TimeoutError:
+            raise RpcError("unavailable", "the box did not connect") from None
         finally:
             del self._awaited[word]
         try:
@@ -105,7 +107,12 @@ async def _http(
     if not any(name == b"content-length" for name, _ in headers) and _has_body(scope):
         headers.append((b"transfer-encoding", b"chunked"))
     headers.append((b"connection", b"close"))
-    request = h11.Request(method=scope["method"], target=target(scope), headers=headers)
+    try:
+        if scope["method"] == "CONNECT":  # the answer would not end, but become a tunnel
+            raise h11.LocalProtocolError("CONNECT is not passed on")
+        request = h11.Request(method=scope["method"], target=target(scope), headers=headers)
+    except h11.LocalProtocolError as error:
+        raise ApiError(400, f"the request is not passed on: {error}") from None
     writer.write(connection.send(request) or b"")
     upload = asyncio.create_task(_send_body(connection, writer, receive))
     started = False
@@ -129,6 +136,8 @@ async def _http(
             elif isinstance(event, (h11.EndOfMessage, h11.ConnectionClosed)):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
                 return
+            elif event is h11.PAUSED:  # it would be the answer to every further call
+                raise h11.RemoteProtocolError("it sent more than one answer")
     except (h11.RemoteProtocolError, OSError) as error:
         if not started:
             text = f"the program on port {port} sent no valid HTTP: {error}"

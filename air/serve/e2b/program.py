@@ -52,8 +52,8 @@ def script(name: str) -> str:
 class Events(Protocol):
     """What takes the events that a program reports without being asked."""
 
-    def event(self, header: dict[str, Any]) -> None:
-        """Takes one event."""
+    async def event(self, header: dict[str, Any]) -> None:
+        """Takes one event. The program waits meanwhile, as it does for a full pipe."""
 
     def lost(self, error: AirError) -> None:
         """Notes that the program has ended, so that no further event comes."""
@@ -102,13 +102,13 @@ class Program:
 
     async def close(self) -> None:
         """Ends the program."""
+        command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait([self._reader])
-        if self._command is not None:
+        if command is not None:
             with contextlib.suppress(BoxCommandError, BoxDiedError):  # it has ended already
-                await self._command.signal(9)
-            self._command = None
+                await command.signal(9)
 
     async def _started(self) -> RunningCommand:
         if self._command is None:
@@ -130,17 +130,17 @@ class Program:
                     errors = (errors + data)[-2000:]
                     continue
                 buffer += data
-                self._take(buffer)
+                await self._take(buffer)
             error = BoxCommandError(f"the program ended: {errors.decode('utf-8', 'replace')}")
         except BoxDiedError as died:
             error = died
-        except (ValueError, KeyError, TypeError) as broken:  # what it sent is no answer
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as broken:
             error = BoxCommandError(f"the program sent nonsense: {broken!r}")
             await command.signal(9)
         finally:
             self._lose(error)
 
-    def _take(self, buffer: bytearray) -> None:
+    async def _take(self, buffer: bytearray) -> None:
         while len(buffer) >= _HEAD.size:
             head, size = _HEAD.unpack_from(buffer)
             if head > MOST_HEADER or size > MOST_BODY:
@@ -152,7 +152,7 @@ class Program:
             del buffer[: _HEAD.size + head + size]
             if "id" not in header:
                 if self.events is not None:
-                    self.events.event(header)
+                    await self.events.event(header)
             elif (answer := self._answers.get(header["id"])) and not answer.done():
                 answer.set_result((header, body))
 

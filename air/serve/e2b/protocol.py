@@ -158,13 +158,18 @@ def target_of(scope: Scope) -> Target | None:
     """Returns the sandbox that a request is for, or None if it is for the server itself."""
     headers = Headers(scope=scope)
     if ident := headers.get("e2b-sandbox-id"):
-        port = headers.get("e2b-sandbox-port", str(ENVD_PORT))
-        return Target(ident, int(port) if re.fullmatch(r"[0-9]{1,5}", port) else 0)
+        return Target(ident, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))
     if match := _HOST.match(headers.get("host", "")):
-        return Target(match[2], int(match[1]))
+        return Target(match[2], _port(match[1]))
     if scope["path"] == "/files" and b"signature=" in scope.get("query_string", b""):
         return Target("", ENVD_PORT)
     return None
+
+
+def _port(text: str) -> int:
+    """Returns a port number; 0, on which nothing can listen, if `text` is none."""
+    port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
+    return port if port < 1 << 16 else 0
 
 
 def _has_token(sandbox: Sandbox, request: Request) -> bool:

@@ -108,6 +108,8 @@ class Sandboxes:
             else:
                 await self.kill(sandbox)
         except AirError as error:
+            if sandbox.state == "paused":  # by a request that came first
+                return
             _LOG.warning("sandbox %s did not end in order: %s", sandbox.id, error)
             await self.kill(sandbox)
 

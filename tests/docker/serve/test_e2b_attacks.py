@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,7 @@ def test_paths_stay_in_the_box(pair: tuple[Sandbox, Sandbox], tmp_path: Path) ->
         attacker.files.read("link")
 
 
-@pytest.mark.parametrize("port", ["0", "65536", "-1", "x"])
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "-1", "x"])
 def test_ports_that_are_none_are_refused(
     client: httpx.Client, pair: tuple[Sandbox, Sandbox], port: str
 ) -> None:
@@ -200,3 +201,73 @@ def test_names_and_frames_that_break_the_rules_are_refused(
     gone = {**own, "E2b-Sandbox-Id": "i" + "0" * 20}
     answer = client.get("/health", headers=gone)
     assert (answer.status_code, answer.json()["message"]) == (502, "The sandbox was not found")
+
+
+TUNNEL = """
+import socket
+server = socket.create_server(("127.0.0.1", 8001))
+print("on", flush=True)
+while True:
+    connection, _ = server.accept()
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 8\\r\\n\\r\\nreal")
+    connection.recv(65536)
+    connection.close()
+"""
+
+
+def test_neither_a_tunnel_nor_an_impossible_port_harms_other_connections(
+    server: Served, client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, _ = pair
+    attacker.files.write("tunnel.py", TUNNEL)
+    program = attacker.commands.run("python3 tunnel.py", background=True, timeout=0)
+    assert next(iter(program))[0] == "on\n"
+    ids = {"E2b-Sandbox-Id": attacker.sandbox_id, "E2b-Sandbox-Port": "8001"}
+    with client.stream("GET", "/", headers=ids) as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"real"
+        for port in ("65536", "99999"):
+            other = client.get("/", headers={**ids, "E2b-Sandbox-Port": port})
+            assert other.status_code == 502
+        for port, host in ((8001, "x"), (99999, f"99999-{attacker.sandbox_id}.localhost")):
+            own = {"Host": host} | ({} if port == 99999 else ids)
+            tunnel = client.request("CONNECT", "/", headers=own)
+            assert tunnel.status_code == (400 if port == 8001 else 502)
+        assert client.get("/health").status_code == 200
+    program.kill()
+
+
+def test_bodies_without_a_length_are_bounded(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    ids = {"E2b-Sandbox-Id": pair[0].sandbox_id, "E2b-Sandbox-Port": "49999"}
+    body = (b" " * (1 << 20) for _ in range(17))
+    assert client.post("/contexts", content=body, headers=ids).status_code == 413
+
+
+def test_entries_of_any_name_and_time_are_listed(pair: tuple[Sandbox, Sandbox]) -> None:
+    attacker, _ = pair
+    attacker.commands.run(
+        "mkdir odd; touch odd/$'\\xff' odd/late; ln -s $'\\xfe' odd/link; "
+        "python3 -c \"import os; os.utime('odd/late', (1e13, 1e13))\""
+    )
+    entries = {entry.name: entry for entry in attacker.files.list("odd")}
+    assert sorted(entries) == ["?", "late", "link"]
+    assert entries["late"].modified_time.year == 9999
+
+
+def test_the_time_limit_of_a_stream_holds_beside_its_pings(
+    client: httpx.Client, pair: tuple[Sandbox, Sandbox]
+) -> None:
+    attacker, _ = pair
+    running = attacker.commands.run("sleep 600", background=True, timeout=0)
+    headers = {"E2b-Sandbox-Id": attacker.sandbox_id, "X-Access-Token": token(attacker)}
+    headers |= {"Content-Type": "application/connect+json", "Connect-Timeout-Ms": "1500"}
+    message = json.dumps({"process": {"pid": running.pid}}).encode()
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+    headers |= {"Keepalive-Ping-Interval": "1"}
+    answer = client.post("/process.Process/Connect", content=body, headers=headers)
+    assert b"keepalive" in answer.content
+    assert b"deadline_exceeded" in answer.content
+    running.kill()

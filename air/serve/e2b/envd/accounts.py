@@ -33,9 +33,8 @@ async def account(sandbox: Sandbox, name: str) -> Account:
     the number 1000, or root.
     """
     try:
-        text = (await sandbox.running_box.read("/etc/passwd", user="root")).decode(
-            "utf-8", "replace"
-        )
+        data = await sandbox.running_box.read("/etc/passwd", user="root", max_bytes=1 << 20)
+        text = data.decode("utf-8", "replace")
     except BoxFileError as error:
         raise RpcError("internal", f"the image has no accounts: {error}") from error
     accounts = [fields for line in text.splitlines() if len(fields := line.split(":")) == 7]

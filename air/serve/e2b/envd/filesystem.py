@@ -21,12 +21,15 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
 """The most changes that wait for the client of one watcher."""
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""The times, in epoch seconds, that a date can name: the years 1 to 9999. A file may have any time."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 def entry_of(entry: dict[str, Any]) -> Message:
     """Returns an entry as envd writes it, from what the program in the box told."""
-    modified = datetime.fromtimestamp(float(entry.pop("modified")), UTC)
+    seconds = min(max(float(entry.pop("modified")), _FIRST), _LAST)
+    modified = datetime.fromtimestamp(seconds, UTC)
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
 
 
@@ -103,7 +106,7 @@ class Watchers:
         """The watchers whose clients ask for changes, by the ids that these clients know."""
         files.events = self
 
-    def event(self, header: dict[str, Any]) -> None:
+    async def event(self, header: dict[str, Any]) -> None:
         """Takes one change. It may come before the answer that names its watcher."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
@@ -174,10 +177,12 @@ async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
 async def _changes(
     sandbox: Sandbox, watchers: Watchers, number: int, watcher: Watcher, seconds: float | None
 ) -> AsyncIterator[Message]:
+    end = wire.end_of(seconds)
     try:
-        async with asyncio.timeout(seconds), sandbox.use():
+        async with sandbox.use():
             while True:
-                await watcher.news.wait()
+                async with asyncio.timeout_at(end):
+                    await watcher.news.wait()
                 for change in watcher.take():
                     yield {"filesystem": change}
     except TimeoutError:

@@ -107,13 +107,20 @@ async def _events(
     sandbox: Sandbox, command: RunningCommand, seconds: float | None
 ) -> AsyncIterator[Message]:
     """Yields the output of a process and its end. Raises RpcError after `seconds`, or at its own timeout."""
+    end = wire.end_of(seconds)
     try:
-        async with asyncio.timeout(seconds), _calls(sandbox):
+        async with _calls(sandbox):
             async with contextlib.aclosing(command.output()) as output:  # type: ignore[type-var]
-                async for name, data in output:
+                while True:
+                    async with asyncio.timeout_at(end):
+                        piece = await anext(output, None)
+                    if piece is None:
+                        break
+                    name, data = piece
                     for at in range(0, len(data), PIECE):
                         yield _data(name, data[at : at + PIECE])
-            result = await command.wait()
+            async with asyncio.timeout_at(end):
+                result = await command.wait()
     except TimeoutError:
         raise RpcError("deadline_exceeded", f"no end within {seconds:g} s") from None
     if result.timed_out:

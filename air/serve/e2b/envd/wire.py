@@ -17,12 +17,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from air.serve.e2b.bodies import MOST_BYTES
 from air.serve.e2b.errors import RpcError, SandboxGone
 
 Message = dict[str, Any]
 END = 2
-MOST_BYTES = 16 << 20
-"""The maximum size of one message, and of the body of a single call."""
 _HEAD = struct.Struct(">BI")
 _STREAM = "application/connect+json"
 
@@ -57,10 +56,14 @@ async def frames(request: Request) -> AsyncIterator[Message]:
 
 async def only_message(request: Request) -> Message:
     """Returns the single message of a stream that a client opens with one request."""
-    messages = [message async for message in frames(request)]
-    if len(messages) != 1:
-        raise RpcError("invalid_argument", f"expected one message, got {len(messages)}")
-    return messages[0]
+    only: Message | None = None
+    async for message in frames(request):
+        if only is not None:
+            raise RpcError("invalid_argument", "expected one message, got more")
+        only = message
+    if only is None:
+        raise RpcError("invalid_argument", "expected one message, got none")
+    return only
 
 
 async def call_message(request: Request) -> Message:
@@ -80,7 +83,7 @@ def decoded(body: bytes) -> Message:
     """Returns a message from its JSON. Raises RpcError if it is none."""
     try:
         message = json.loads(body or b"{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RpcError("invalid_argument", f"a message is not JSON: {error}") from None
     if not isinstance(message, dict):
         raise RpcError("invalid_argument", "a message is not a JSON object")
@@ -101,6 +104,15 @@ def deadline(request: Request) -> float | None:
     if not text.isascii() or not text.isdigit() or len(text) > 10:
         raise RpcError("invalid_argument", f"Connect-Timeout-Ms: {text!r} is not a number")
     return int(text) / 1000
+
+
+def end_of(seconds: float | None) -> float | None:
+    """Returns when, by the event loop's clock, `seconds` from now are over.
+
+    A stream's iterator uses it for each wait: its steps may run in several tasks, over which no one
+    `asyncio.timeout` can extend.
+    """
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
 def user_of(request: Request) -> str:

@@ -114,7 +114,7 @@ def serve(joints: Joints) -> None:
     answer: dict[str, Any] = {"id": header["id"]}
     try:
         joints.dial(header["port"], header["word"])
-    except OSError as error:
+    except (OSError, OverflowError) as error:  # no port has so great a number
         answer["code"], answer["message"] = "unavailable", str(error)
     send(answer)
 

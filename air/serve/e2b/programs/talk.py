@@ -43,6 +43,7 @@ def read_exactly(size: int) -> bytes:
 
 
 def send(header: dict[str, Any], body: bytes = b"") -> None:
-    text = json.dumps(header).encode()
+    # Names in a box need not be text: what cannot be written becomes `?`.
+    text = json.dumps(header, ensure_ascii=False).encode("utf-8", "replace")
     sys.stdout.buffer.write(HEAD.pack(len(text), len(body)) + text + body)
     sys.stdout.buffer.flush()
