@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from air.sandbox.docker import snapshot_service
 
 STARTS_AT_ONCE = 4
+MOST_SPECS = 32
+"""For so many different specs the pool keeps spare boxes, those of the latest requests."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -215,7 +217,8 @@ class Pool:
             async with asyncio.timeout(RESET_SECONDS):
                 reason = await box.reset()
         except AirError as error:
-            reason = str(error)
+            _LOG.warning("a box could not be reset: %s", error)
+            reason = "it did not answer"
         except TimeoutError:
             reason = f"its reset took more than {RESET_SECONDS:.0f} s"
         if box not in self._lent:  # the pool was closed meanwhile
@@ -233,12 +236,24 @@ class Pool:
         """Returns the `_SubPool` of a spec and its current image, and marks its other images outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
-        subpool = self._subpools.setdefault(key, _SubPool(spec))
+        subpool = self._subpools.pop(key, None) or _SubPool(spec)
+        self._subpools[key] = subpool  # the latest comes last
+        self._forget()
         for other in self._subpools.values():
             if other.spec == spec:
                 other.outdated = other is not subpool
         subpool.refill = True
         return subpool
+
+    def _forget(self) -> None:
+        """Ends the spare boxes of all unused specs but the latest `MOST_SPECS`. Requests may name many."""
+        used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
+        for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
+            if subpool.starting or subpool in used:
+                continue
+            while subpool.ready:
+                self._retire(subpool.ready.popleft())
+            del self._subpools[key]
 
     async def _prepared(self, spec: BoxSpec) -> None:
         try:
@@ -282,7 +297,7 @@ class Pool:
                 self._retire(subpool.ready.popleft())
         if self._waiters:
             return
-        for subpool in self._subpools.values():
+        for subpool in reversed(self._subpools.values()):
             if subpool.refill and not subpool.paused and not subpool.outdated:
                 missing_spares = self._warm - len(subpool.ready) - subpool.starting
                 for _ in range(min(missing_spares, self._max - self.stats.live)):

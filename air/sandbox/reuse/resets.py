@@ -52,6 +52,8 @@ MOST_ENTRIES, MOST_DEPTH = 10_000, 64
 LISTED = ("/dev/mqueue", "/dev/pts")
 COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc/net/unix")
 """Tables with one line for each object in the box. Objects that outlive processes appear here."""
+DEVICES = "/dev"
+"""Anybody may set the times of its files to now."""
 LOOPBACK = "/proc/net/dev"
 """Its counters show whether anything used the loopback network. Ports stay taken after such a connection."""
 FS_IOC_GETFLAGS = 0x8008_6601
@@ -212,6 +214,7 @@ class Reuse:
         for path in COUNTED:
             state[path] = _lines(path)
         state[LOOPBACK] = _text(LOOPBACK)
+        state[DEVICES] = _times(DEVICES, self.folders)
         return state
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
@@ -266,6 +269,13 @@ def _names(path: str) -> list[str] | None:
         return sorted(os.listdir(path))
     except FileNotFoundError:
         return None
+
+
+def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
+    """Returns when each file in `folder` was last changed, without the paths `but`."""
+    paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
+    found = {path: os.lstat(path) for path in paths}
+    return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
 
 
 def _text(path: str) -> str | None:

@@ -111,6 +111,7 @@ TELLING = {
         "fcntl.ioctl(fd, 0x40086602, (64).to_bytes(8, 'little'))",
         "/dev/shm is not as it was",
     ),
+    "the time of a device": ("import os; os.utime('/dev/null')", "/dev is not as it was"),
     "a deep tree": (
         "import os\nfor _ in range(3000): os.mkdir('a'); os.chdir('a')",
         "its folders are too deep",

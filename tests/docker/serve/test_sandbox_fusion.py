@@ -256,11 +256,13 @@ def test_code_of_the_caller_finds_the_code_inside_a_box(server: Served) -> None:
         SubmitRequest(dataset="any", config=config, id=1, completion=text)
     )
     assert (result.accepted, result.extracted_code) == (True, "def one(): return 1")
-    config.custom_extract_logic = "1 / 0"
-    request = SubmitRequest(dataset="any", config=config, id=1, completion=text)
-    answer = httpx.post(f"{server.url}/submit", json=request.dict(), timeout=300)
-    assert answer.status_code == 400
-    assert "ZeroDivisionError" in answer.json()["detail"]
+    deep = "open('blocks.json', 'w').write('[' * 100_000); import os; os._exit(0)"
+    for logic, why in (("1 / 0", "ZeroDivisionError"), (deep, "custom_extract_logic failed")):
+        config.custom_extract_logic = logic
+        request = SubmitRequest(dataset="any", config=config, id=1, completion=text)
+        answer = httpx.post(f"{server.url}/submit", json=request.dict(), timeout=300)
+        assert answer.status_code == 400
+        assert why in answer.json()["detail"]
 
 
 def test_the_endpoints_are_described(server: Served) -> None:

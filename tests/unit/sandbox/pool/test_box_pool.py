@@ -17,7 +17,7 @@ from air.errors import BoxStartError, ConfigError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec, Snapshot
 from air.sandbox.ops import listing
-from air.sandbox.pool.box_pool import Pool
+from air.sandbox.pool.box_pool import MOST_SPECS, Pool
 from tests.until import until
 
 SPEC = BoxSpec(provider="process")
@@ -106,6 +106,24 @@ async def test_a_spare_makes_room_for_another_spec() -> None:
             async with pool.lease(OTHER) as one, pool.lease(OTHER) as two:
                 assert (await one.exec("echo $OTHER", timeout=60)).text == "1\n"
                 assert one.id != two.id
+
+
+async def test_spares_of_specs_that_were_not_requested_for_long_end() -> None:
+    others = [BoxSpec(provider="process", env={"OTHER": str(n)}) for n in range(MOST_SPECS + 8)]
+
+    def ready() -> list[BoxSpec]:
+        return [subpool.spec for subpool in pool._subpools.values() if subpool.ready]
+
+    async with Pool(2, warm=1) as pool:
+        pool.prepare(SPEC)
+        await until(lambda: ready() == [SPEC])
+        async with pool.lease(OTHER) as box:
+            for spec in others:
+                pool.prepare(spec)
+            await until(lambda: ready() == [others[-1]])
+            assert len(pool._subpools) == MOST_SPECS + 1  # and the one that is in use
+            assert (await box.exec("echo ok", timeout=60)).text == "ok\n"
+    assert not _left()
 
 
 async def test_a_dead_spare_is_not_handed_out() -> None:
