@@ -48,8 +48,8 @@ MUTANTS = (
     Mutant(
         "processes are limited",
         "air/sandbox/docker/container_spec.py",
-        "pids_limit=limits.pids + 1",
-        "pids_limit=-1",
+        "pids_limit=limits.pids\n        + (2 if spec.prestart else 1),",
+        "pids_limit=-1,",
         in_docker("there-are-no-more-processes-than-allowed"),
         DOCKER_WORKS,
     ),

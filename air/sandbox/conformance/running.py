@@ -66,7 +66,9 @@ async def a_command_that_never_reads_holds_only_its_writer_up(box: Box) -> None:
 
 @CHECKS.add()
 async def a_terminal_is_one(box: Box) -> None:
-    script = "stty -echo; stty size; read x; echo got $x; stty size; cat; tty >tty; sleep 60"
+    script = (
+        "stty -echo; stty size; read x; echo got $x; stty size; cat; tty >tty; : >ready; sleep 60"
+    )
     command = await box.start(script, terminal=(24, 80))
     output = _Reader(command)
     await output.until(b"24 80\r\n")
@@ -76,7 +78,7 @@ async def a_terminal_is_one(box: Box) -> None:
     await _refused(command.close_stdin(), "terminal")
     await command.write(b"line\n\x04")
     await output.until(b"line\r\n")
-    await sh(box, "until [ -s tty ]; do sleep 0.02; done")
+    await sh(box, "until [ -e ready ]; do sleep 0.02; done; [ -s tty ]")
     await command.write(b"\x03")  # Ctrl-C
     result = await command.wait()
     same((result.code, result.signal), (130, signal.SIGINT))

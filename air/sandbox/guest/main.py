@@ -191,7 +191,8 @@ class Guest:
             self.send(dict(answer, id=header["id"]))
 
     def _operations(self) -> dict[str, Operation]:
-        return ({} if self.reuse is None else {"reset": self.reuse.reset}) | {
+        return {
+            **({} if self.reuse is None else {"reset": self.reuse.reset}),
             "abort": self._abort,
             "beat": self._beat,
             "close": self.started.close_input,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 MARK = "AIR_COMMAND"
 DRAIN_SECONDS, DRAIN_MOST = 0.05, 1.0
+STOP_SECONDS = 10.0
 SIGNALS = [
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
     *(signal.SIGALRM, signal.SIGTERM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -261,11 +262,14 @@ class Freezer:
             self.before = stopped()
             for command in self.commands.values():
                 command.pause(now)
-        for _ in range(100):  # new processes may appear while the others are listed
+        while (
+            time.monotonic() < now + STOP_SECONDS
+        ):  # a process stops only when it gets the processor
             running = self.everyone() - stopped()
             if not running:
                 return {}
             signal_all({-1} if self.whole else running, signal.SIGSTOP)
+            time.sleep(0.001)
         self.go_on()
         raise OSError(errno.EBUSY, "the processes of the box do not stop")
 

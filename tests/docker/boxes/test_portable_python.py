@@ -159,6 +159,7 @@ def _built(name: str, dockerfile: str, files: dict[str, bytes]) -> str:
             network_mode="none",
             rm=True,
             forcerm=True,
+            nocache=True,  # another run of these tests may remove what it has put into the cache
         )
     return tag
 

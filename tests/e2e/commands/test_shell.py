@@ -209,8 +209,9 @@ async def test_a_visitor_does_not_disturb_an_episode(
 ) -> None:
     nap = f"sleep 600.{random.randrange(10**9)}"  # it lasts until this test ends it
     # Processes of the recorder and of a visitor may end a moment after their work.
-    count = "for i in $(seq 10); do ps aux | wc -l; sleep 0.1; done > /tmp/c"
-    few = "ps aux | wc -l > /tmp/m; [ $(cat /tmp/m) -le $(cat /tmp/n) ]"
+    lines = "ps aux > /tmp/p; wc -l < /tmp/p"  # a pipe would count its other end, or not
+    count = f"for i in $(seq 10); do {lines}; sleep 0.1; done > /tmp/c"
+    few = f"{{ {lines}; }} > /tmp/m; [ $(cat /tmp/m) -le $(cat /tmp/n) ]"
     texts = (
         f"Run.\n```\necho marker; pwd; ls; touch a; {count}; sort -n /tmp/c | head -n 1 > /tmp/n\n```",
         f"Wait.\n```\n{{ {nap}; }} 2>/dev/null; ls -la --time-style=+; "
