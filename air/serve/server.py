@@ -126,7 +126,9 @@ def bind(host: str, port: int) -> socket.socket:
     """Returns a socket that listens there. Raises UsageError if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # Named: asyncio sends without delay only from sockets whose protocol it knows. The body of an answer
+        # would else wait 40 ms, until the client has acknowledged its head.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise _refused(host, port, error) from None
     try:

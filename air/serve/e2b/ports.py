@@ -107,10 +107,13 @@ async def _http(
     if not any(name == b"content-length" for name, _ in headers) and _has_body(scope):
         headers.append((b"transfer-encoding", b"chunked"))
     headers.append((b"connection", b"close"))
+    named = [
+        (name.title(), value) for name, value in headers
+    ]  # as programs expect them, not `host`
     try:
         if scope["method"] == "CONNECT":  # the answer would not end, but become a tunnel
             raise h11.LocalProtocolError("CONNECT is not passed on")
-        request = h11.Request(method=scope["method"], target=target(scope), headers=headers)
+        request = h11.Request(method=scope["method"], target=target(scope), headers=named)
     except h11.LocalProtocolError as error:
         raise ApiError(400, f"the request is not passed on: {error}") from None
     writer.write(connection.send(request) or b"")

@@ -312,6 +312,7 @@ def test_programs_on_ports_are_reached_by_http_and_websocket(
     )
     named = httpx.get(f"{server.url}/x", headers={"Host": sandbox.get_host(8000)}, timeout=60)
     assert named.headers["x-path"] == "/x"
+    assert {"Host", "User-Agent"} <= set(named.headers["x-names"].split())
     address = server.url.replace("http", "ws") + "/chat"
     with connect(address, additional_headers={**port, "E2b-Sandbox-Port": "8001"}) as socket:
         assert socket.recv() == "welcome"
@@ -408,6 +409,7 @@ class Echo(BaseHTTPRequestHandler):
     def do_GET(self, body=b""):
         self.send_response(418)
         self.send_header("X-Path", self.path)
+        self.send_header("X-Names", " ".join(self.headers))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
