@@ -1,6 +1,6 @@
 """Estimates the memory that a run needs on the device of its policy, from the model's shapes.
 
-An estimate is not a limit: it leaves out fragments, the program itself and the boxes. It is for saying before
+An estimate is not a limit: it leaves out fragments and the boxes. It is for saying before
 a run, not after an hour, that it will not fit, and which setting lowers which part.
 """
 
@@ -22,11 +22,22 @@ CONTEXTS = 2 * GB
 """What the programs of trainer and vLLM need on a GPU besides tensors, also while vLLM sleeps."""
 LEAST_FOR_REPLIES = GB
 """What vLLM needs at least besides the model, for keys, values and its own tensors."""
+PROGRAM = GB // 2
+"""What this program needs besides tensors; on a CPU, 0.4 to 0.5 GB were measured."""
+_GRADIENT_COPIES = 3
+"""Copies of the largest gradient that exist at once besides the gradient itself. The backward pass makes a
+whole one for each use of a weight: input embeddings and output head are often one weight, and the head is
+used for each chunk of logits. Two of them and their sum wait until those of earlier passes are added."""
 _CHUNK_COPIES = 3
 """Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
 
 
-_TITLES = {"keys_values": "keys and values", "other_models": "other models"}
+_TITLES = {
+    "keys_values": "keys and values",
+    "gradient_copies": "copies of gradients",
+    "other_models": "other models",
+}
+_OFTEN_NONE = {"gradient_copies", "other_models"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,10 @@ class Memory:
     """What the backward pass of one micro-batch needs of its forward pass, and the logits."""
     keys_values: int
     """Keys and values of the replies that are sampled at once, and the prefix cache; not while training."""
+    gradient_copies: int = 0
+    """Gradients of the largest weight that the backward pass adds up."""
+    program: int = 0
+    """What this program needs besides tensors."""
     other_models: int = 0
     """Weights and optimisers of the models beside the policy, such as a reference."""
 
@@ -52,13 +67,18 @@ class Memory:
     @property
     def peak(self) -> int:
         """The largest sum at one time: sampling and training take turns."""
-        return self.resident + max(self.activations, self.keys_values)
+        return self.program + self.resident + max(self.training, self.keys_values)
+
+    @property
+    def training(self) -> int:
+        """What a training step needs for a time, besides what stays."""
+        return self.activations + self.gradient_copies
 
     def __str__(self) -> str:
         parts = (
             f"{_TITLES.get(f.name, f.name)} {getattr(self, f.name) / GB:.1f}"
             for f in fields(self)
-            if f.name != "other_models" or self.other_models
+            if f.name not in _OFTEN_NONE or getattr(self, f.name)
         )
         return f"{self.peak / GB:.1f} GB ({', '.join(parts)})"
 
@@ -86,6 +106,7 @@ def estimate(
     states = 8 if isinstance(optim, AdamWConfig) else 4
     per_weight = {torch.float32: 4 + states}  # the gradient, and the states
     optimizer = sum(p.numel() * per_weight.get(p.dtype, 8 + states) for p in trained)
+    largest = max((p.numel() * p.element_size() for p in trained), default=0)
     layers = int(config.num_hidden_layers)
     heads = int(config.num_attention_heads)
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
@@ -105,6 +126,8 @@ def estimate(
         optimizer=optimizer,
         activations=activations + logits,
         keys_values=max_batch * reply + (min(batch_size * reply, prefix_cache) if max_batch else 0),
+        gradient_copies=_GRADIENT_COPIES * largest,
+        program=PROGRAM,
         other_models=other_models,
     )
 
@@ -124,11 +147,11 @@ def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
     of `model_bytes` in vLLM. While replies are sampled, the trainer keeps only what is resident. Raises
     UsageError if too little is left for vLLM, or for training while vLLM sleeps."""
     left = total - memory.resident - CONTEXTS
-    trained = memory.resident + memory.activations + CONTEXTS
+    trained = memory.resident + memory.training + CONTEXTS
     if left < model_bytes + LEAST_FOR_REPLIES or trained > total:
         raise UsageError(
             f"the GPU's {total / GB:.1f} GB are too few for trainer and vLLM together: the trainer keeps "
-            f"{memory.resident / GB:.1f} GB and needs {memory.activations / GB:.1f} more to train, vLLM "
+            f"{memory.resident / GB:.1f} GB and needs {memory.training / GB:.1f} more to train, vLLM "
             f"needs {(model_bytes + LEAST_FOR_REPLIES) / GB:.1f}, both programs {CONTEXTS / GB:.1f}",
             where="embedded.inference",
             remedy="use [trainer.model.lora], a smaller embedded.micro_batch_tokens, "
@@ -142,7 +165,7 @@ def split(memory: Memory, total: int, share: float) -> str:
     return (
         f"memory of {total / GB:.1f} GB: while sampling, trainer {memory.resident / GB:.1f} and vLLM "
         f"{share * total / GB:.1f} GB; while training, vLLM sleeps and the trainer uses about "
-        f"{(memory.resident + memory.activations) / GB:.1f} GB"
+        f"{(memory.resident + memory.training) / GB:.1f} GB"
     )
 
 
@@ -173,7 +196,7 @@ def warning(memory: Memory, available: int, device: str) -> str:
     if memory.peak <= available:
         return ""
     remedies = []
-    if memory.activations > memory.keys_values:
+    if memory.training > memory.keys_values:
         remedies.append("embedded.micro_batch_tokens or seq_len")
     elif memory.keys_values:
         remedies.append("embedded.max_batch or seq_len")

@@ -254,7 +254,7 @@ class Opening:
             self.say(memory.split(need, total, share))
             return share
         name = "this machine" if place.gpu is None else f"GPU {place.gpu.index}"
-        loaded = need.weights + models.loaded_bytes()
+        loaded = need.program + need.weights + models.loaded_bytes()
         available = memory.available(place.torch_device) + loaded
         if problem := memory.warning(need, available, name):
             self.say(problem)

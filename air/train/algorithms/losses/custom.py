@@ -41,7 +41,7 @@ class SampleInputs:
 
 def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
     """Returns losses [N] of which those of a sample add up to what the function returned for it. Raises
-    ConfigError if that is no finite scalar with a gradient."""
+    ConfigError if that is no scalar with a gradient, or a metric is no tensor."""
     function = config.function()
     if inputs.samples is None:
         raise ValueError("a custom loss needs to know which entries are of one sample")
@@ -76,6 +76,11 @@ def _checked(result: Any, config: CustomLossConfig) -> tuple[Tensor, Mapping[str
             f"got {loss!r}",
             where=_KEY,
         )
-    if not isinstance(metrics, Mapping):
-        raise ConfigError(f"{config.import_path!r} must return `metrics` by name", where=_KEY)
+    if not isinstance(metrics, Mapping) or not all(
+        isinstance(value, Tensor) for value in metrics.values()
+    ):
+        raise ConfigError(
+            f"{config.import_path!r} must return `metrics`, tensors by name, got {metrics!r}",
+            where=_KEY,
+        )
     return loss, metrics

@@ -46,6 +46,10 @@ def no_tensor(inputs: Any) -> Outputs:
     return Outputs(1.0)
 
 
+def no_metric(inputs: Any) -> Outputs:
+    return Outputs(inputs.trainer_logprobs.sum(), {"ratio": 1.0})  # type: ignore[dict-item]
+
+
 def config(function: Any, **kwargs: Any) -> CustomLossConfig:
     return CustomLossConfig(import_path=f"{__name__}.{function.__name__}", kwargs=kwargs)
 
@@ -96,7 +100,12 @@ def test_a_function_that_cannot_be_called_is_named() -> None:
             train.load(SETTINGS, {"trainer": {"loss": {"type": "custom", **loss}}})
 
 
-def test_a_loss_that_is_no_tensor_is_refused() -> None:
-    inputs = LossInputs(logs(0.5), logs(0.5), torch.tensor([1.0]), samples=torch.tensor([0]))
-    with pytest.raises(ConfigError, match="scalar tensor with a gradient"):
-        total_loss(inputs, torch.zeros(1), config(no_tensor))
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(no_tensor, "scalar tensor with a gradient"), (no_metric, "tensors by name, got .*ratio")],
+)
+def test_what_is_no_tensor_is_refused(function: Any, words: str) -> None:
+    now, one = logs(0.5).requires_grad_(), torch.tensor([1.0])
+    inputs = LossInputs(now, logs(0.5), one, samples=torch.tensor([0]))
+    with pytest.raises(ConfigError, match=words):
+        total_loss(inputs, torch.zeros(1), config(function))

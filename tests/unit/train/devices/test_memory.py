@@ -50,7 +50,11 @@ def test_parts_by_hand() -> None:
     assert full.optimizer == (4 + 8) * count  # gradient; AdamW's two states
     # 4 replies of 64 tokens, 2 layers, keys and values of 2 heads of 8 numbers.
     assert full.keys_values == 4 * 64 * 2 * 2 * (2 * 8) * 4
-    assert full.peak == full.resident + max(full.activations, full.keys_values)
+    # Two gradients of the embeddings, the largest weight, and their sum, before they are added.
+    embeddings = families.VOCAB * model.config.hidden_size
+    assert full.gradient_copies == 3 * 4 * embeddings
+    training = full.activations + full.gradient_copies
+    assert full.peak == memory.PROGRAM + full.resident + max(training, full.keys_values)
     # The prefix cache has the replies of the step, or what it may have.
     reply = full.keys_values // 4
     assert estimated(model, batch_size=10, prefix_cache=GB).keys_values == 14 * reply
@@ -79,6 +83,7 @@ def test_an_adapter_needs_states_for_itself_only() -> None:
     adapter = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert adapter < count
     assert estimated(model).optimizer == 12 * adapter
+    assert estimated(model).gradient_copies < adapter * 3 * 4
 
 
 def test_a_run_that_does_not_fit_names_numbers_and_keys() -> None:
@@ -86,7 +91,8 @@ def test_a_run_that_does_not_fit_names_numbers_and_keys() -> None:
     assert need.peak == 13 * GB
     assert memory.warning(need, 14 * GB, "this machine") == ""
     assert memory.warning(need, 12 * GB, "this machine") == (
-        "this run may need about 13.0 GB (weights 2.0, optimizer 6.0, activations 5.0, keys and values 1.0), "
+        "this run may need about 13.0 GB (weights 2.0, optimizer 6.0, activations 5.0, keys and values 1.0, "
+        "program 0.0), "
         "and this machine has 12.0 GB free; lower embedded.micro_batch_tokens or seq_len, or use "
         "[trainer.model.lora], which trains few weights"
     )
