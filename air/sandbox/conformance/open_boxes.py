@@ -218,6 +218,33 @@ async def a_copy_leaves_the_box_alive(box: Box) -> None:
                 await other.write("more", b"")
 
 
+@CHECKS.add(container=True)
+async def a_workspace_that_commands_made_unreadable_is_refused(box: Box) -> None:
+    await sh(box, "mkdir shut; chmod 000 shut")
+    try:
+        await (await box.copy()).close()
+    except BoxCommandError:
+        await sh(box, "rmdir shut")
+    else:
+        raise Unmet("a workspace was copied although commands may not read it")
+    async with await box.copy():
+        pass
+
+
+@CHECKS.add(container=True)
+async def a_process_that_waits_in_the_kernel_does_not_keep_a_box_from_freezing(box: Box) -> None:
+    spawn = "os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, 'pipe', 0, 0)])"
+    script = f"import os; os.mkfifo('pipe'); print('on', flush=True); {spawn}; print('off')"
+    command = await box.start(["python3", "-c", script], timeout=600)
+    output = command.output()
+    same(await anext(output), ("stdout", b"on\n"))
+    await sh(box, "until grep -q '^State:.D' /proc/[0-9]*/status; do sleep 0.02; done")
+    await box.freeze()
+    await box.thaw()
+    await sh(box, "echo > pipe")
+    same(await anext(output), ("stdout", b"off\n"))
+
+
 @CHECKS.add(open=True, container=True)
 async def a_copy_of_an_open_box_has_the_files_of_all_its_users(box: Box) -> None:
     await box.write("of/root", b"1", mode=0o600, user="root")

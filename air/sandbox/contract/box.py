@@ -352,7 +352,8 @@ class Box(ABC):
         """Returns a snapshot of the workspace, and leaves this box with its processes as it is.
 
         They stand still meanwhile. The time grows with the workspace. Raises BoxCommandError if an `exec` is
-        under way or the box is frozen, BoxDiedError if the workspace cannot be copied.
+        under way, the box is frozen, or commands have made the workspace one that cannot be copied, for
+        instance by a folder that they may not read.
         """
         raise self._lacks("makes no copy")
 

@@ -31,8 +31,8 @@ class ArchivedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, packing: RunningCommand, most: int) -> ArchivedSnapshot:
-        """Stores what the command `packing` prints. Raises BoxDiedError if it fails or prints too much: more
-        than `most` bytes."""
+        """Stores what the command `packing` prints. Raises BoxCommandError if it fails or prints too much:
+        more than `most` bytes. Commands can cause that: by unreadable folders, or files with holes."""
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await snapshot._store(packing, most)
@@ -49,13 +49,14 @@ class ArchivedSnapshot(Snapshot):
                     size += len(data)
                     if size > most:
                         await packing.signal(9)
-                        raise BoxDiedError(
-                            "a snapshot failed: its archive is larger than the workspace"
+                        raise BoxCommandError(
+                            "a copy failed: the archive is larger than the workspace may be"
                         )
                     await asyncio.to_thread(file.write, data)
                 else:
                     errors = (errors + data)[-500:]
-        await _ended(packing, errors)
+        if problem := await _problem(packing, errors):
+            raise BoxCommandError(f"a copy failed: {problem}")
 
     async def unpack(self, unpacking: RunningCommand) -> None:
         """Passes the archive to the command `unpacking`. Raises BoxDiedError if that fails."""
@@ -68,13 +69,16 @@ class ArchivedSnapshot(Snapshot):
                 await unpacking.write(data)
             await unpacking.close_stdin()
         errors = b"".join([data async for _, data in unpacking.output()])
-        await _ended(unpacking, errors)
+        if problem := await _problem(unpacking, errors):
+            raise BoxDiedError(f"a snapshot was not unpacked: {problem}")
 
     async def close(self) -> None:
         await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
-async def _ended(command: RunningCommand, errors: bytes) -> None:
-    if not (await command.wait()).ok:
-        text = errors.decode("utf-8", "replace").strip().splitlines()
-        raise BoxDiedError(f"a snapshot failed: {text[-1] if text else 'tar failed'}")
+async def _problem(command: RunningCommand, errors: bytes) -> str:
+    """Waits for the end of a command; returns why it failed, or an empty text."""
+    if (await command.wait()).ok:
+        return ""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "tar failed"

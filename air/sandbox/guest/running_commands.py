@@ -154,9 +154,11 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
-def stopped() -> set[int]:
-    """Returns the pids of the processes that a signal has stopped."""
-    return {pid for pid, fields in _stats().items() if fields[0] in (b"T", b"t")}
+def stopped(waiting: bool = False) -> set[int]:
+    """Returns the pids of the processes that a signal has stopped; `waiting` adds those that wait in the
+    kernel, such as for a child between its `vfork` and its program, and take no signal before that."""
+    states = (b"T", b"t", b"D") if waiting else (b"T", b"t")
+    return {pid for pid, fields in _stats().items() if fields[0] in states}
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
@@ -262,13 +264,16 @@ class Freezer:
             self.before = stopped()
             for command in self.commands.values():
                 command.pause(now)
+        signalled = False
         while (
             time.monotonic() < now + STOP_SECONDS
         ):  # a process stops only when it gets the processor
-            running = self.everyone() - stopped()
+            # Once all have the signal, those that wait in the kernel stop before they do anything else.
+            running = self.everyone() - stopped(waiting=self.whole and signalled)
             if not running:
                 return {}
             signal_all({-1} if self.whole else running, signal.SIGSTOP)
+            signalled = True
             time.sleep(0.001)
         self.go_on()
         raise OSError(errno.EBUSY, "the processes of the box do not stop")

@@ -265,8 +265,8 @@ def _number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit():
-        raise ApiError(400, f"{name}: {text!r} is not a number")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ApiError(400, f"{name}: {text!r} is not a number of at most 18 digits")
     return int(text)
 
 

@@ -18,6 +18,8 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20
 """The maximum size of one message."""
+CLOSE_SECONDS = 5.0
+"""Seconds that the program in the box has to close the connection after the client left."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -110,6 +112,8 @@ async def _to_box(protocol: ClientProtocol, writer: asyncio.StreamWriter, receiv
     code = message.get("code") or 1000
     protocol.send_close(code if code not in (1005, 1006) else 1000)
     await _flush(protocol, writer)
+    await asyncio.sleep(CLOSE_SECONDS)
+    writer.transport.abort()
 
 
 async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None:

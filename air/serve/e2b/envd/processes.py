@@ -32,10 +32,11 @@ async def start(sandbox: Sandbox, request: Request) -> Response:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process", "pty", "tag", "stdin")
         async with _calls(sandbox):
+            configs = await _configs(sandbox)
             command, config = await _started(sandbox, request, message)
     except RpcError as error:
         return wire.stream_error(error)
-    sandbox.extras.setdefault("processes", {})[command.pid] = config
+    configs[command.pid] = config
     if tag := message.get("tag"):
         sandbox.tags[command.pid] = str(tag)
     return wire.stream(
@@ -49,7 +50,10 @@ async def _started(
     config, pty = _object(message, "process"), message.get("pty")
     wire.refuse_unknown(config, "cmd", "args", "envs", "cwd")
     user = await account(sandbox, wire.user_of(request))
-    argv = [str(config.get("cmd", "")), *map(str, config.get("args", []))]
+    arguments = config.get("args") or []
+    if not isinstance(arguments, list):
+        raise RpcError("invalid_argument", "process.args is not a list")
+    argv = [str(config.get("cmd", "")), *map(str, arguments)]
     if not argv[0]:
         raise RpcError("invalid_argument", "process.cmd is missing")
     env = _environment(sandbox, user, _object(config, "envs"), pty is not None)
@@ -147,11 +151,7 @@ def _event(kind: str, body: Message) -> Message:
 
 async def list_processes(sandbox: Sandbox, message: Message) -> Message:
     """Lists the running processes that a client started."""
-    configs = sandbox.extras.get("processes", {})
-    running = {info.pid for info in await sandbox.running_box.commands()}
-    for gone in configs.keys() - running:
-        del configs[gone]
-        sandbox.tags.pop(gone, None)
+    configs = await _configs(sandbox)
     return {
         "processes": [
             {"config": config, "pid": pid}
@@ -159,6 +159,16 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
             for pid, config in configs.items()
         ]
     }
+
+
+async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
+    """Returns how the running processes that a client started were started. Forgets those that ended."""
+    configs: dict[int, dict[str, Any]] = sandbox.extras.setdefault("processes", {})
+    running = {info.pid for info in await sandbox.running_box.commands()}
+    for gone in configs.keys() - running:
+        del configs[gone]
+        sandbox.tags.pop(gone, None)
+    return configs
 
 
 async def send_input(sandbox: Sandbox, message: Message) -> Message:
