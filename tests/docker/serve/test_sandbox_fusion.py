@@ -93,12 +93,12 @@ def test_the_client_runs_programs(server: Served) -> None:
 
 
 def test_a_program_over_its_time_keeps_what_it_wrote(server: Served) -> None:
-    answer = run(server, "echo begun; sleep 600", "bash", run_timeout=3)
+    answer = run(server, "echo begun; sleep 600", "bash", run_timeout=5)
     assert answer["status"] == "Failed"
     result = answer["run_result"]
-    assert (result["status"], result["return_code"]) == ("TimeLimitExceeded", None)
+    assert (result["status"], result["return_code"]) == ("TimeLimitExceeded", None), result
     assert result["stdout"] == "begun\n"
-    assert result["execution_time"] >= 3
+    assert result["execution_time"] >= 5
 
 
 def test_large_output_is_whole(server: Served) -> None:
