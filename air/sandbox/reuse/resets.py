@@ -129,6 +129,7 @@ class Reuse:
             prestarted.control.close()
             self.prestarted = self.starter.prestarted = None
             self.reason = self.reason or "its Python was ended"
+            self._note_lost(prestarted.fork_pid)
             return True
         for command in self.guest.commands.values():
             if end is not None and command.pid == end[0]:
@@ -136,6 +137,13 @@ class Reuse:
                 if not end[2]:
                     self.starter.failed(command.ident)
         return True
+
+    def _note_lost(self, pid: int) -> None:
+        """Notes the end of the fork `pid` if the Python, which a timeout also kills, took its status."""
+        self.guest.reap()  # the guest inherits a fork that the Python has not reaped
+        for command in self.guest.commands.values():
+            if command.pid == pid and command.status is None and pid not in _pids():
+                command.status = int(signal.SIGKILL)
 
     def reset(self, *_frame: object) -> dict[str, Any]:
         """Makes the box as new, or answers why that is impossible."""
