@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Ending = Literal["validate", "submit"]
 
@@ -19,6 +19,8 @@ class ToolCall:
     """The arguments: the words after the tool's name, without quotes."""
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
+    arguments: Mapping[str, Any] | None = None
+    """The arguments by name, as JSON values; None if the format has none, only the words in `args`."""
 
     @property
     def text(self) -> str:
@@ -31,9 +33,10 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Action:
-    """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`.
+    """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`;
+    or, in worlds without a shell, an answer or a tool call.
 
-    At least one of `script`, `tool` and `ending` is set; `script` and `tool` are never both set.
+    At least one of `script`, `tool`, `ending` and `answer` is set; only `ending` goes with another.
     """
 
     script: str = ""
@@ -42,12 +45,14 @@ class Action:
     """`validate` grades the artefact; `submit` also ends the episode. None: the artefact is not graded."""
     tool: ToolCall | None = None
     """A call of one of the action format's own tools; None if there is no call."""
+    answer: str = ""
+    """An action as text, for a world that is no shell: a move, several moves, an answer."""
 
     @property
     def text(self) -> str:
         """The action as a model would write it, including `validate` or `submit`."""
         tool = self.tool.text if self.tool else ""
-        return "\n".join(part for part in (self.script, tool, self.ending) if part)
+        return "\n".join(part for part in (self.script, tool, self.answer, self.ending) if part)
 
 
 @dataclass(frozen=True)

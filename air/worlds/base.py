@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -61,6 +62,9 @@ class Step:
 
     observation: Observation
     done: bool = False
+    reward: float = 0.0
+    """The reward that the world gives for this action. A research world gives none here: its rewards are the
+    deltas of its validations."""
     validation: Validation | None = None
     code: int | None = None
     """Exit status of the action's script; None if no script ran."""
@@ -73,7 +77,8 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 class World(Protocol[ActionT]):
     """The interface of a world. All methods raise `InfrastructureError` if something but the agent fails.
-    What the agent can cause, such as the end of its box, ends the episode instead."""
+    What the agent can cause, such as an invalid move or the end of its box, is an observation or ends the
+    episode instead. A cancelled method leaves a world that can still be closed."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
@@ -85,4 +90,9 @@ class World(Protocol[ActionT]):
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode (only the first call does) and returns facts about it, such as scores."""
+        ...
+
+    def facts(self) -> Mapping[str, float]:
+        """Returns numbers about the episode so far, by name, such as `success` or `valid_moves`. They become
+        metrics of the episode, with these names."""
         ...

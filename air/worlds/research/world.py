@@ -243,6 +243,11 @@ class ResearchWorld:
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
+    def facts(self) -> dict[str, float]:
+        """Returns the scores so far: `score`, `best_score` and `test_score`, each if there is one."""
+        scores = {"score": self.score, "best_score": self.best, "test_score": self.test_score}
+        return {name: score for name, score in scores.items() if score is not None}
+
     @property
     def agent_seconds(self) -> float:
         """The agent's own time so far, in seconds, without grading and recording."""

@@ -1,0 +1,84 @@
+"""The tasks of worlds that are no research task in a box: what one task id means, and who knows it.
+
+A task id has the prefix of its source, such as `game:sokoban6`. `SOURCES` names the module of each
+source, which is imported only when a task id needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from air.actions.base import Action
+from air.config import plugin
+from air.errors import MissingError
+from air.worlds.base import World
+
+SOURCES = {
+    "game": "air.worlds.games:SOURCE",
+    "question": "air.worlds.questions:SOURCE",
+    "agentgym": "air.worlds.agentgym:SOURCE",
+    "openenv": "air.worlds.openenv:SOURCE",
+    "ors": "air.worlds.ors:SOURCE",
+}
+"""The import path of each source, by the prefix of its task ids."""
+
+
+@dataclass(frozen=True)
+class WorldTask:
+    """One task of a world: what the agent is told, and how its world is made."""
+
+    id: str
+    """The whole task id, such as `game:sokoban6`."""
+    make: Callable[[], World[Action]]
+    """Makes the world of one episode. It starts nothing: `reset` does."""
+    instructions: str
+    """The rules, as the first prompt tells them. The first observation of `reset` follows them."""
+    digest: str
+    """A digest of all that decides an episode besides its seed: rules, levels, data, a remote address.
+    Recorded episodes name it."""
+    replays: bool
+    """Whether the same seed and the same actions give the same observations and rewards exactly."""
+    max_turns: int
+    """The number of turns of an episode, unless the run file sets `env.agent.max_turns`."""
+    format: str = "think_answer"
+    """The action format, unless the run file sets `env.agent.harness.format`."""
+    format_penalty: float = 0.0
+    """What a reply that is no action costs, once for each turn. Not negative."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
+    seconds: float = 600.0
+    """The time limit of an episode, in seconds."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What each name of `World.facts` means, for documentation and the viewer."""
+
+
+class WorldSource(Protocol):
+    """The tasks of one prefix."""
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task whose id is the prefix, a colon and `name`. Reads no network.
+        Raises MissingError if there is none, and ConfigError if `name` is malformed."""
+        ...
+
+    def names(self) -> list[str]:
+        """Returns the names that `air tasks` lists; empty if they cannot be known."""
+        ...
+
+
+def load(task_id: str) -> WorldTask:
+    """Returns the task with an id whose prefix is in `SOURCES`. Raises MissingError if there is no such
+    source or task."""
+    prefix, _, name = task_id.partition(":")
+    if prefix in SOURCES:
+        return source(prefix).load(name)
+    raise MissingError(
+        f"there is no source of tasks {prefix!r}", remedy=f"known: {', '.join(sorted(SOURCES))}"
+    )
+
+
+def source(prefix: str) -> WorldSource:
+    """Returns the source with a prefix of `SOURCES`."""
+    found: WorldSource = plugin(SOURCES[prefix])
+    return found
