@@ -1,0 +1,1 @@
+"""Word problems with one integer as the answer, after GSM8K."""

@@ -1,0 +1,39 @@
+"""The tasks of arithmetic: `gsm8k` (one answer) and `gsm8k5` (up to five)."""
+
+from __future__ import annotations
+
+import functools
+
+from air.worlds.questions.arithmetic.episode import INSTRUCTIONS, ArithmeticEpisode
+from air.worlds.questions.arithmetic.problems import LEVELS, Problems, from_files, generated
+from air.worlds.questions.episodes import FACTS, EpisodeWorld, Name, digest, source_digest
+from air.worlds.sources import WorldTask
+
+TURNS = {"gsm8k": 1, "gsm8k5": 5}
+"""The greatest number of answers, by kind."""
+FILES = "a JSONL file of GSM8K's rows, or a folder with train.jsonl and test.jsonl,"
+__all__ = ["FILES", "LEVELS", "TURNS", "load", "problems_of"]
+
+
+def problems_of(name: Name) -> tuple[Problems, str]:
+    """Returns the problems that a task's name stands for, and a digest of what decides them."""
+    if name.path is not None:
+        return from_files(name.path)
+    return generated(name.level), f"level {name.level}"
+
+
+def load(name: Name) -> WorldTask:
+    """Returns the task with this name."""
+    problems, data = problems_of(name)
+    turns = TURNS[name.kind]
+    again = "" if turns == 1 else f" You have up to {turns} answers; a wrong one costs a little."
+    return WorldTask(
+        id=name.task_id,
+        make=lambda: EpisodeWorld(functools.partial(ArithmeticEpisode, problems, turns)),
+        instructions=INSTRUCTIONS + again,
+        digest=digest(source_digest(__file__), turns, data),
+        replays=True,
+        max_turns=turns,
+        format_penalty=0.1,
+        facts=FACTS,
+    )

@@ -1,0 +1,75 @@
+"""The tasks with the prefix `question`: `gsm8k`, `sql` and `shop`, with their levels and a user's own data.
+
+A name is a kind, optionally `-level` and a number, or `@` and the path of a user's data:
+`gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from air.errors import ConfigError, MissingError
+from air.worlds.questions.arithmetic import tasks as arithmetic
+from air.worlds.questions.episodes import Name
+from air.worlds.sources import WorldTask
+
+_NAME = re.compile(r"(?P<kind>[a-z0-9]+?)(?:-level(?P<level>[0-9]{1,3}))?")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of question."""
+
+    load: Callable[[Name], WorldTask]
+    levels: Sequence[int]
+    files: str
+    """What a user's own data are, as an error message names them; empty if there is nothing to bring."""
+
+
+KINDS: dict[str, Kind] = {
+    **{
+        kind: Kind(arithmetic.load, arithmetic.LEVELS, arithmetic.FILES)
+        for kind in arithmetic.TURNS
+    },
+}
+"""The kinds of questions by name."""
+
+
+class QuestionSource:
+    """The source of all tasks `question:…`."""
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task `question:NAME`. Raises MissingError if there is none or its data are absent, and
+        ConfigError if the name or the data are malformed."""
+        task_id = f"question:{name}"
+        head, at, path = name.partition("@")
+        match = _NAME.fullmatch(head)
+        kind = KINDS.get(match["kind"]) if match else None
+        if match is None or kind is None:
+            raise MissingError(
+                "there is no such question",
+                where=task_id,
+                remedy=f"known: {', '.join(self.names())}",
+            )
+        level = int(match["level"]) if match["level"] else None
+        if level is not None and level not in kind.levels:
+            known = ", ".join(map(str, kind.levels))
+            raise MissingError("there is no such level", where=task_id, remedy=f"known: {known}")
+        if at and not (kind.files and path and level is None):
+            remedy = (
+                f"give {kind.files} after the @, and no level" if kind.files else "leave out the @"
+            )
+            raise ConfigError("the name is malformed", where=task_id, remedy=remedy)
+        folder = Path(path).expanduser().absolute() if at else None
+        return kind.load(Name(task_id, match["kind"], level, folder))
+
+    def names(self) -> list[str]:
+        """Returns the names of all kinds with all levels."""
+        levels = [f"{kind}-level{level}" for kind in KINDS for level in KINDS[kind].levels]
+        return [*KINDS, *levels]
+
+
+SOURCE = QuestionSource()
