@@ -7,7 +7,18 @@ from __future__ import annotations
 
 import functools
 
-from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing, ToolCall
+from air.actions.adapted import Adapted
+from air.actions.base import (
+    Action,
+    ActionFormat,
+    Ending,
+    FormatError,
+    Message,
+    MessageCall,
+    Standing,
+    TextFormat,
+    ToolCall,
+)
 from air.actions.fenced import Fenced
 from air.actions.mlgym import MLGym
 from air.config import plugin
@@ -37,13 +48,13 @@ def _from_plugin(path: str) -> ActionFormat:
     kind = plugin(path)
     with boundary(ConfigError, f"env.agent.harness.format: {path!r} takes arguments", TypeError):
         made = kind() if isinstance(kind, type) else None
-    if not isinstance(made, ActionFormat):
+    if not isinstance(made, TextFormat):
         raise ConfigError(
             f"{path!r} is not an action format",
             where="env.agent.harness.format",
-            remedy="name a class that has all members of `air.actions.ActionFormat`",
+            remedy="name a class that has all members of `air.actions.TextFormat`",
         )
-    return made
+    return made if isinstance(made, ActionFormat) else Adapted(made)
 
 
 __all__ = [
@@ -54,7 +65,10 @@ __all__ = [
     "Fenced",
     "FormatError",
     "MLGym",
+    "Message",
+    "MessageCall",
     "Standing",
+    "TextFormat",
     "ToolCall",
     "get",
 ]

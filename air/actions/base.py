@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
+
+from air.errors import ConfigError
 
 Ending = Literal["validate", "submit"]
 
@@ -24,7 +27,11 @@ class ToolCall:
 
     @property
     def text(self) -> str:
-        """The call as a model would write it, including the lines of text that follow the call."""
+        """The call as a model would write it, including the lines of text that follow the call. A call with
+        arguments by name is a JSON object."""
+        if self.arguments is not None:
+            call = {"name": self.name, "arguments": dict(self.arguments)}
+            return json.dumps(call, ensure_ascii=False)
         lines = [" ".join([self.name, *map(shlex.quote, self.args)])]
         if self.body is not None:
             lines += [*self.body, f"end_of_{self.name}"]
@@ -71,20 +78,44 @@ class FormatError(Exception):
     """Exception for a reply that is not a valid action. The model sees the message as feedback."""
 
 
+@dataclass(frozen=True)
+class MessageCall:
+    """A tool call that the model server found in a reply and took out of its text."""
+
+    id: str
+    """The id that the observation must name; empty if the server gave none."""
+    name: str
+    arguments: str
+    """The arguments, as the JSON text of an object."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A reply of the model. The server may have moved tool calls and reasoning out of its text."""
+
+    text: str
+    tool_calls: tuple[MessageCall, ...] = ()
+    reasoning: str = ""
+    """The reasoning that the server returned apart from the text; empty if it returned none."""
+
+
 @runtime_checkable
-class ActionFormat(Protocol):
-    """The interface of an action format, which turns a model's reply into an action. It has no state."""
+class TextFormat(Protocol):
+    """An action format that reads only the text of a reply. It has no state."""
 
     name: str
-    instructions: str
-    """The part of the system prompt that teaches the model this format."""
     optional: Mapping[str, str]
     """Maps each optional tool to the text that explains it to a model whose episode has it."""
     uses_tools: bool
-    """Whether actions may be tool calls. If so, the shell's working directory lasts; if not, each script
-    begins in the workspace."""
+    """Whether actions may be calls of the tools of research tasks. If so, the shell's working directory
+    lasts; if not, each script begins in the workspace."""
     retries: int | None
     """Number of consecutive invalid replies that do not end the episode. None: no limit."""
+
+    @property
+    def instructions(self) -> str:
+        """The part of the system prompt that teaches the model this format."""
+        ...
 
     def parse(self, reply: str) -> Action:
         """Returns the one action of a reply; raises FormatError, whose message the model sees."""
@@ -101,3 +132,38 @@ class ActionFormat(Protocol):
     def footer(self, standing: Standing) -> str:
         """Returns the text that is added after every observation, such as the number of remaining turns."""
         ...
+
+
+@runtime_checkable
+class ActionFormat(TextFormat, Protocol):
+    """The interface of an action format, which turns a model's message into an action. It has no state.
+
+    The members below have defaults, which suit a format that reads only text and offers no tools.
+    """
+
+    scripts: bool = True
+    """Whether actions may be shell scripts. Research tasks need them."""
+
+    @property
+    def request_tools(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that each request offers to the model server, in the form of OpenAI's `tools`."""
+        return ()
+
+    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
+        """Returns this format for a world that offers `tools`, in the form of OpenAI's `tools`.
+        Raises ConfigError if the format cannot call them."""
+        if tools:
+            raise ConfigError(
+                f"the action format {self.name!r} cannot call the tools of this world",
+                where="env.agent.harness.format",
+                remedy="use tool_calls, or another format that can",
+            )
+        return self
+
+    def read(self, message: Message) -> Action:
+        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+        return self.parse(message.text)
+
+    def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
+        """Returns the messages that show the text `shown` to the model, as the answer to `message`."""
+        return [{"role": "user", "content": shown}]

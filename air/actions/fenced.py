@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from air.actions.base import Action, Ending, FormatError, Standing
+from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing
 
 _OPENING = re.compile(r"```(?:bash|sh|shell)?[ \t]*")
 _CLOSING = re.compile(r"```[ \t]*")
 _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
-class Fenced:
+class Fenced(ActionFormat):
     """The `fenced` action format, see the module."""
 
     name = "fenced"

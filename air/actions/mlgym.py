@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from air.actions import words
-from air.actions.base import Action, Ending, FormatError, Standing, ToolCall
+from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing, ToolCall
 
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`]*)$")
 _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
@@ -90,7 +90,7 @@ _INSTRUCTIONS = "\n".join(
 )
 
 
-class MLGym:
+class MLGym(ActionFormat):
     """The `mlgym` action format, see the module."""
 
     name = "mlgym"

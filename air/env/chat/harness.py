@@ -1,8 +1,8 @@
 """The harness `air`: the loop that plays the agent turn by turn, in this process.
 
 A turn is a model call, an action from its reply, a step of the world, and an observation. If the server
-returns the model's reasoning apart from the reply's text, the reasoning is recorded and sent back with the
-reply in later requests, but only the text can contain an action. Every model call
+returns the model's reasoning or tool calls apart from the reply's text, they are recorded and sent back with
+the reply in later requests; the action format decides what in them is an action. Every model call
 uses the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at
 `submit`; after the last turn; when the next prompt would exceed the model's context; after a reply that the
 token limit cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
@@ -14,7 +14,7 @@ import asyncio
 import functools
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import REASONING_FIELDS, reasoning_text
 from verifiers.v1.runtimes import ProgramResult
 
-from air.actions import ActionFormat, FormatError
+from air.actions import ActionFormat, FormatError, Message, MessageCall
 from air.env.config import AirHarnessConfig
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
 from air.env.observation_truncation import TokenCounter, counter_for
@@ -32,7 +32,9 @@ from air.errors import InferenceError
 from air.trajectories import TokenRef
 
 TURN_OVERHEAD_TOKENS = 16
-"""The most tokens that a chat template adds around one observation."""
+"""The most tokens that a chat template adds around one observation in a user message."""
+TOOL_OVERHEAD_TOKENS = 8
+"""The most further tokens that a chat template adds around an observation in a tool message."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,27 @@ class Reply:
     reasoning: Mapping[str, Any] = field(default_factory=dict)
     """The fields in which the model server returned the model's reasoning apart from the text. Later requests
     repeat them. Empty if it returned no reasoning."""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """The tool calls that the model server took out of the text. Later requests repeat them."""
 
     @property
-    def message(self) -> dict[str, Any]:
+    def wire(self) -> dict[str, Any]:
         """The reply as a message of later requests."""
-        return {"role": "assistant", "content": self.text, **self.reasoning}
+        calls = {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
+        return {"role": "assistant", "content": self.text, **self.reasoning, **calls}
+
+    @property
+    def message(self) -> Message:
+        """The reply as action formats read it."""
+        calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
+        return Message(
+            text=self.text,
+            tool_calls=tuple(
+                MessageCall(name, call.get("name") or "", call.get("arguments") or "")
+                for name, call in calls
+            ),
+            reasoning=reasoning_text(self.reasoning) or "",
+        )
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
@@ -79,8 +97,12 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
         limit = episode.config.episode_seconds(episode.world.task) - EARLY_SECONDS
+        tools = episode.format.request_tools if episode.format else ()
         try:
-            async with asyncio.timeout(limit) as deadline, _Model(ctx, endpoint, secret) as model:
+            async with (
+                asyncio.timeout(limit) as deadline,
+                _Model(ctx, endpoint, secret, tools) as model,
+            ):
                 await self._play(episode, model, data, trace)
         except TimeoutError:
             if not deadline.expired():
@@ -93,7 +115,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     ) -> None:
         max_turns = trace.agent.config.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
-        messages = [
+        action_format = episode.format
+        assert action_format is not None
+        observations: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": episode.system(data.system_prompt)},
             {"role": "user", "content": episode.prompt(str(data.prompt), max_turns)},
         ]
@@ -108,10 +133,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             if left is not None and left <= 0:
                 episode.why_ended = "turns"
                 return
-            messages.append(reply.message)
-            messages.append({"role": "user", "content": shown})
-            freed = await asyncio.to_thread(self._leave_out, messages, tokens)
-            added = await asyncio.to_thread(tokens.count, shown)
+            answers = action_format.observation(reply.message, shown)
+            messages += [reply.wire, *answers]
+            observations.append(answers[0])
+            freed = await asyncio.to_thread(self._leave_out, observations, tokens)
+            added = await asyncio.to_thread(_observation_tokens, answers, tokens)
             if not model.keeps_reasoning:
                 freed += await asyncio.to_thread(_reasoning_tokens, reply, tokens)
             if self._overflows(model, reply, added - freed):
@@ -119,10 +145,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 episode.why_ended = "context"
                 return
 
-    def _leave_out(self, messages: list[dict[str, Any]], tokens: TokenCounter) -> int:
-        """If the setting `history` is exceeded, replaces one old observation in `messages` by a short note.
+    def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
+        """If the setting `history` is exceeded, replaces the text of one old observation by a short note.
         Returns by how many tokens the next prompt becomes shorter."""
-        observations = messages[3::2]
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]
@@ -184,7 +209,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             await record(None, None, "", problem="length")
             return ""
         try:
-            action = await asyncio.to_thread(action_format.parse, reply.text)
+            action = await asyncio.to_thread(action_format.read, reply.message)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.world.standing(left))
@@ -223,6 +248,13 @@ def _reasoning_tokens(reply: Reply, tokens: TokenCounter) -> int:
     return min(reply.completion_tokens, tokens.count(reasoning_text(reply.reasoning) or ""))
 
 
+def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCounter) -> int:
+    """Returns how many tokens `messages` add to the prompt, beside the overhead of one turn."""
+    in_tools = sum(TOOL_OVERHEAD_TOKENS for message in messages if message["role"] == "tool")
+    further = TURN_OVERHEAD_TOKENS * (len(messages) - 1)
+    return in_tools + further + sum(tokens.count(message["content"]) for message in messages)
+
+
 class _Stopped(Exception):
     """The model cannot be called again: the prompt is too long (reason `context`), or verifiers refuses
     further turns (reason `stopped`)."""
@@ -240,8 +272,14 @@ def _ssl() -> ssl.SSLContext:
 class _Model:
     """HTTP client of the model endpoint that verifiers provides."""
 
-    def __init__(self, ctx: vf.ModelContext, endpoint: str, secret: str) -> None:
-        self._name = ctx.model
+    def __init__(
+        self,
+        ctx: vf.ModelContext,
+        endpoint: str,
+        secret: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self._body = {"model": ctx.model} | ({"tools": list(tools)} if tools else {})
         self.max_tokens = ctx.sampling.max_tokens
         self._last: Reply | None = None
         self.keeps_reasoning = isinstance(ctx.client, vf.TrainClientConfig)
@@ -266,7 +304,7 @@ class _Model:
         Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again."""
         try:
             response = await self._http.post(
-                "/chat/completions", json={"model": self._name, "messages": messages}
+                "/chat/completions", json={**self._body, "messages": messages}
             )
         except httpx.HTTPError as error:
             raise InferenceError(f"the model endpoint could not be reached: {error!r}") from error
@@ -281,6 +319,7 @@ class _Model:
             total_tokens=int(usage.get("total_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
             reasoning={name: message[name] for name in REASONING_FIELDS if message.get(name)},
+            tool_calls=message.get("tool_calls") or (),
         )
         if self._last is not None and self._last.reasoning:
             prompt = reply.total_tokens - reply.completion_tokens
