@@ -19,12 +19,31 @@ from air.actions.base import (
     TextFormat,
     ToolCall,
 )
+from air.actions.code_block import CodeBlock
 from air.actions.fenced import Fenced
 from air.actions.mlgym import MLGym
+from air.actions.react import React, ReactLine
+from air.actions.search_r1 import SearchR1
+from air.actions.think_answer import ThinkAnswer
+from air.actions.tool_calls import Hermes, ToolCalls
+from air.actions.world_format import AnswerFormat, WorldFormat
 from air.config import plugin
 from air.errors import ConfigError, boundary
 
-FORMATS: dict[str, ActionFormat] = {"fenced": Fenced(), "mlgym": MLGym()}
+FORMATS: dict[str, ActionFormat] = {
+    one.name: one
+    for one in (
+        CodeBlock(),
+        Fenced(),
+        Hermes(),
+        MLGym(),
+        React(),
+        ReactLine(),
+        SearchR1(),
+        ThinkAnswer(),
+        ToolCalls(),
+    )
+}
 
 
 def get(name: str) -> ActionFormat:
@@ -61,14 +80,23 @@ __all__ = [
     "FORMATS",
     "Action",
     "ActionFormat",
+    "AnswerFormat",
+    "CodeBlock",
     "Ending",
     "Fenced",
     "FormatError",
+    "Hermes",
     "MLGym",
     "Message",
     "MessageCall",
+    "React",
+    "ReactLine",
+    "SearchR1",
     "Standing",
     "TextFormat",
+    "ThinkAnswer",
     "ToolCall",
+    "ToolCalls",
+    "WorldFormat",
     "get",
 ]

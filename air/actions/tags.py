@@ -1,0 +1,61 @@
+"""Finds the parts of a reply between tags, such as `<answer>` and `</answer>`, in time that grows linearly
+with the reply. What is malformed raises FormatError, whose message the model sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from air.actions.base import FormatError, Message
+
+
+@dataclass(frozen=True)
+class Part:
+    """The text between a tag and its end, with the texts around it."""
+
+    before: str
+    inside: str
+    after: str
+
+
+def only(text: str, tag: str) -> Part | None:
+    """Returns the part of `text` between `<tag>` and `</tag>`, or None if neither is in the text.
+    Raises FormatError if there is more than one such part, or it has no beginning or no end."""
+    first, last = f"<{tag}>", f"</{tag}>"
+    begins, ends = text.count(first), text.count(last)
+    if not begins and not ends:
+        return None
+    start, end = text.find(first), text.find(last)
+    if not begins or (ends and end < start):
+        raise FormatError(f"Format error: {last} comes without {first} before it.")
+    if not ends:
+        raise FormatError(f"Format error: {first} is not closed by {last}.")
+    if begins > 1:
+        nested = text.find(first, start + 1) < end
+        fault = f"{first} is inside another {first}" if nested else f"{begins} {first} found"
+        raise FormatError(f"Format error: {fault}. Write exactly one.")
+    if ends > 1:
+        raise FormatError(f"Format error: {ends} {last} found. Write exactly one.")
+    return Part(text[:start], text[start + len(first) : end], text[end + len(last) :])
+
+
+def after_thought(message: Message, tags: tuple[str, ...]) -> str:
+    """Returns the text that follows the thought of a message, or the whole text if there is no thought.
+
+    The thought is between `<think>` and `</think>`, before `</think>` if the model's template writes the
+    beginning, or in the message's reasoning. Raises FormatError if the thought is not closed, if there are
+    two, or if it contains one of `tags`.
+    """
+    text = message.text
+    if "<think>" not in text and text.count("</think>") == 1:
+        text = "<think>" + text
+    part = only(text, "think")
+    thought, rest = (part.inside, part.after) if part else ("", text)
+    for tag in tags:
+        for mark in (f"<{tag}>", f"</{tag}>"):
+            if mark in thought or mark in message.reasoning:
+                raise FormatError(
+                    f"Format error: the thought contains {mark}. Write {mark} only after the thought."
+                )
+    if part is not None and not rest.strip():
+        raise FormatError(f"Format error: nothing follows </think>. Write <{tags[0]}> after it.")
+    return rest

@@ -1,0 +1,27 @@
+"""The `think_answer` action format: a thought in `<think>`, then one answer in `<answer>`.
+
+The thought may be missing, and the model's template or server may put it elsewhere. Spaces around the answer
+are no part of it. Text around the two parts is ignored.
+"""
+
+from __future__ import annotations
+
+from air.actions.base import FormatError, Message
+from air.actions.tags import after_thought, only
+from air.actions.world_format import AnswerFormat
+
+
+class ThinkAnswer(AnswerFormat):
+    """The `think_answer` action format, see the module."""
+
+    name = "think_answer"
+    form = "Reply with your thoughts and exactly one answer: <think>…</think><answer>…</answer>"
+
+    def answer_in(self, message: Message) -> str:
+        part = only(after_thought(message, ("answer",)), "answer")
+        if part is None:
+            raise FormatError(f"Format error: no <answer> found. {self.form}")
+        return part.inside.strip()
+
+    def reply_with(self, thought: str, answer: str) -> str:
+        return f"<think>{thought}</think><answer>{answer}</answer>"

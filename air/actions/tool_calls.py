@@ -1,0 +1,106 @@
+"""The action formats `tool_calls` and `hermes`: an action is exactly one tool call.
+
+In `tool_calls`, requests offer the tools to the model server, which shows them to the model by its chat
+template and takes the call out of the reply. In `hermes`, the system prompt describes the tools. Both read a
+call that the server took out, or else one in the text after the thought:
+`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one, `act`, whose argument
+is the action's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from air.actions.base import Action, FormatError, Message, ToolCall
+from air.actions.tags import after_thought, only
+from air.actions.toolbox import CALL_FORM, Toolbox
+from air.actions.world_format import WorldFormat
+
+ACT: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "act",
+        "description": "Acts in the world.",
+        "parameters": {
+            "type": "object",
+            "properties": {"action": {"type": "string", "description": "the action, as text"}},
+            "required": ["action"],
+        },
+    },
+}
+"""The tool that is offered in a world without tools of its own."""
+
+
+class ToolCalls(WorldFormat):
+    """The `tool_calls` action format, see the module."""
+
+    name = "tool_calls"
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        super().__init__(tools)
+        self._offered = self.toolbox or Toolbox([ACT])
+
+    @property
+    def instructions(self) -> str:
+        return "Think, then call exactly one tool in each reply."
+
+    @property
+    def request_tools(self) -> Sequence[Mapping[str, Any]]:
+        return self._offered.schemas
+
+    def read(self, message: Message) -> Action:
+        call = self._call(message)
+        if self.toolbox:
+            return Action(tool=call)
+        action = (call.arguments or {})["action"]
+        if not action.strip():
+            raise FormatError(
+                "Format error: the action is empty. Put it into the argument `action`."
+            )
+        return Action(answer=action)
+
+    def _call(self, message: Message) -> ToolCall:
+        if len(message.tool_calls) > 1:
+            raise FormatError(
+                f"Format error: {len(message.tool_calls)} tool calls found. Make exactly one."
+            )
+        for call in message.tool_calls:
+            return self._offered.checked(call.name, call.arguments)
+        part = only(after_thought(message, ("tool_call",)), "tool_call")
+        if part is None:
+            known = ", ".join(self._offered.names)
+            raise FormatError(
+                "Format error: no complete tool call found. Call exactly one of these tools, with "
+                f"arguments that are valid JSON: {known}."
+            )
+        return self._offered.parse(part.inside)
+
+    def written(self, thought: str, action: Action) -> str:
+        call = action.tool or ToolCall("act", arguments={"action": action.answer})
+        return f"{thought}\n<tool_call>\n{call.text}\n</tool_call>"
+
+    def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
+        if not message.tool_calls:
+            return [{"role": "user", "content": shown}]
+        first, *others = (
+            {"role": "tool", "tool_call_id": call.id, "content": ""} for call in message.tool_calls
+        )
+        return [{**first, "content": shown}, *({**o, "content": "not done"} for o in others)]
+
+
+class Hermes(ToolCalls):
+    """The `hermes` action format, see the module."""
+
+    name = "hermes"
+
+    @property
+    def instructions(self) -> str:
+        return (
+            "Think, then call exactly one tool in each reply, as JSON in this form:\n"
+            f"<tool_call>\n{CALL_FORM}\n</tool_call>\n{self._offered.described}"
+        )
+
+    @property
+    def request_tools(self) -> Sequence[Mapping[str, Any]]:
+        return ()

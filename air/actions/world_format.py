@@ -1,0 +1,90 @@
+"""The base classes of formats for worlds that are no shell: an action is a text, or one call of a tool."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from air.actions.base import Action, ActionFormat, FormatError, Message, Standing
+from air.actions.toolbox import CALL_FORM, Toolbox
+
+
+class WorldFormat(ActionFormat, ABC):
+    """A format that writes no shell scripts, and can offer the tools of a world."""
+
+    scripts = False
+    optional: Mapping[str, str] = {}
+    uses_tools = False
+    retries: int | None = None
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.toolbox = Toolbox(tools)
+
+    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
+        return type(self)(tools)
+
+    @abstractmethod
+    def read(self, message: Message) -> Action:
+        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+
+    @abstractmethod
+    def written(self, thought: str, action: Action) -> str:
+        """Returns a reply with `thought` and `action`, which `render` checks."""
+
+    def parse(self, reply: str) -> Action:
+        return self.read(Message(reply))
+
+    def render(self, thought: str, action: Action) -> str:
+        """Returns a reply as scripted agents write it. Raises ValueError if the format cannot express it."""
+        reply, fault = self.written(thought, action), ""
+        try:
+            again: Action | None = self.parse(reply)
+        except FormatError as error:
+            again, fault = None, f" ({error})"
+        if again != action:
+            raise ValueError(f"{self.name} cannot express {action!r:.200}{fault}")
+        return reply
+
+    def opening(self, standing: Standing) -> str:
+        return ""
+
+    def footer(self, standing: Standing) -> str:
+        return "" if standing.left is None else f"\n[{standing.left} turns left]"
+
+
+class AnswerFormat(WorldFormat):
+    """A format whose reply contains one answer: a text, as the world's rules describe it.
+
+    In a world with tools, the answer is one call of a tool instead, written as a JSON object
+    (`{"name": …, "arguments": {…}}`), whatever the format. A subclass says where in a reply the answer is.
+    """
+
+    form: str
+    """The instructions, without those for tools."""
+
+    @property
+    def instructions(self) -> str:
+        if not self.toolbox:
+            return self.form
+        call = f"The answer is one call of a tool, as a JSON object: {CALL_FORM}"
+        return "\n".join([self.form, call, self.toolbox.described])
+
+    @abstractmethod
+    def answer_in(self, message: Message) -> str:
+        """Returns the text of the answer in a message; raises FormatError if there is not exactly one."""
+
+    @abstractmethod
+    def reply_with(self, thought: str, answer: str) -> str:
+        """Returns a reply with a thought and the text of an answer."""
+
+    def read(self, message: Message) -> Action:
+        answer = self.answer_in(message)
+        if not answer.strip():
+            raise FormatError(f"Format error: the answer is empty. {self.form}")
+        if self.toolbox:
+            return Action(tool=self.toolbox.parse(answer))
+        return Action(answer=answer)
+
+    def written(self, thought: str, action: Action) -> str:
+        return self.reply_with(thought, action.tool.text if action.tool else action.answer)
