@@ -1,21 +1,29 @@
-"""Serves scripted replies in place of a real model, for demonstrations and for users' tests.
+"""Stands in for a model or a world, for demonstrations and for users' tests.
 
 `ScriptedServer` is a real HTTP server for the chat-completions protocol and, with a tokenizer, for vLLM's
 protocol of token ids that training uses. `ScoringServer` stands in for the teacher of `opd`. All other code
-runs as it does with a real model.
+runs as it does with a real model. `SOURCE` has two small worlds: the task ids `air.testing:letters`, and
+`air.testing:unreachable`, whose every step fails.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import random
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 from typing import Any, Self
+
+from air.actions import Action, FormatError, Standing
+from air.errors import InfrastructureError, MissingError
+from air.worlds.base import Observation, Step
+from air.worlds.sources import WorldTask
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
@@ -260,3 +268,104 @@ def _as_text(reply: str | Message) -> str:
         raise TypeError("a script can make tool calls only with the chat-completions protocol")
     reasoning, content = reply.get("reasoning_content"), str(reply.get("content") or "")
     return f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content
+
+
+class Plain:
+    """An action format without any form: the whole reply is the action. Only an empty reply is none."""
+
+    name = "plain"
+    instructions = "Reply with your action and nothing else."
+    optional: Mapping[str, str] = MappingProxyType({})
+    uses_tools = False
+    retries = None
+
+    def parse(self, reply: str) -> Action:
+        """Returns the reply as an action; raises FormatError if it is empty."""
+        if not reply.strip():
+            raise FormatError("The reply is empty. Write an action.")
+        return Action(answer=reply.strip())
+
+    def render(self, thought: str, action: Action) -> str:
+        """Returns the action; there is no place for a thought."""
+        return action.answer
+
+    def opening(self, standing: Standing) -> str:
+        """Returns nothing, because nothing ends the first prompt."""
+        return ""
+
+    def footer(self, standing: Standing) -> str:
+        """Returns nothing, because nothing is added to observations."""
+        return ""
+
+
+class Letters:
+    """A world of three turns. Each shows a letter; a reply that contains it earns 1."""
+
+    TURNS = 3
+
+    def __init__(self, *, unreachable: bool = False) -> None:
+        self._unreachable = unreachable
+        self._letters: list[str] = []
+        self._hits: list[bool] = []
+
+    async def reset(self, seed: int) -> Observation:
+        """Draws the letters and shows the first one."""
+        rng = random.Random(seed)
+        self._letters, self._hits = [rng.choice("aeiou") for _ in range(self.TURNS)], []
+        return Observation(self._shown())
+
+    async def step(self, action: Action) -> Step:
+        """Looks for the letter in the reply, and shows the next one."""
+        if self._unreachable:
+            raise InfrastructureError("the server of the letters does not answer")
+        if not self._letters or len(self._hits) >= self.TURNS:
+            return Step(Observation("The episode is over."), done=True)
+        self._hits.append(self._letters[len(self._hits)] in action.answer.lower())
+        done = len(self._hits) == self.TURNS
+        shown = "The end." if done else self._shown()
+        return Step(Observation(shown), done=done, reward=float(self._hits[-1]))
+
+    async def close(self) -> dict[str, Any]:
+        """Ends the episode; there is nothing to free."""
+        return {"hits": sum(self._hits)}
+
+    def facts(self) -> dict[str, float]:
+        """Returns whether all letters were found, and the number of actions."""
+        found = len(self._hits) == self.TURNS and all(self._hits)
+        return {"success": float(found), "num_actions": float(len(self._hits))}
+
+    def _shown(self) -> str:
+        return f"Write the letter {self._letters[len(self._hits)]}."
+
+
+class Source:
+    """The worlds of this module, as `air.worlds.sources` loads them."""
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
+        if name not in self.names():
+            raise MissingError(
+                f"there is no world {name!r}", remedy=f"use {' or '.join(self.names())}"
+            )
+        unreachable = name == "unreachable"
+        return WorldTask(
+            id=f"air.testing:{name}",
+            make=functools.partial(Letters, unreachable=unreachable),
+            instructions="Each turn, write a word that contains the letter.",
+            digest="letters-1",
+            replays=not unreachable,
+            max_turns=Letters.TURNS,
+            format="air.testing:Plain",
+            format_penalty=0.5,
+            facts={
+                "success": "whether every reply had its letter",
+                "num_actions": "replies that were actions",
+            },
+        )
+
+    def names(self) -> list[str]:
+        """Returns the names of the worlds."""
+        return ["letters", "unreachable"]
+
+
+SOURCE = Source()

@@ -3,8 +3,9 @@ under `[orchestrator.train.source.env]` in a run file (TOML)."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import verifiers.v1 as vf
 from pydantic import Field, field_validator, model_validator
@@ -15,7 +16,12 @@ from air.rewards.terms import RewardSettings
 from air.sandbox.contract.kinds import OF_RUNTIME
 from air.tasks.spec import Provider, TaskSpec
 from air.worlds.research.tools import ToolSettings
+from air.worlds.sources import VALIDATION_SEED, is_world
 
+RESEARCH_FORMAT = "fenced"
+"""The action format of research tasks, unless the settings name another."""
+DEFAULT_TURNS = 10
+"""The number of turns of an episode of a research task, unless the settings limit it."""
 DEFAULT_VALIDATES = 32
 """The number of validates of an episode that are scored if neither they nor the turns are limited."""
 
@@ -26,16 +32,25 @@ class AirTasksetConfig(vf.TasksetConfig):
     id: str = "air"
     """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
-    """The ids of the run's tasks. The command `air tasks` lists the available ids."""
+    """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and worlds
+    (`game:sokoban6`) may be mixed."""
+    weights: dict[str, float] = Field(default_factory=dict)
+    """How many prompts a task gets, relative to the others, by task id: `{ "titanic" = 3 }`. Tasks that are
+    not named have the weight 1. To mix lists with different settings, use two sources with a `ratio` each."""
     task_roots: list[Path] = Field(default_factory=list)
     """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
     examples_per_task: int = Field(1, ge=1)
-    """The number of prompts made from each task; each prompt has its own seed."""
-    first_seed: int = Field(0, ge=0)
+    """The number of prompts made from each task; each prompt has its own seed. With `weights`, it is the mean
+    number."""
+    first_seed: int = Field(0, ge=0, lt=VALIDATION_SEED)
     """The seed of each task's first prompt; the others have the next seeds. To evaluate on other seeds than
-    those of the training, choose a number above them."""
+    those of the training, choose a number above them; for worlds, `purpose` does so."""
+    purpose: Literal["training", "evaluation"] = "training"
+    """What the episodes are for. In worlds, seeds of an `evaluation` begin at 1000123 + `first_seed`, which
+    no seed of a `training` reaches, so that no policy is evaluated on what it was trained on. The embedded
+    engine sets it in evaluations; with prime-rl, set it in each `[[orchestrator.eval.source]]`."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -62,6 +77,36 @@ class AirTasksetConfig(vf.TasksetConfig):
                     raise ValueError(str(tasks.unknown(name, known)))
         return self
 
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Self:
+        for name, weight in self.weights.items():
+            if name not in self.tasks:
+                raise ValueError(
+                    f"weights names {name!r}, which is not in tasks; remove it or add the task"
+                )
+            if not 0 < weight < math.inf:
+                raise ValueError(f"the weight of {name!r} must be a positive number, not {weight}")
+        return self
+
+    @model_validator(mode="after")
+    def _seeds_stay_apart(self) -> Self:
+        if self.first_seed + self.examples_per_task * len(self.tasks) > VALIDATION_SEED:
+            raise ValueError(
+                f"first_seed + examples_per_task x number of tasks must be at most {VALIDATION_SEED}, the "
+                "first seed of evaluations"
+            )
+        return self
+
+    @property
+    def worlds(self) -> list[str]:
+        """The ids in `tasks` that name tasks of worlds."""
+        return [name for name in self.tasks if is_world(name)]
+
+    @property
+    def research(self) -> list[str]:
+        """The ids in `tasks` that name research tasks, which are played in boxes."""
+        return [name for name in self.tasks if not is_world(name)]
+
 
 class AirHarnessConfig(vf.HarnessConfig):
     """Settings of air's own harness, the loop that calls the model and runs its actions: the keys under
@@ -69,14 +114,15 @@ class AirHarnessConfig(vf.HarnessConfig):
 
     id: str = "air"
     """The name of the verifiers plugin that supplies the harness; `air` is this package."""
-    format: str = "fenced"
-    """The action format: how the model writes an action. `fenced`, `mlgym`, or your own `module:Class`."""
+    format: str | None = None
+    """The action format: how the model writes an action. One of air's, or your own `module:Class`. None: that
+    of the task, which is `fenced` for research tasks."""
 
     @field_validator("format")
     @classmethod
-    def _check_format(cls, value: str) -> str:
+    def _check_format(cls, value: str | None) -> str | None:
         try:
-            actions.get(value)
+            actions.get(value or RESEARCH_FORMAT)
         except UsageError as error:
             raise ValueError(str(error)) from None
         return value
@@ -130,12 +176,13 @@ class AirHarnessConfig(vf.HarnessConfig):
     def _check_tools(self) -> Self:
         if self.overlap >= self.window:
             raise ValueError(f"overlap ({self.overlap}) must be less than window ({self.window})")
-        if not actions.get(self.format).uses_tools:
+        name_of_format = self.format or RESEARCH_FORMAT
+        if not actions.get(name_of_format).uses_tools:
             fields = type(self).model_fields
             for name in ("window", "overlap", "memory"):
                 if getattr(self, name) != fields[name].default:
                     raise ValueError(
-                        f'{name} has no effect with format {self.format!r}; use "mlgym"'
+                        f'{name} has no effect with format {name_of_format!r}; use "mlgym"'
                     )
         return self
 
@@ -144,8 +191,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Settings of the research environment: the keys under `[….env]` in a run file (TOML).
     The base class `RewardSettings` defines the settings of the reward."""
 
-    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=10)
-    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess`."""
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=DEFAULT_TURNS)
+    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess`.
+    `max_turns` counts for every task of the source; without it, each world has its own number of turns."""
     credit: Literal["episode", "segment"] = "episode"
     """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
     training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
@@ -202,6 +250,40 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     grader_boxes: int = Field(2, ge=1)
     """The highest number of grader boxes that run at the same time in this process."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _worlds_limit_turns(cls, data: Any) -> Any:
+        """Leaves the turns to the worlds if the tasks contain any and the settings do not limit them."""
+        if not isinstance(data, dict) or not isinstance(data.get("agent", {}), dict):
+            return data
+        taskset = data.get("taskset") or {}
+        names = taskset.get("tasks", ()) if isinstance(taskset, dict) else taskset.tasks
+        names = names.split(",") if isinstance(names, str) else names
+        if not isinstance(names, list | tuple) or not any(map(is_world, map(str, names))):
+            return data
+        return {**data, "agent": {"max_turns": None, **data.get("agent", {})}}
+
+    @model_validator(mode="after")
+    def _check_worlds(self) -> Self:
+        taskset = self.taskset
+        worlds = taskset.worlds if isinstance(taskset, AirTasksetConfig) else []
+        if not worlds:
+            return self
+        if not isinstance(self.agent.harness, AirHarnessConfig | None):
+            raise ValueError(
+                f"the harness {self.agent.harness.id!r} runs a program in a box, and {worlds[0]!r} has no "
+                'box; use harness id = "air"'
+            )
+        if taskset.research:
+            return self
+        fields = type(self).model_fields
+        for name in ("validate_penalty", "test_weight", "final", "terms", "max_validates", "gpus"):
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"{name} has no effect on {worlds[0]!r}, which nothing grades; remove it"
+                )
+        return self
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.agent.runtime.type not in OF_RUNTIME:
@@ -254,13 +336,23 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     @property
     def validates(self) -> int:
         """The number of validates of an episode that are scored."""
+        return self.max_validates or self.research_turns or DEFAULT_VALIDATES
+
+    @property
+    def research_turns(self) -> int | None:
+        """The number of turns of an episode of a research task; None if turns are not limited."""
         turns: int | None = self.agent.max_turns
-        return self.max_validates or turns or DEFAULT_VALIDATES
+        mixed = isinstance(self.taskset, AirTasksetConfig) and self.taskset.worlds
+        return turns or (DEFAULT_TURNS if mixed else None)
 
     def episode_seconds(self, task: TaskSpec) -> float:
-        """Returns the time limit of an episode of `task`, in seconds."""
+        """Returns the time limit of an episode of a research task, in seconds."""
+        return self.limit_of(task.limits.episode_seconds)
+
+    def limit_of(self, seconds: float) -> float:
+        """Returns the time limit of an episode, in seconds: that of the settings, or else `seconds`."""
         limit: float | None = self.agent.timeout.rollout
-        return task.limits.episode_seconds if limit is None else limit
+        return seconds if limit is None else limit
 
     @property
     def provider(self) -> Provider:

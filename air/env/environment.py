@@ -1,4 +1,4 @@
-"""The verifiers environment of air: takes a box from a pool for each episode, and runs the episode in it."""
+"""The verifiers environment of air: runs episodes, those of research tasks in a box from a pool."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import verifiers.v1 as vf
 from air import actions, tasks
 from air.aio import together
 from air.env import recording
-from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
 from air.env.failure_breaker import Breaker
 from air.env.gap_alarm import GapAlarm
 from air.env.program.gateway import Gateway
+from air.env.research_episode import ResearchEpisode
 from air.env.runtimes.lent import lend
-from air.env.taskset import ResearchTask
+from air.env.runtimes.no_box import NoBox
+from air.env.taskset import AirTask
+from air.env.world_episode import WatchedWorld, WorldEpisode
 from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box, BoxSpec
@@ -33,21 +36,26 @@ from air.tasks import measured_scale, splits
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
+from air.worlds import sources
 from air.worlds.research.told_scores import step_of
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld, describe
+from air.worlds.sources import WorldTask, is_world
 
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.environment")
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """A verifiers environment in which one agent works on one research task in one box.
-    All episodes of a process share a pool of boxes for agents and a pool of boxes for graders."""
+    """A verifiers environment in which one agent works on one research task in one box, or plays in a world
+    that needs no box. All episodes of a process share a pool of boxes for agents and a pool of boxes for
+    graders; without research tasks there are no such pools."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
         self._specs: dict[str, TaskSpec] = {}
+        self._worlds: dict[str, WorldTask] = {}
+        self._serves = False
         self._agents: Pool | None = None
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
@@ -56,15 +64,24 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Checks Docker, images and GPUs; prepares the tasks' data; then opens the pools of boxes. On a new
-        secret split, it also measures the tasks' baselines and targets. Tries every grader.
+        """Loads the worlds. If there are research tasks, checks Docker, images and GPUs; prepares the tasks'
+        data; then opens the pools of boxes. On a new secret split, it also measures the tasks' baselines and
+        targets. Tries every grader.
 
-        Grader boxes have their own pool, because an agent keeps its box while it waits for a grade. Raises
-        MissingError if Docker or an image is not available. Raises ConfigError if there are too few GPUs, or
-        if the agent is a program whose box would have no isolation.
+        Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
+        too few GPUs, or if the agent is a program whose box would have no isolation.
         """
+        taskset = self.config.taskset
+        self._worlds = {name: sources.load(name) for name in taskset.worlds}
+        for world in self._worlds.values():
+            self._format(world.format)
+        if taskset.research:
+            await self._start_boxes([self._load(name) for name in dict.fromkeys(taskset.research)])
+        self._serves = True
+
+    async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
+        """Grader boxes have their own pool, because an agent keeps its box while it waits for a grade."""
         config = self.config
-        specs = [self._load(name) for name in config.taskset.tasks]
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = _gpus(config, specs)
         _warn_of_trust(specs)
@@ -102,13 +119,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def stop(self) -> None:
         """Closes all boxes of agents and graders, with their two pools."""
+        self._serves = False
         self._agents = self._grader = None
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Runs one episode, from its first turn to its grades, in a box that no other episode uses.
+        """Runs one episode, from its first turn to its grades, with a world or a box that no other uses.
         Raises InfrastructureError if the failure breaker is open."""
-        assert isinstance(task, ResearchTask)
+        assert isinstance(task, AirTask)
         await self.check_breaker()
         name = task.data.task_id
         try:
@@ -124,7 +142,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             what = "no reason given" if last is None else f"{last.type}: {last.message}"
             await asyncio.to_thread(self._breaker.failed, what, name)
 
-    async def _play(self, task: ResearchTask, agents: vf.Agents) -> vf.Trace:
+    async def _play(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
+        if is_world(task.data.task_id):
+            with self._recorder() as recorder:
+                episode = self.world_episode(task.data.task_id, recorder)
+                return await self._record(episode, task, agents, NoBox.of(episode))
+        return await self._play_in_box(task, agents)
+
+    async def _play_in_box(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
         spec = self.spec(task.data.task_id)
         if not spec.split.public:  # the prompt names the baseline, which belongs to a split
             data = task.data.model_copy(update={"prompt": describe(spec)})
@@ -134,36 +159,71 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             world = self.world(spec, box)
             world.times.queue = box.queue_seconds
             world.times.box = time.monotonic() - start
-            episode_id = uuid.uuid4().hex
-            box.note_use(**recording.use(self.config, spec.id, episode_id))
-            with Recorder(recording.folder(self.config), episode_id) as recorder:
-                episode = Episode(
-                    id=episode_id,
-                    world=world,
-                    recorder=recorder,
-                    config=self.config,
-                    format=self._format(),
-                )
-                trace: vf.Trace | None = None
-                try:
-                    gateway = None if episode.format else Gateway(box, episode)
-                    if gateway:
-                        await gateway.open()
-                    trace = await agents.agent.run(task, runtime=lend(box, episode, gateway))
-                finally:
-                    await world.abandon()
-                    episode.failed = trace is None or not trace.ok
-                    try:
-                        await recording.ended(episode, trace)
-                    finally:
-                        if episode.term_error:
-                            await asyncio.to_thread(self._breaker.open, episode.term_error)
+            with self._recorder() as recorder:
+                episode = self._research_episode(world, recorder)
+                box.note_use(**recording.use(self.config, spec.id, episode.id))
+                gateway = None if episode.format else Gateway(box, episode)
+                runtime = lend(box, episode, gateway)
+                trace = await self._record(episode, task, agents, runtime, gateway)
             gap = episode.metrics.get("validation_test_gap")
             if gap is not None and not episode.failed:
                 self._gaps.note(spec.id, gap)
-            if episode.failed:  # verifiers asked for no metrics, since there is no reward
-                trace.record_metrics(episode.metrics)
             return trace
+
+    def _recorder(self) -> Recorder:
+        return Recorder(recording.folder(self.config), uuid.uuid4().hex)
+
+    async def _record(
+        self,
+        episode: Episode,
+        task: AirTask,
+        agents: vf.Agents,
+        runtime: vf.Runtime,
+        gateway: Gateway | None = None,
+    ) -> vf.Trace:
+        """Lets verifiers play the episode, and writes how it ended."""
+        trace: vf.Trace | None = None
+        try:
+            if gateway:
+                await gateway.open()
+            trace = await agents.agent.run(task, runtime=runtime)
+        finally:
+            await episode.abandon()
+            episode.failed = trace is None or not trace.ok
+            try:
+                await recording.ended(episode, trace)
+            finally:
+                if episode.term_error:
+                    await asyncio.to_thread(self._breaker.open, episode.term_error)
+        if episode.failed:  # verifiers asked for no metrics, since there is no reward
+            trace.record_metrics(episode.metrics)
+        return trace
+
+    def world_episode(self, task_id: str, recorder: Recorder) -> WorldEpisode:
+        """Returns a new episode of a world. Its world is not reset yet."""
+        self._check_serving()
+        task = self._worlds[task_id]
+        name, action_format = self._format(task.format)
+        return WorldEpisode(
+            id=recorder.episode,
+            world=WatchedWorld(task.make()),
+            recorder=recorder,
+            config=self.config,
+            format=action_format,
+            format_name=name,
+            task=task,
+        )
+
+    def _research_episode(self, world: ResearchWorld, recorder: Recorder) -> ResearchEpisode:
+        name, action_format = self._format(RESEARCH_FORMAT)
+        return ResearchEpisode(
+            id=recorder.episode,
+            world=world,
+            recorder=recorder,
+            config=self.config,
+            format=action_format,
+            format_name=name,
+        )
 
     async def check_breaker(self) -> None:
         """Raises InfrastructureError if the run must stop, because too many consecutive episodes failed or a
@@ -177,15 +237,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def lease(self, spec: TaskSpec) -> AbstractAsyncContextManager[Box]:
         """Returns an async context manager that yields a box for an agent, as `Pool.lease` describes."""
-        if self._agents is None:
-            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        self._check_serving()
+        assert self._agents is not None
         return self._agents.lease(self._box_spec(spec))
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
         """Returns a new world for one episode in `box`, a box in which nothing has run.
         The caller must then call `reset` of the world, which puts the task's files into the box."""
-        if self._grader is None:
-            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        self._check_serving()
+        assert self._grader is not None
         return ResearchWorld(
             task=spec,
             box=box,
@@ -203,9 +263,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def spec(self, task_id: str) -> TaskSpec:
         """Returns one of the settings' tasks, on this run's split and with that split's scale of rewards."""
-        if self._agents is None:
-            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
+        self._check_serving()
         return self._specs[task_id]
+
+    def _check_serving(self) -> None:
+        if not self._serves:
+            raise RuntimeError("the environment is not serving: enter `env.serving()` first")
 
     def _load(self, task_id: str) -> TaskSpec:
         config = self.config.taskset
@@ -222,13 +285,18 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return AirHarnessConfig()
         return harness if isinstance(harness, AirHarnessConfig) else None
 
-    def _format(self) -> actions.ActionFormat | None:
+    def _format(self, usual: str) -> tuple[str, actions.ActionFormat | None]:
+        """Returns the name of the action format and the format itself: that of the settings, or else `usual`.
+        Without air's own harness, there is none."""
         harness = self._harness()
-        return None if harness is None else actions.get(harness.format)
+        if harness is None:
+            return "", None
+        name = harness.format or usual
+        return name, actions.get(name)
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
         """Returns the tools of one episode, or None if the action format has no tools."""
-        harness, action_format = self._harness(), self._format()
+        harness, (_, action_format) = self._harness(), self._format(RESEARCH_FORMAT)
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
         return Tools(box, harness.tool_settings(spec.network))

@@ -78,37 +78,22 @@ def config_hash(config: ResearchEnvConfig) -> str:
 def started(episode: Episode) -> dict[str, Any]:
     """Returns those fields of a trajectory's first line that do not come from verifiers.
     `air.trajectories.Start` explains each field."""
-    world, config = episode.world, episode.config
-    task, box = world.task, world.box
+    config = episode.config
     harness = config.agent.harness or AirHarnessConfig()
     taskset = config.taskset
     pay = config.model_dump(mode="json", include=set(RewardSettings.model_fields))
     return {
         "episode": episode.id,
         "training_step": TRAINING_STEP.get(),
-        "metric": task.metric,
-        "direction": task.direction,
-        "split": task.split.name,
-        "baseline": task.baseline,
-        "scale": task.reward_scale().model_dump(mode="json"),
-        "pay": pay | {"episode_seconds": config.episode_seconds(task)},
-        "counts": world.counts,
-        "max_validates": world.max_validates,
-        "told_step": world.told_step,
-        "format": "" if episode.format is None else harness.format,
+        "pay": pay | {"episode_seconds": episode.seconds},
+        "format": episode.format_name,
         "settings": _settings(config, harness),
         "task_roots": [str(root.absolute()) for root in taskset.task_roots],
         "mlgym_root": None if taskset.mlgym_root is None else str(taskset.mlgym_root.absolute()),
-        "trust": task.trust,
-        "isolation": box.isolation,
-        "image": box.spec.image,
-        "image_digest": box.image_digest,
-        "workspace": box.workspace,
-        "temporary": box.path("/tmp"),
-        "gpus": list(box.gpus),
-        "queue_seconds": round(world.times.queue, 4),
+        "isolation": episode.isolation,
         "config_hash": config_hash(config),
         "versions": versions(),
+        **episode.started(),
     }
 
 
@@ -128,8 +113,6 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
     error = None if trace is None else trace.last_error
-    world = episode.world
-    digest, path = world.test_artefact
     episode.recorder.write(
         "end",
         ok=not failed,
@@ -138,12 +121,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
         reward=None if failed else sum(episode.rewards.values()),
         terms=None if failed else episode.rewards,
         metrics=episode.metrics,
-        test={
-            "score": world.test_score,
-            "stderr": world.test_stderr,
-            "artefact": digest,
-            "kept": path,
-        },
+        **episode.ended(),
         branches=None if trace is None else trace.num_branches,
         trace_file=where,
     )

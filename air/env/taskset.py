@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import verifiers.v1 as vf
@@ -15,44 +15,54 @@ from air.env.runtimes import verifiers_owned
 from air.env.runtimes.lent import episode_of, gateway_of
 from air.errors import UsageError
 from air.tasks.spec import TaskSpec
+from air.worlds import sources
 from air.worlds.research.world import describe
+from air.worlds.sources import is_world
 
 
-class ResearchData(vf.TaskData):
+class AirData(vf.TaskData):
     """The data of one prompt: the task's text, its id, a digest of its files, and the seed of the episode.
     verifiers writes these fields into its traces, so they must not contain labels, answers or paths."""
 
     task_id: str = ""
-    """The id of the research task."""
+    """The id of the task."""
     task_hash: str = ""
-    """A digest of the files in the task's folder."""
+    """A digest of all that the task is made of: of the files in its folder, or of its world."""
     seed: int = 0
     """The seed of the episode, with which the world is reset."""
 
 
-class ResearchTask(vf.Task[ResearchData]):
-    """A research task with the methods that verifiers calls during an episode.
+class AirTask(vf.Task[AirData]):
+    """A research task, or a task of a world, with the methods that verifiers calls during an episode.
     The episode's state is an attribute of the runtime, verifiers' name for the place where commands run: a
-    box that `ResearchEnv` took from a pool, or a runtime that `vf-validate` or `vf-debug` started."""
+    box that `ResearchEnv` took from a pool, no box (`NoBox`), or a runtime that `vf-validate` or `vf-debug`
+    started."""
 
     spec: TaskSpec | None = None
-    """air's description of the task, never serialised; None if `AirTaskset` did not make this object."""
+    """air's description of a research task, never serialised; None if `AirTaskset` did not make this object,
+    and for worlds."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Puts the task's files into the box, then writes the first line of the trajectory."""
+        """Resets the world, such as by putting the task's files into the box, then writes the first line of
+        the trajectory."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
+            if is_world(self.data.task_id):
+                raise UsageError(
+                    f"{self.data.task_id} is a world without a box, which has nothing to validate",
+                    remedy=f"play it with `air shell {self.data.task_id}`",
+                )
             spec = self.spec or tasks.load(self.data.task_id)
             runtime.episode = await verifiers_owned.open_episode(spec, runtime)
         episode = episode_of(runtime)
         episode.trace = trace
-        await episode.world.reset(self.data.seed)
+        await episode.reset(self.data.seed)
         if gateway := gateway_of(runtime):
             gateway.begin(trace)
-        harness, max_turns = trace.agent.config.harness, trace.agent.config.max_turns
+        harness = trace.agent.config.harness
         trace.info["air"] = {
             "episode": episode.id,
             "task": self.data.task_id,
-            "isolation": episode.world.box.isolation,
+            "isolation": episode.isolation,
         }
         episode.recorder.write(
             "start",
@@ -61,18 +71,18 @@ class ResearchTask(vf.Task[ResearchData]):
             task=self.data.task_id,
             task_hash=self.data.task_hash,
             seed=self.data.seed,
-            max_turns=max_turns,
+            max_turns=episode.max_turns,
             system=episode.system(self.data.system_prompt),
-            prompt=episode.prompt(str(trace.task.data.prompt), max_turns),
+            prompt=episode.prompt(str(trace.task.data.prompt)),
             model=trace.agent.config.model,
             harness="air" if harness is None else harness.id,
             worker=os.getpid(),
         )
-        await episode.start_diffs()
+        await episode.begin()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Grades the artefact of the finished episode, and stores the episode's summary in the trace.
-        Raises InfrastructureError if a grading failed."""
+        """Ends the episode's world, perhaps with a grading, and stores the episode's summary in the trace.
+        Raises InfrastructureError if that failed."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -120,26 +130,60 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
     return dict(summary)
 
 
-class AirTaskset(vf.Taskset[ResearchTask, AirTasksetConfig]):
+class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
     """The prompts that the settings define: `examples_per_task` for each task, with different seeds."""
 
-    def load(self) -> Iterable[ResearchTask]:
+    def load(self) -> Iterable[AirTask]:
         """Yields one object for each prompt. The tasks take turns, so that the first N prompts contain each
-        task about equally often. Raises MissingError if a task does not exist."""
-        roots, mlgym = self.config.task_roots, self.config.mlgym_root
-        specs = [tasks.load(name, roots, mlgym_root=mlgym) for name in self.config.tasks]
-        first = self.config.first_seed
-        for seed in range(first, first + self.config.examples_per_task):
-            for spec in specs:
-                data = ResearchData(
-                    id=f"{spec.id}/{seed}",
-                    name=spec.id,
-                    prompt=describe(spec),
-                    task_id=spec.id,
-                    task_hash=spec.hash,
-                    seed=seed,
-                    timeout=vf.TaskTimeout(agent=spec.limits.episode_seconds),
-                )
-                task = ResearchTask(data, self.config.task)
-                task.spec = spec
-                yield task
+        task about as often as its weight says. Raises MissingError if a task does not exist."""
+        names = self.config.tasks
+        makers = {name: self._maker(name) for name in names}
+        weights = {name: self.config.weights.get(name, 1.0) * names.count(name) for name in makers}
+        for name, number in turns(weights, self.config.examples_per_task * len(names)):
+            yield makers[name](number)
+
+    def _maker(self, name: str) -> Callable[[int], AirTask]:
+        """Returns a function that makes the prompt with a number, from 0, of the task `name`."""
+        config = self.config
+        if is_world(name):
+            world = sources.load(name)
+            first = config.first_seed
+            first += sources.VALIDATION_SEED if config.purpose == "evaluation" else 0
+            return lambda number: self._task(
+                world.id, world.id, world.instructions, world.digest, first + number, world.seconds
+            )
+        spec = tasks.load(name, config.task_roots, mlgym_root=config.mlgym_root)
+        prompt, seconds = describe(spec), spec.limits.episode_seconds
+
+        def research(number: int) -> AirTask:
+            seed = config.first_seed + number
+            task = self._task(spec.id, spec.id, prompt, spec.hash, seed, seconds)
+            task.spec = spec
+            return task
+
+        return research
+
+    def _task(
+        self, task_id: str, name: str, prompt: str, digest: str, seed: int, seconds: float
+    ) -> AirTask:
+        data = AirData(
+            id=f"{task_id}/{seed}",
+            name=name,
+            prompt=prompt,
+            task_id=task_id,
+            task_hash=digest,
+            seed=seed,
+            timeout=vf.TaskTimeout(agent=seconds),
+        )
+        return AirTask(data, self.config.task)
+
+
+def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
+    """Yields `count` pairs of a name and how often the name came before. Each name comes as often as its
+    weight says, as evenly as possible; with equal weights the names take turns in their order."""
+    taken = dict.fromkeys(weights, 0)
+    for _ in range(count):
+        # The name whose next turn is due first; `min` takes the first of equal ones.
+        name = min(weights, key=lambda each: (taken[each] + 0.5) / weights[each])
+        yield name, taken[name]
+        taken[name] += 1

@@ -22,11 +22,12 @@ from typing import Any, TypeVar
 from air import actions
 from air.env import recording
 from air.env.chat.harness import AirHarness, Reply
-from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.diffs import Differ
 from air.env.environment import ResearchEnv
-from air.env.episode import Counters, Episode
+from air.env.episode import Counters
 from air.env.observation_truncation import counter_for
+from air.env.research_episode import ResearchEpisode
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.manual.draft import Draft
 from air.manual.undo import Point, unpack
@@ -181,15 +182,20 @@ class ManualEpisode:
         play.world.keep = world.keep
         return play
 
-    def _episode(self, world: ResearchWorld, counters: Counters) -> Episode:
-        return Episode(
+    @property
+    def _format(self) -> str:
+        return self._harness.config.format or RESEARCH_FORMAT
+
+    def _episode(self, world: ResearchWorld, counters: Counters) -> ResearchEpisode:
+        return ResearchEpisode(
             id=self._id,
             world=world,
             recorder=self.record,
             config=self.config,
             counters=counters,
             recorded=len(world.validations),
-            format=actions.get(self._harness.config.format),
+            format=actions.get(self._format),
+            format_name=self._format,
         )
 
     def _begin(self, play: Play | None) -> None:
@@ -206,7 +212,7 @@ class ManualEpisode:
             seed=episode.world.seed,
             max_turns=turns,
             system=episode.system(None) if play is None else play.start.system,
-            prompt=episode.prompt(describe(task), turns) if play is None else play.start.prompt,
+            prompt=episode.prompt(describe(task)) if play is None else play.start.prompt,
             model="person",
             harness=self._harness.config.id,
             worker=os.getpid(),
@@ -242,7 +248,7 @@ class ManualEpisode:
         if not cut:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
-    async def _watch(self, episode: Episode) -> None:
+    async def _watch(self, episode: ResearchEpisode) -> None:
         """Reads all files of the workspace, so that the changes made by the next step can be found."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()

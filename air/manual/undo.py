@@ -11,7 +11,8 @@ import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from air.env.episode import Counters, Episode
+from air.env.episode import Counters
+from air.env.research_episode import ResearchEpisode
 from air.errors import BoxDiedError, InfrastructureError, boundary
 from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
@@ -45,7 +46,7 @@ class Point:
     """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
-    async def of(cls, episode: Episode, lines: int, folder: Path) -> Point:
+    async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> Point:
         """Copies the workspace to a new file in `folder`; returns an undo point of the present state.
 
         `lines` is how many lines the trajectory has. Raises BoxDiedError, and InfrastructureError if the disk

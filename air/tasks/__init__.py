@@ -11,12 +11,12 @@ import asyncio
 from air.errors import InfrastructureError
 from air.sandbox.contract.box import Box
 from air.tasks import data
-from air.tasks.sources.lookup import available, load, unknown
+from air.tasks.sources.lookup import PREFIXES, available, load, unknown
 from air.tasks.spec import TaskSpec
 
 _PROTECT_SECONDS = 30.0
 
-__all__ = ["TaskSpec", "available", "data", "load", "stage", "unknown"]
+__all__ = ["PREFIXES", "TaskSpec", "available", "data", "load", "stage", "unknown"]
 
 
 async def stage(task: TaskSpec, box: Box) -> None:

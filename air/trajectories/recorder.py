@@ -28,6 +28,7 @@ class Recorder:
     """
 
     def __init__(self, folder: Path | None, episode_id: str) -> None:
+        self.episode = episode_id
         self.path = None if folder is None else folder / f"{episode_id}.jsonl"
         self._file: TextIO | None = None
         if self.path is not None:

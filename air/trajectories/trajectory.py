@@ -34,6 +34,8 @@ class ToolUse(Line):
     """The tool's arguments, as text."""
     body: tuple[str, ...] | None = None
     """Lines of text after the arguments, such as a file's new content; None if the tool takes none."""
+    arguments: Mapping[str, Any] | None = None
+    """The arguments by name, as JSON values; None if the action format has none."""
 
 
 class Call(Line):
@@ -45,6 +47,8 @@ class Call(Line):
     """The tool call; None if the action calls no tool."""
     ending: Literal["validate", "submit"] | None = None
     """The special command that ends the action: `validate` or `submit`; None if neither does."""
+    answer: str = ""
+    """An action as text, in a world without a shell, such as moves or an answer; empty if there is none."""
 
 
 class TokenRef(Line):
@@ -94,6 +98,19 @@ class Diff(Line):
     """Why the diff could not be computed; empty if it could."""
 
 
+class WorldInfo(Line):
+    """What a trajectory tells about its world if that is no research task."""
+
+    replays: bool = False
+    """Whether the same seed and the same actions give the same observations and rewards."""
+    format_penalty: float = 0.0
+    """What the task takes for a reply that is no action; the settings of the run may take more."""
+    facts: Mapping[str, str] = Field(default_factory=dict)
+    """What each of the world's facts means, by name."""
+    first: str = ""
+    """The first observation."""
+
+
 class Start(Line):
     """The first line of a trajectory: the episode's task, model, box and settings."""
 
@@ -121,6 +138,8 @@ class Start(Line):
     fingerprint of a secret (see `air.tasks.splits`). Files without this field are from public splits."""
     baseline: float | None = None
     """The baseline score on the validation split; on a secret split, as measured there."""
+    world: WorldInfo | None = None
+    """The world, if the task is no research task. Then the fields about grading and boxes have no meaning."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
@@ -147,7 +166,8 @@ class Start(Line):
     """How grading uses the artefact: `data`, `code` or `evaluator` (see `air.tasks.spec.TaskSpec`); with the
     last one, the artefact could make the evaluation print any score. Empty in older files."""
     isolation: str = ""
-    """How the box isolates the agent: `container`, or `process` for a plain process without a container."""
+    """How the box isolates the agent: `container`, or `process` for a plain process without a container.
+    `none`: the episode had no box."""
     image: str = ""
     """Name of the box's container image; empty if the box is a plain process."""
     image_digest: str = ""
@@ -212,6 +232,10 @@ class Step(Line):
     """Time in seconds that the action ran in the box, without the time for grading."""
     tokens: TokenRef | None = None
     """Where the reply's tokens are stored; None if no verifiers trace was recorded."""
+    reward: float | None = None
+    """The reward that the world gave for the action; None without an action, and for research tasks."""
+    done: bool = False
+    """Whether the action ended the episode in its world; always false for research tasks."""
     diff: Diff | None = None
     """The changes that the step made to the workspace; None if they were not recorded."""
 
@@ -275,8 +299,8 @@ class End(Line):
     ok: bool = False
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
-    """Why the episode ended: `submit`, `turns`, `context`, `length`, `format`, `killed`, `box` (the agent's
-    commands ended their box), or one of verifiers' stop conditions."""
+    """Why the episode ended: `submit`, `done` (its world ended it), `turns`, `context`, `length`, `format`,
+    `killed`, `box` (the agent's commands ended their box), or one of verifiers' stop conditions."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
@@ -285,6 +309,10 @@ class End(Line):
     """The terms whose sum is the reward, by name; None for a failed episode."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """Scores, counts and times of the episode, by name."""
+    facts: Mapping[str, float] = Field(default_factory=dict)
+    """What the world told about the episode, by name; empty for research tasks. `metrics` has it too."""
+    close_error: str = ""
+    """How the world failed to end, after the rewards were settled; empty if it did not."""
     test: Test | None = None
     """The score on the test split of the artefact that counts; None if no artefact was graded there."""
     branches: int | None = None

@@ -1,7 +1,9 @@
 """The tasks of worlds that are no research task in a box: what one task id means, and who knows it.
 
 A task id has the prefix of its source, such as `game:sokoban6`. `SOURCES` names the module of each
-source, which is imported only when a task id needs it.
+source, which is imported only when a task id needs it. Any other prefix is the name of a module of your own,
+which Python can import and which has the source as its object `SOURCE`: `my_worlds:maze` is
+`my_worlds.SOURCE.load("maze")`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from air import tasks
 from air.actions.base import Action
 from air.config import plugin
 from air.errors import MissingError
@@ -67,18 +70,35 @@ class WorldSource(Protocol):
         ...
 
 
+VALIDATION_SEED = 1_000_123
+"""The first seed of episodes that evaluate. Episodes for training have seeds below it, so that no policy is
+evaluated on what it was trained on."""
+
+
+def is_world(task_id: str) -> bool:
+    """Whether a task id names a task of a world, and no research task."""
+    prefix, colon, _ = task_id.partition(":")
+    return bool(colon) and prefix not in tasks.PREFIXES
+
+
 def load(task_id: str) -> WorldTask:
-    """Returns the task with an id whose prefix is in `SOURCES`. Raises MissingError if there is no such
-    source or task."""
+    """Returns the task of a world. Raises MissingError if there is no such source or task, and ConfigError
+    if the id is malformed."""
     prefix, _, name = task_id.partition(":")
-    if prefix in SOURCES:
-        return source(prefix).load(name)
-    raise MissingError(
-        f"there is no source of tasks {prefix!r}", remedy=f"known: {', '.join(sorted(SOURCES))}"
-    )
+    return source(prefix).load(name)
 
 
 def source(prefix: str) -> WorldSource:
-    """Returns the source with a prefix of `SOURCES`."""
-    found: WorldSource = plugin(SOURCES[prefix])
+    """Returns the source with a prefix of `SOURCES`, or else the object `SOURCE` of the module `prefix`.
+    Raises MissingError if there is neither."""
+    if prefix in SOURCES:
+        found: WorldSource = plugin(SOURCES[prefix])
+        return found
+    try:
+        found = plugin(f"{prefix}:SOURCE")
+    except MissingError as error:
+        raise MissingError(
+            f"there is no source of tasks {prefix!r} ({error})",
+            remedy=f"use {', '.join(sorted(SOURCES))}, or a module that has `SOURCE`",
+        ) from error
     return found

@@ -96,7 +96,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
-        limit = episode.config.episode_seconds(episode.world.task) - EARLY_SECONDS
+        limit = episode.seconds - EARLY_SECONDS
         tools = episode.format.request_tools if episode.format else ()
         try:
             async with (
@@ -113,14 +113,14 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def _play(
         self, episode: Episode, model: _Model, data: vf.TaskData, trace: vf.Trace[Any, Any, Any]
     ) -> None:
-        max_turns = trace.agent.config.max_turns
+        max_turns = episode.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
         action_format = episode.format
         assert action_format is not None
         observations: list[dict[str, Any]] = []
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": episode.system(data.system_prompt)},
-            {"role": "user", "content": episode.prompt(str(data.prompt), max_turns)},
+            {"role": "user", "content": episode.prompt(str(data.prompt))},
         ]
         while True:
             reply = await self._ask(episode, model, messages, trace)
@@ -212,18 +212,16 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             action = await asyncio.to_thread(action_format.read, reply.message)
         except FormatError as error:
             self._count_format_error(episode, action_format)
-            shown = str(error) + action_format.footer(episode.world.standing(left))
+            shown = str(error) + action_format.footer(episode.standing(left))
             await record(None, None, shown, problem="format")
             return shown
         episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
         limit = self.config.max_observation_tokens
         shown, cut = await asyncio.to_thread(tokens.cap, step.observation.text, limit)
-        shown += action_format.footer(episode.world.standing(left))
+        shown += action_format.footer(episode.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
         await record(action, step, shown)
-        if step.validation is not None:
-            episode.record_validation(step.validation)
         if step.done:
             episode.end()
         return shown

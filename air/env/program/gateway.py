@@ -27,11 +27,12 @@ import verifiers.v1 as vf
 from verifiers.v1.runtimes import ProgramResult
 
 from air.actions.base import Action, Ending
-from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
+from air.env.episode import EARLY_SECONDS, OVERLONG
 from air.env.program import http_requests
 from air.env.program.conversation import Conversation
 from air.env.program.http_requests import HttpRequest
 from air.env.program.transcript import Transcript
+from air.env.research_episode import ResearchEpisode
 from air.errors import BoxEndedError, ConfigError
 from air.sandbox.contract.box import Box
 from air.sandbox.wire import port_relay
@@ -71,7 +72,7 @@ sys.exit(int(code))
 class Gateway:
     """Connects one program that plays the agent in a box to the model and to the grader, for one episode."""
 
-    def __init__(self, box: Box, episode: Episode) -> None:
+    def __init__(self, box: Box, episode: ResearchEpisode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
         """The infrastructure failure that stopped a grading, or None if there was none. After such a failure
@@ -166,7 +167,7 @@ class Gateway:
 
     def _left(self) -> float:
         """Returns the number of seconds until the episode must end."""
-        limit = self.episode.config.episode_seconds(self.episode.world.task)
+        limit = self.episode.seconds
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:

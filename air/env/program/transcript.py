@@ -8,7 +8,7 @@ from typing import Any
 import verifiers.v1 as vf
 from verifiers.v1.types import content_text
 
-from air.env.episode import Episode
+from air.env.research_episode import ResearchEpisode
 from air.worlds.base import Validation
 
 
@@ -17,7 +17,7 @@ class Transcript:
     A recorded turn contains the text that the model is shown after it, which is known only when the next turn
     begins. So a turn, followed by its gradings, is written when the next turn begins or the episode ends."""
 
-    def __init__(self, episode: Episode, trace: vf.Trace[Any, Any, Any]) -> None:
+    def __init__(self, episode: ResearchEpisode, trace: vf.Trace[Any, Any, Any]) -> None:
         self._episode, self._trace = episode, trace
         self._validations: list[tuple[int, Validation]] = []
 

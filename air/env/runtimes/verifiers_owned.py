@@ -1,6 +1,6 @@
 """Makes a box from a runtime that verifiers itself started, for the commands `vf-validate` and `vf-debug`.
 
-These commands start a runtime (a place where commands run) and call `ResearchTask`, which puts the task's
+These commands start a runtime (a place where commands run) and call `AirTask`, which puts the task's
 files into it. The command's flags decide the runtime's image, user and network, so these may differ from
 those of air's boxes. Graders still run in boxes of air. No model is called.
 """
@@ -23,7 +23,7 @@ from verifiers.v1.errors import SandboxError
 from verifiers.v1.runtimes import ProgramResult, Runtime
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
-from air.env.episode import Episode
+from air.env.research_episode import ResearchEpisode
 from air.env.runtimes import archive
 from air.errors import BoxDiedError, BoxFileError, ConfigError, UsageError, boundary
 from air.rewards.delta import DeltaReward
@@ -179,7 +179,7 @@ def _packed(source: Path) -> bytes:
 
 
 @dataclass(kw_only=True)
-class UnplayedEpisode(Episode):
+class UnplayedEpisode(ResearchEpisode):
     """An episode in which no agent acts, in a runtime that verifiers started."""
 
     graders: Pool

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from air.tasks.sources.mlgym import Checkout
 
 _MLGYM = "mlgym:"
+PREFIXES = ("mlgym",)
+"""The prefixes of ids of research tasks that are in no folder of tasks. Other prefixes belong to worlds."""
 _SHARED = "_shared"
 
 

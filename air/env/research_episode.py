@@ -1,0 +1,249 @@
+"""The state of one running episode of a research task, in which an agent works in a box and is graded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions import Action, Standing
+from air.env.diffs import Differ
+from air.env.episode import Episode
+from air.errors import BoxEndedError, RewardTermError
+from air.rewards.normalise import phi_on
+from air.rewards.terms import EpisodeFacts, reward_terms
+from air.trajectories import Diff
+from air.worlds.base import Step, Validation
+from air.worlds.research.world import ResearchWorld
+
+
+@dataclass
+class ResearchEpisode(Episode):
+    """The state of one running episode of a research task."""
+
+    world: ResearchWorld
+    differ: Differ | None = None
+    """The object that finds what each step changed in the workspace; None if changes are not recorded."""
+    recorded: int = 0
+    """The number of gradings that have already been written to the trajectory."""
+
+    def __post_init__(self) -> None:
+        self.world.on_validated = lambda: self._note(ends=True)
+
+    @property
+    def task_id(self) -> str:
+        return self.world.task.id
+
+    @property
+    def isolation(self) -> str:
+        return self.world.box.isolation
+
+    @property
+    def seconds(self) -> float:
+        return self.config.episode_seconds(self.world.task)
+
+    @property
+    def max_turns(self) -> int | None:
+        return self.config.research_turns
+
+    def standing(self, left: int | None) -> Standing:
+        return self.world.standing(left)
+
+    async def reset(self, seed: int) -> None:
+        """Puts the task's files into the box."""
+        await self.world.reset(seed)
+
+    async def begin(self) -> None:
+        """If changes are recorded, reads the workspace's files, to find the changes of the first step."""
+        if self.format and self.recorder.path is not None and self.config.record_diffs:
+            self.differ = Differ(self.world.box)
+            with self.world.times.as_recording():
+                await self.differ.start()
+
+    def instructions(self) -> str:
+        """Returns what teaches the model the action format, with the optional tools of the episode."""
+        assert self.format is not None
+        tools = self.world.tools
+        extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
+        return "\n".join([self.format.instructions, *extra])
+
+    def started(self) -> dict[str, Any]:
+        """Returns the fields of the trajectory's first line that tell the task, its grading and its box."""
+        world, box = self.world, self.world.box
+        task = world.task
+        return {
+            "metric": task.metric,
+            "direction": task.direction,
+            "split": task.split.name,
+            "baseline": task.baseline,
+            "scale": task.reward_scale().model_dump(mode="json"),
+            "counts": world.counts,
+            "max_validates": world.max_validates,
+            "told_step": world.told_step,
+            "trust": task.trust,
+            "image": box.spec.image,
+            "image_digest": box.image_digest,
+            "workspace": box.workspace,
+            "temporary": box.path("/tmp"),
+            "gpus": list(box.gpus),
+            "queue_seconds": round(world.times.queue, 4),
+        }
+
+    def ended(self) -> dict[str, Any]:
+        """Returns the field of the trajectory's last line that tells the score on the test split."""
+        digest, path = self.world.test_artefact
+        test = {
+            "score": self.world.test_score,
+            "stderr": self.world.test_stderr,
+            "artefact": digest,
+            "kept": path,
+        }
+        return {"test": test}
+
+    async def record_step(
+        self,
+        reply: str,
+        action: Action | None,
+        step: Step | None,
+        shown: str,
+        **more: Any,
+    ) -> None:
+        """Writes one turn to the trajectory, with the changes that it made in the workspace and its score."""
+        diff = await self._diff() if step is not None else None
+        more["diff"] = None if diff is None else diff.model_dump(mode="json")
+        await super().record_step(reply, action, step, shown, **more)
+        if step is not None and step.validation is not None:
+            self.record_validation(step.validation)
+
+    async def _diff(self) -> Diff | None:
+        if self.differ is None or self.world.lost:
+            return None
+        try:
+            with self.world.times.as_recording():
+                async with self.world.box.attributing():
+                    return await self.differ.diff()
+        except BoxEndedError as error:
+            self.world.lost = str(error)
+            return None
+
+    def record_validation(self, validation: Validation) -> None:
+        """Writes the result of one grading as a line of the trajectory."""
+        self.recorder.write(
+            "validate",
+            turn=self.counters.turns,
+            score=validation.score,
+            phi=validation.phi,
+            anchor=validation.anchor,
+            delta=validation.delta,
+            stderr=validation.stderr,
+            floor=validation.floor,
+            problem=validation.problem,
+            fault=validation.fault,
+            metrics=validation.metrics,
+            artefact=validation.digest,
+            kept=validation.kept,
+            seconds=round(validation.seconds, 4),
+            remembered=validation.remembered,
+            automatic=validation.automatic,
+        )
+        self.recorded += 1
+
+    def end(self) -> None:
+        """Stores why the episode's world ended it: the agent submitted, or its box is gone."""
+        self.why_ended = "box" if self.world.lost else "submit"
+
+    async def finish(self) -> None:
+        """Grades the artefact at the end of the episode, and records the gradings.
+        The artefact in the box is graded on the validation split, unless `submit` did so; then the artefact
+        that counts is graded on the test split."""
+        await self.world.finish()
+        for validation in self.world.validations[self.recorded :]:
+            self.record_validation(validation)
+        counted = self.world.counted
+        assert counted is not None  # there is at least the validate at the end
+        self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
+
+    async def abandon(self) -> None:
+        await self.world.abandon()
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """The terms of the episode's reward so far, by name. The reward is their sum.
+        Raises RewardTermError if a term of the user fails, and stores its text in `term_error`."""
+        world = self.world
+        facts = EpisodeFacts(
+            scale=world.task,
+            scores=tuple(v.score for v in world.validations),
+            phis=tuple(v.phi for v in world.validations),
+            deltas=tuple(v.delta for v in world.validations),
+            turns=self.counters.turns,
+            format_errors=self.counters.format_errors,
+            seconds=world.agent_seconds,
+            limit=self.seconds,
+            test_score=world.test_score,
+            finished=world.finished,
+        )
+        try:
+            return reward_terms(facts, self.config)
+        except RewardTermError as error:
+            self.term_error = str(error)
+            raise
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the episode (scores, counts and times) by name. Missing scores are left out."""
+        world = self.world
+        scored = [v for v in world.validations if v.score is not None]
+        values = {
+            "validates": float(len(world.validations)),
+            "scored_validates": float(len(scored)),
+            "refused_validates": float(world.refused_validates),
+            "submitted": float(world.submitted),
+            "valid": float(world.score is not None),
+            "artefact_faults": float(sum(bool(v.fault) for v in world.validations)),
+            "lost_boxes": float(bool(world.lost)),
+            **self.counts(),
+            "refused_requests": float(self.counters.refused_requests),
+            "seconds_agent": world.times.agent,
+            "seconds_exec": world.times.exec,
+            "seconds_grading": world.times.grading,
+            "seconds_queue": world.times.queue,
+            "seconds_box": world.times.box,
+            "seconds_recording": world.times.recording,
+            "process_isolation": float(world.box.isolation == "process"),
+        }
+        last = world.validations[-1] if world.validations else None
+        optional = {
+            "score": world.score,
+            "best_score": world.best,
+            "test_score": world.test_score,
+            "score_stderr": None if last is None else last.stderr,
+            "test_stderr": world.test_stderr,
+            "validation_test_gap": self._gap(),
+        }
+        return values | {name: value for name, value in optional.items() if value is not None}
+
+    def _gap(self) -> float | None:
+        """Returns φ of the artefact that counts less φ of its test score; None without both scores."""
+        world = self.world
+        score = None if world.counted is None else world.validations[world.counted].score
+        if score is None or world.test_score is None:
+            return None
+        return phi_on(world.task, score) - phi_on(world.task, world.test_score)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""
+        return {
+            "episode": self.id,
+            "task": self.world.task.id,
+            "direction": self.world.task.direction,
+            "baseline": self.world.task.baseline,
+            "why_ended": self.why_ended,
+            "isolation": self.world.box.isolation,
+            "scale": self.world.task.reward_scale().model_dump(mode="json"),
+            "phis": [v.phi for v in self.world.validations],
+            "scores": [v.score for v in self.world.validations],
+            "deltas": [v.delta for v in self.world.validations],
+            "terms": self.rewards,
+            "metrics": self.metrics,
+            "paid": self.ledger.payments,
+        }

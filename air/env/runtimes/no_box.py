@@ -1,0 +1,52 @@
+"""The verifiers runtime of an episode in a world that has no box: nothing runs in it."""
+
+from __future__ import annotations
+
+from typing import NoReturn, Self
+
+from verifiers.v1.errors import SandboxError
+from verifiers.v1.runtimes import ProgramResult, SubprocessConfig, SubprocessRuntime
+
+from air.env.world_episode import WorldEpisode
+
+
+class NoBox(SubprocessRuntime):
+    """A verifiers runtime in which no command runs. It only has the state of an episode as an attribute."""
+
+    episode: WorldEpisode
+
+    @classmethod
+    def of(cls, episode: WorldEpisode) -> Self:
+        """Returns the runtime of an episode."""
+        # verifiers parses the type of a runtime in its traces, and accepts only its own types.
+        runtime = cls(SubprocessConfig(), name=episode.id)
+        runtime.info.id = episode.id
+        runtime.info.borrowed = True
+        runtime.episode = episode
+        return runtime
+
+    async def start(self) -> None:
+        """Does nothing, because nothing runs here."""
+
+    async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
+        """Always raises SandboxError."""
+        self._refuse(" ".join(argv))
+
+    async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
+        self._refuse(f"read {path}")
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Always raises SandboxError."""
+        self._refuse(f"write {path}")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise SandboxError(f"{self.episode.task_id} has no box, so nothing can run there: {what}")
+
+    async def prepare_execution(self, routes: list[str] | None) -> None:
+        """Does nothing, because nothing runs here."""
+
+    async def teardown(self) -> None:
+        """Does nothing, because nothing was started."""
+
+    def cleanup(self) -> None:
+        """Does nothing, because nothing was started."""

@@ -1,0 +1,212 @@
+"""The state of one running episode in a world that is no research task and needs no box.
+
+The reward has these terms:
+
+    world    the sum of what the world gave for the agent's actions
+    format   −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were not an action
+    time     −`time_penalty` of the settings · min(1, seconds / limit)
+
+With `credit = "segment"`, every action with a reward of the world ends a segment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from air.actions import Action, Standing
+from air.env.config import AirHarnessConfig
+from air.env.episode import Episode
+from air.env.observation_truncation import counter_for
+from air.errors import InfrastructureError
+from air.worlds.base import Observation, Step, World
+from air.worlds.sources import WorldTask
+
+_LOG = logging.getLogger("verifiers.v1.air.worlds")
+CLOSE_SECONDS = 60.0
+"""How long the end of a world may take. What it gave until then counts in any case."""
+
+
+@dataclass
+class WatchedWorld:
+    """A world whose rewards are checked and added up, and whose last call of `close` may fail."""
+
+    world: World[Action]
+    rewards: list[float] = field(default_factory=list)
+    """The reward for every action, in order."""
+    seconds: float = 0.0
+    """The time that the world took for its steps."""
+    closed: bool = False
+    close_error: str = ""
+    """How the world failed to end; empty if it did not."""
+
+    async def reset(self, seed: int) -> Observation:
+        return await self.world.reset(seed)
+
+    async def step(self, action: Action) -> Step:
+        """Carries out an action. Raises InfrastructureError if its reward is not a finite number."""
+        began = time.monotonic()
+        step = await self.world.step(action)
+        seconds = time.monotonic() - began
+        self.seconds += seconds
+        if not math.isfinite(step.reward):
+            raise InfrastructureError(f"the world gave the reward {step.reward}")
+        self.rewards.append(float(step.reward))
+        return replace(step, exec_seconds=step.exec_seconds or seconds)
+
+    async def close(self) -> dict[str, Any]:
+        """Ends the world once. A failure is only noted, because the episode's rewards are settled."""
+        if self.closed:
+            return {}
+        self.closed = True
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                return await self.world.close()
+        except (InfrastructureError, TimeoutError) as error:
+            self.close_error = f"{type(error).__name__}: {error}"
+            _LOG.warning("a world failed to end: %s", self.close_error)
+            return {}
+
+    def facts(self) -> Mapping[str, float]:
+        """Returns the world's facts. Raises InfrastructureError if one of them is not a finite number."""
+        facts = {name: float(value) for name, value in self.world.facts().items()}
+        for name, value in facts.items():
+            if not math.isfinite(value):
+                raise InfrastructureError(f"the world's fact {name} is {value}")
+        return facts
+
+
+@dataclass
+class WorldEpisode(Episode):
+    """The state of one running episode in a world without a box."""
+
+    world: WatchedWorld
+    task: WorldTask = field(kw_only=True)
+    first: Observation = field(default_factory=lambda: Observation(""))
+    """The first observation, as the model is shown it; empty before `reset`."""
+    began: float = field(default_factory=time.monotonic)
+    used: float | None = None
+    """The seconds that the agent used; None before the end."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """The world's facts at the end of the episode; empty before."""
+
+    @property
+    def task_id(self) -> str:
+        return self.task.id
+
+    @property
+    def isolation(self) -> str:
+        return "none"
+
+    @property
+    def seconds(self) -> float:
+        return self.config.limit_of(self.task.seconds)
+
+    @property
+    def max_turns(self) -> int | None:
+        turns: int | None = self.config.agent.max_turns
+        return turns or self.task.max_turns
+
+    def standing(self, left: int | None) -> Standing:
+        return Standing(left=left)
+
+    async def reset(self, seed: int) -> None:
+        """Resets the world, and shortens its first observation if it is too long."""
+        harness = self.config.agent.harness or AirHarnessConfig()
+        tokens = await asyncio.to_thread(counter_for, harness.tokenizer)
+        first = await self.world.reset(seed)
+        text, cut = await asyncio.to_thread(tokens.cap, first.text, harness.max_observation_tokens)
+        self.first = Observation(text, truncated=cut or first.truncated)
+        self.counters.cut_observations += self.first.truncated
+        self.began = time.monotonic()
+
+    def prompt(self, text: str) -> str:
+        """Returns the first user prompt: the rules, the first observation, the action format's opening."""
+        return super().prompt("\n\n".join(part for part in (text, self.first.text) if part))
+
+    def instructions(self) -> str:
+        assert self.format is not None
+        return self.format.instructions
+
+    def started(self) -> dict[str, Any]:
+        """Returns the fields of the trajectory's first line that describe the world."""
+        return {
+            "metric": "reward",
+            "direction": "higher",
+            "world": {
+                "replays": self.task.replays,
+                "format_penalty": self.task.format_penalty,
+                "facts": dict(self.task.facts),
+                "first": self.first.text,
+            },
+        }
+
+    def ended(self) -> dict[str, Any]:
+        return {"facts": dict(self.facts), "close_error": self.world.close_error}
+
+    async def record_step(
+        self, reply: str, action: Action | None, step: Step | None, shown: str, **more: Any
+    ) -> None:
+        """Writes one turn to the trajectory, with the world's reward for it."""
+        more |= {} if step is None else {"reward": float(step.reward), "done": step.done}
+        await super().record_step(reply, action, step, shown, **more)
+        if step is not None and step.reward:
+            self._note(ends=True)
+
+    def end(self) -> None:
+        self.why_ended = "done"
+
+    async def finish(self) -> None:
+        """Reads the world's facts, then ends the world."""
+        if self.used is None:
+            self.used = time.monotonic() - self.began
+            self.facts = self.world.facts()
+            await self.world.close()
+        self._note(ends=False)
+
+    async def abandon(self) -> None:
+        """Ends the world, even if the caller is cancelled meanwhile."""
+        closing = asyncio.ensure_future(self.world.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await closing
+            raise
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        penalty = self.task.format_penalty + self.config.format_penalty
+        used = time.monotonic() - self.began if self.used is None else self.used
+        return {
+            "world": math.fsum(self.world.rewards),
+            "format": 0.0 - penalty * self.counters.format_errors,
+            "time": 0.0 - self.config.time_penalty * min(1.0, used / self.seconds),
+        }
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the episode: what the world tells, then the counts and times of every episode."""
+        return {
+            **self.facts,
+            **self.counts(),
+            "close_errors": float(bool(self.world.close_error)),
+            "seconds_agent": self.used or 0.0,
+            "seconds_exec": self.world.seconds,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "episode": self.id,
+            "task": self.task.id,
+            "why_ended": self.why_ended,
+            "isolation": self.isolation,
+            "facts": dict(self.facts),
+            "terms": self.rewards,
+            "metrics": self.metrics,
+            "paid": self.ledger.payments,
+        }

@@ -1,0 +1,110 @@
+"""Worlds without a box: played, recorded, trained and evaluated as research tasks are, and mixed with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
+from air.testing import Letters, replies
+from air.trajectories import load
+from air.worlds.sources import VALIDATION_SEED
+from tests.e2e.conftest import played_by
+
+LETTERS = "air.testing:letters"
+
+
+def config(*tasks: str, max_turns: int | None = None, **settings: Any) -> ResearchEnvConfig:
+    taskset = {"id": "air", "tasks": list(tasks), **settings.pop("taskset", {})}
+    agent = {"harness": {"id": "air"}, "runtime": {"type": "docker"}}
+    agent |= {} if max_turns is None else {"max_turns": max_turns}
+    return ResearchEnvConfig.model_validate({"taskset": taskset, "agent": agent, **settings})
+
+
+async def test_a_world_is_played_and_recorded_without_a_box(tmp_path: Path) -> None:
+    async with played_by(replies("aeiou", "", "xyz"), config(LETTERS, record_dir=tmp_path)) as play:
+        episode = await play()
+    assert episode.ok, episode.traces[0].errors
+    (trace,) = episode.traces
+    assert {n: t.value for n, t in trace.rewards.items()} == {"world": 1.0, "format": -0.5, "time": 0.0}
+    assert trace.metrics["success"] == 0 and trace.metrics["num_actions"] == 2
+    (path,) = tmp_path.glob("*.jsonl")
+    recorded = load(path)
+    start, end = recorded.start, recorded.end
+    assert start is not None and end is not None and start.world is not None
+    assert (start.task, start.isolation, start.max_turns) == (LETTERS, "none", Letters.TURNS)
+    assert start.format == "air.testing:Plain" and start.world.replays
+    assert start.prompt.endswith(start.world.first) and start.world.first.startswith("Write the letter")
+    assert [step.reward for step in recorded.steps] == [1.0, None, 0.0]
+    assert [step.call and step.call.answer for step in recorded.steps] == ["aeiou", None, "xyz"]
+    assert (end.why, end.reward, end.facts["num_actions"]) == ("turns", 0.5, 2)
+
+
+async def test_every_action_with_a_reward_ends_a_segment(tmp_path: Path) -> None:
+    settings = config(LETTERS, credit="segment", record_dir=tmp_path, max_turns=5)
+    async with played_by(replies("aeiou", "", "xyz", "aeiou"), settings) as play:
+        episode = await play()
+    assert [trace.rewards["world"].value for trace in episode.traces] == [1.0, 1.0]
+    assert [trace.rewards["format"].value for trace in episode.traces] == [0.0, -0.5]
+    assert [sum(node.sampled for node in trace.nodes) for trace in episode.traces] == [1, 3]
+
+
+async def test_a_failure_of_the_world_masks_the_episode(tmp_path: Path) -> None:
+    settings = config("air.testing:unreachable", record_dir=tmp_path)
+    async with played_by(replies("a"), settings) as play:
+        episode = await play()
+    assert not episode.ok and not episode.traces[0].rewards
+    (path,) = tmp_path.glob("*.jsonl")
+    end = load(path).end
+    assert end is not None and not end.ok and end.reward is None
+    assert "does not answer" in str(end.error)
+
+
+def tasks_of(**taskset: Any) -> list[vf.Task]:
+    return list(vf.load_environment(config(*taskset.pop("tasks"), taskset=taskset)).taskset)
+
+
+def test_weights_give_each_task_its_share() -> None:
+    tasks = tasks_of(tasks=["titanic", LETTERS], weights={LETTERS: 3}, examples_per_task=4)
+    names = [task.data.task_id for task in tasks]
+    assert [names.count(name) for name in ("titanic", LETTERS)] == [2, 6]
+    assert {names[:4].count(LETTERS), names[4:].count(LETTERS)} == {3}
+    assert [t.data.seed for t in tasks if t.data.task_id == LETTERS] == list(range(6))
+
+
+def test_seeds_of_training_and_evaluation_never_meet() -> None:
+    train = tasks_of(tasks=[LETTERS], examples_per_task=2, first_seed=7)
+    evaluate = tasks_of(tasks=[LETTERS], examples_per_task=2, first_seed=7, purpose="evaluation")
+    assert [task.data.seed for task in train] == [7, 8]
+    assert [task.data.seed for task in evaluate] == [VALIDATION_SEED + 7, VALIDATION_SEED + 8]
+    with pytest.raises(ValueError, match="first seed of evaluations"):
+        AirTasksetConfig(tasks=[LETTERS], first_seed=VALIDATION_SEED - 1, examples_per_task=2)
+
+
+def test_turns_are_the_worlds_own_unless_the_settings_limit_them() -> None:
+    assert config(LETTERS).agent.max_turns is None
+    assert config(LETTERS, max_turns=4).agent.max_turns == 4
+    mixed = config(LETTERS, "titanic")
+    again = ResearchEnvConfig.model_validate(json.loads(mixed.model_dump_json()))
+    assert [one.research_turns for one in (mixed, again, config("titanic"))] == [10, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"agent": {"harness": {"id": "bash"}}}, "runs a program in a box"),
+        ({"test_weight": 1.0}, "test_weight has no effect"),
+        ({"taskset": {"weights": {"digits": 2}}}, "which is not in tasks"),
+    ],
+)
+def test_settings_that_a_world_cannot_honour_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    taskset = {"id": "air", "tasks": [LETTERS], **settings.pop("taskset", {})}
+    agent = {"runtime": {"type": "docker"}, **settings.pop("agent", {})}
+    with pytest.raises(ValueError, match=message):
+        ResearchEnvConfig.model_validate({"taskset": taskset, "agent": agent, **settings})
