@@ -24,6 +24,7 @@ from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
 from air.errors import InfrastructureError
+from air.tasks.spec import RewardScale
 from air.worlds.base import Observation, Step, World
 from air.worlds.sources import WorldTask
 
@@ -136,8 +137,10 @@ class WorldEpisode(Episode):
     def started(self) -> dict[str, Any]:
         """Returns the fields of the trajectory's first line that describe the world."""
         return {
-            "metric": "reward",
+            "metric": self.metric,
             "direction": "higher",
+            "baseline": 0.0,
+            "scale": self.scale.model_dump(mode="json"),
             "world": {
                 "replays": self.task.replays,
                 "format_penalty": self.task.format_penalty,
@@ -157,6 +160,24 @@ class WorldEpisode(Episode):
         await super().record_step(reply, action, step, shown, **more)
         if step is not None and step.reward:
             self._note(ends=True)
+
+    @property
+    def metric(self) -> str:
+        """What measures an episode in tables: the world's fact `success`, or else the world's reward."""
+        return "success" if "success" in self.task.facts else "reward"
+
+    @property
+    def score(self) -> float:
+        """The value of `metric`."""
+        return self.facts.get("success", 0.0) if self.metric == "success" else self.rewards["world"]
+
+    @property
+    def scale(self) -> RewardScale:
+        """The scale that leaves `score` as it is."""
+        clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
+        return RewardScale(
+            direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
+        )
 
     def end(self) -> None:
         self.why_ended = "done"
@@ -193,6 +214,7 @@ class WorldEpisode(Episode):
         """The metrics of the episode: what the world tells, then the counts and times of every episode."""
         return {
             **self.facts,
+            **({} if self.used is None else {"score": self.score}),
             **self.counts(),
             "close_errors": float(bool(self.world.close_error)),
             "seconds_agent": self.used or 0.0,
@@ -205,7 +227,12 @@ class WorldEpisode(Episode):
             "task": self.task.id,
             "why_ended": self.why_ended,
             "isolation": self.isolation,
+            "direction": "higher",
+            "baseline": 0.0,
+            "scale": self.scale.model_dump(mode="json"),
             "facts": dict(self.facts),
+            "scores": [self.score],
+            "phis": [self.score],
             "terms": self.rewards,
             "metrics": self.metrics,
             "paid": self.ledger.payments,

@@ -33,6 +33,7 @@ class Start(_Line):
     baseline: float = Field(allow_inf_nan=False)
     scale: Mapping[str, Any] = Field(default_factory=dict)
     task_hash: str
+    world: Mapping[str, Any] | None = None
 
 
 class _Validate(_Line):
@@ -40,6 +41,7 @@ class _Validate(_Line):
 
 
 class _Metrics(_Line):
+    score: float | None = Field(None, allow_inf_nan=False)
     test_score: float | None = Field(None, allow_inf_nan=False)
     turns: float = Field(0.0, allow_inf_nan=False)
     format_errors: float = Field(0.0, allow_inf_nan=False)
@@ -116,12 +118,17 @@ def outcome(path: Path) -> Outcome:
         return Outcome(start, "unfinished")
     if not end.ok or start is None or end.reward is None:
         return Outcome(start, "failed", end.t)
+    test = end.metrics.test_score
+    if (
+        start.world is not None
+    ):  # nothing is graded, and the seeds of an evaluation are its held-out data
+        scores, test = [end.metrics.score], end.metrics.score
     return Outcome(
         start,
         "well",
         end.t,
         tuple(scores),
-        end.metrics.test_score,
+        test,
         end.reward,
         end.terms or {},
         round(end.metrics.turns),

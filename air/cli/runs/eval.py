@@ -190,15 +190,17 @@ def _of_model(args: argparse.Namespace) -> Evaluation:
     from air.train.config.run_config import ComputeConfig
     from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
+    from air.worlds.sources import is_world
 
     if args.no_start:
         raise ConfigError(
             f"{args.model} is no checkpoint of a run", where="--no-start", remedy="leave it out"
         )
+    names = args.tasks or _without_gpu(tasks.available())
     env = research_env(
-        args.tasks or _without_gpu(tasks.available()),
+        names,
         runtime=args.runtime or "docker",
-        max_turns=args.max_turns or _TURNS,
+        max_turns=args.max_turns or (None if any(map(is_world, names)) else _TURNS),
         mlgym_root=args.mlgym_root,
     )
     settings = Settings(
@@ -245,10 +247,13 @@ def _evaluation(
 
 def _check_tasks(settings: Settings) -> None:
     from air import tasks
+    from air.worlds import sources
 
     for env in settings.envs:
         taskset: Any = env.taskset
-        for name in taskset.tasks:
+        for name in taskset.worlds:
+            sources.load(name)
+        for name in taskset.research:
             tasks.load(name, taskset.task_roots, mlgym_root=taskset.mlgym_root)
 
 

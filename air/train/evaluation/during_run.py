@@ -22,6 +22,7 @@ import verifiers.v1 as vf
 from air import json_lines
 from air.aio import together
 from air.env import recording
+from air.env.config import AirTasksetConfig
 from air.errors import ConfigError, boundary
 from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.loop import metrics, run_folder
@@ -53,7 +54,7 @@ class Evaluations:
         seed: int | None,
         best_metric: str,
     ) -> None:
-        self.config = config
+        self.config = config.model_copy(update={"source": [*map(_held_out, config.source)]})
         self._folder, self._settle, self._seed = folder, settle, seed
         self._best_metric = best_metric
 
@@ -145,6 +146,16 @@ class Evaluations:
 
     def _group_size(self, source: EvalSourceConfig) -> int:
         return source.group_size or self.config.group_size
+
+
+def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
+    """Returns the source with seeds of worlds on which nothing is trained."""
+    taskset = source.env.taskset
+    if not isinstance(taskset, AirTasksetConfig):
+        return source
+    taskset = taskset.model_copy(update={"purpose": "evaluation"})
+    env = source.env.model_copy(update={"taskset": taskset})
+    return source.model_copy(update={"env": env})
 
 
 def _tasks(source: EvalSourceConfig) -> Any:

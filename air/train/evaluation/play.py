@@ -21,16 +21,16 @@ def research_env(
     tasks: Sequence[str],
     *,
     runtime: str,
-    max_turns: int,
+    max_turns: int | None,
     record_dir: Path | None = None,
     mlgym_root: Path | None = None,
     tokenizer: str | None = None,
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """Returns the config of an environment that holds each of the research tasks `tasks` once.
-    `runtime` is the kind of box, such as `docker`. `tokenizer`, a Hugging Face id or a folder, counts an
-    observation's tokens. `max_context_tokens` limits a conversation."""
+    """Returns the config of an environment that holds each of the tasks `tasks` once.
+    `runtime` is the kind of box, such as `docker`. `max_turns` is None if worlds limit it. `tokenizer`, a
+    Hugging Face id or a folder, counts the tokens of observations. `max_context_tokens` limits an episode."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}

@@ -16,7 +16,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import paths
-from air.env.config import ResearchEnvConfig
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import UsageError
 from air.tasks import splits
 from air.train.evaluation.play import evaluate
@@ -65,13 +65,29 @@ class Evaluation:
         for env in self.settings.envs:
             own = [task for task in env.taskset.tasks if task in remaining]
             if own:
-                taskset = env.taskset.model_copy(update={"tasks": own})
+                taskset = self._taskset(env.taskset, own, remaining)
                 folder = self.folder / TRAJECTORIES
                 now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
                 # A task of two environments is played in the first.
                 each = {task: remaining.pop(task) for task in own}
                 rollouts += await evaluate(now, ctx, each)
         return rollouts
+
+    def _taskset(
+        self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
+    ) -> AirTasksetConfig:
+        """Returns the settings of the tasks `own`. Every episode of a world has a seed of its own, which no
+        training and no recorded episode has."""
+        changes: dict[str, Any] = {"tasks": own, "weights": {}}
+        if worlds := [task for task in own if task in taskset.worlds]:
+            played = Counter(one.task for one in self.episodes())
+            changes |= {
+                "purpose": "evaluation",
+                "first_seed": taskset.first_seed + max(played[task] for task in worlds),
+                "examples_per_task": max(missing[task] for task in worlds),
+            }
+        changed: AirTasksetConfig = taskset.model_copy(update=changes)
+        return changed
 
     def open(self) -> None:
         """Creates the folder; raises UsageError if it belongs to something else, or cannot be written."""

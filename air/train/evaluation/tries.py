@@ -37,11 +37,12 @@ class Played:
     def of_rollout(cls, rollout: Rollout) -> Played:
         """Returns the tries of an episode of air's environment that was just played."""
         info = rollout.info
+        test = rollout.metric("score") if "facts" in info else rollout.metric("test_score")
         return cls(
             task=rollout.task,
             scale=RewardScale.model_validate(info["scale"]),
             scores=tuple(info["scores"]),
-            test=rollout.metric("test_score"),
+            test=test,
             reward=rollout.reward,
             turns=int(rollout.metric("turns") or 0),
             format_errors=int(rollout.metric("format_errors") or 0),

@@ -184,7 +184,14 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
     for name in ("context_ends", "cut_observations", "cut_replies", "refused_requests"):
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
-    return values
+    return values | facts(rollouts)
+
+
+def facts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Returns the means of what worlds told about their episodes, by `world/` and the fact's name."""
+    each = [r.info.get("facts", {}) for r in rollouts]
+    names = dict.fromkeys(name for told in each for name in told)
+    return {f"world/{n}": fmean(told[n] for told in each if n in told) for n in names}
 
 
 def final_phi(rollout: Rollout) -> float | None:

@@ -11,6 +11,7 @@ from air.sandbox.pool.host_slots import max_boxes
 from air.train.config.run_config import RunConfig
 from air.train.prime_rl.run_file_view import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
+from air.worlds import sources
 
 DEFAULT_BATCH = 128
 """prime-rl's number of episodes in a step if a run file has neither `batch_size` nor `token_batch_size`."""
@@ -96,14 +97,17 @@ def _source(
     if not isinstance(env, ResearchEnvConfig):
         return Source(name, (Task(name, 3600.0),), ratio, group_size, elsewhere=elsewhere)
     taskset = env.taskset
+    worlds = tuple(Task(w.id, env.limit_of(w.seconds)) for w in map(sources.load, taskset.worlds))
+    if not taskset.research:
+        return Source(name, worlds, ratio, group_size, elsewhere=elsewhere)
     specs = [
         tasks.load(task, taskset.task_roots, mlgym_root=taskset.mlgym_root)
-        for task in taskset.tasks
+        for task in taskset.research
     ]
     grader_gpus = max(spec.grader.gpus for spec in specs)
     return Source(
         name,
-        tuple(Task(spec.id, env.episode_seconds(spec), spec.gpus) for spec in specs),
+        (*worlds, *(Task(spec.id, env.episode_seconds(spec), spec.gpus) for spec in specs)),
         ratio,
         group_size,
         boxes=processes * env.max_boxes,

@@ -1,4 +1,4 @@
-"""Worlds without a box: played, recorded, trained and evaluated as research tasks are, and mixed with them."""
+"""Worlds without a box: played, recorded, trained and evaluated as research tasks are, and beside them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import verifiers.v1 as vf
 
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.testing import Letters, replies
-from air.trajectories import load
+from air.trajectories import Trajectory, load
 from air.worlds.sources import VALIDATION_SEED
+from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import played_by
 
 LETTERS = "air.testing:letters"
@@ -25,20 +26,33 @@ def config(*tasks: str, max_turns: int | None = None, **settings: Any) -> Resear
     return ResearchEnvConfig.model_validate({"taskset": taskset, "agent": agent, **settings})
 
 
+def only(folder: Path) -> Trajectory:
+    (path,) = folder.glob("*.jsonl")
+    return load(path)
+
+
 async def test_a_world_is_played_and_recorded_without_a_box(tmp_path: Path) -> None:
     async with played_by(replies("aeiou", "", "xyz"), config(LETTERS, record_dir=tmp_path)) as play:
         episode = await play()
     assert episode.ok, episode.traces[0].errors
     (trace,) = episode.traces
-    assert {n: t.value for n, t in trace.rewards.items()} == {"world": 1.0, "format": -0.5, "time": 0.0}
-    assert trace.metrics["success"] == 0 and trace.metrics["num_actions"] == 2
-    (path,) = tmp_path.glob("*.jsonl")
-    recorded = load(path)
+    assert {n: t.value for n, t in trace.rewards.items()} == {
+        "world": 1.0,
+        "format": -0.5,
+        "time": 0.0,
+    }
+    assert trace.metrics["success"] == 0
+    assert trace.metrics["num_actions"] == 2
+    recorded = only(tmp_path)
     start, end = recorded.start, recorded.end
-    assert start is not None and end is not None and start.world is not None
+    assert start is not None
+    assert end is not None
+    assert start.world is not None
     assert (start.task, start.isolation, start.max_turns) == (LETTERS, "none", Letters.TURNS)
-    assert start.format == "air.testing:Plain" and start.world.replays
-    assert start.prompt.endswith(start.world.first) and start.world.first.startswith("Write the letter")
+    assert start.format == "air.testing:Plain"
+    assert start.world.replays
+    assert start.prompt.endswith(start.world.first)
+    assert start.world.first.startswith("Write the letter")
     assert [step.reward for step in recorded.steps] == [1.0, None, 0.0]
     assert [step.call and step.call.answer for step in recorded.steps] == ["aeiou", None, "xyz"]
     assert (end.why, end.reward, end.facts["num_actions"]) == ("turns", 0.5, 2)
@@ -57,10 +71,12 @@ async def test_a_failure_of_the_world_masks_the_episode(tmp_path: Path) -> None:
     settings = config("air.testing:unreachable", record_dir=tmp_path)
     async with played_by(replies("a"), settings) as play:
         episode = await play()
-    assert not episode.ok and not episode.traces[0].rewards
-    (path,) = tmp_path.glob("*.jsonl")
-    end = load(path).end
-    assert end is not None and not end.ok and end.reward is None
+    assert not episode.ok
+    assert not episode.traces[0].rewards
+    end = only(tmp_path).end
+    assert end is not None
+    assert not end.ok
+    assert end.reward is None
     assert "does not answer" in str(end.error)
 
 
@@ -108,3 +124,74 @@ def test_settings_that_a_world_cannot_honour_are_refused(
     agent = {"runtime": {"type": "docker"}, **settings.pop("agent", {})}
     with pytest.raises(ValueError, match=message):
         ResearchEnvConfig.model_validate({"taskset": taskset, "agent": agent, **settings})
+
+
+def run_toml(folder: Path, model: Path) -> Path:
+    """A run on letters and on a research task in a process box, evaluated on letters."""
+    path = folder / "run.toml"
+    path.write_text(
+        f"""
+max_steps = 2
+seq_len = 896
+output_dir = "{folder / "outputs"}"
+[run]
+name = "r"
+[model]
+name = "{model}"
+[ckpt]
+interval = 2
+[orchestrator]
+batch_size = 12
+group_size = 4
+[orchestrator.train.sampling]
+max_completion_tokens = 24
+[[orchestrator.train.source]]
+[orchestrator.train.source.env]
+credit = "segment"
+[orchestrator.train.source.env.taskset]
+id = "air"
+tasks = ["{LETTERS}", "titanic"]
+weights = {{ "{LETTERS}" = 2 }}
+examples_per_task = 3
+[orchestrator.train.source.env.agent]
+max_turns = 2
+[orchestrator.train.source.env.agent.runtime]
+type = "subprocess"
+[orchestrator.train.source.env.agent.harness]
+id = "air"
+[orchestrator.eval]
+interval = 2
+[[orchestrator.eval.source]]
+num_examples = 2
+[orchestrator.eval.source.env.taskset]
+id = "air"
+tasks = ["{LETTERS}"]
+examples_per_task = 2
+"""
+    )
+    return path
+
+
+def recorded(folder: Path) -> list[Trajectory]:
+    return [load(path) for path in folder.rglob("*.jsonl") if path.parent.name == "trajectories"]
+
+
+def test_a_run_trains_on_a_world_and_a_research_task_and_evaluates(
+    small: Path, tmp_path: Path
+) -> None:
+    result = command("rl", "@", run_toml(tmp_path, small), cwd=tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    run = tmp_path / "outputs" / "r"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    trained = recorded(run / "trajectories")
+    tasks = [one.start.task for one in trained if one.start]
+    assert {LETTERS, "titanic"} == set(tasks)
+    assert all(one.end and one.end.ok for one in trained)
+    seeds = {one.start.seed for one in trained if one.start}
+    evaluated = {one.start.seed for one in recorded(run / "evaluations") if one.start}
+    assert evaluated == {VALIDATION_SEED, VALIDATION_SEED + 1}
+    assert max(seeds) < VALIDATION_SEED
+    told = command("air", "eval", run, "--episodes", "2", "--no-start", cwd=tmp_path)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert LETTERS in told.stdout
