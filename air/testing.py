@@ -15,12 +15,12 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import MappingProxyType
 from typing import Any, Self
 
-from air.actions import Action, FormatError, Standing
+from air.actions import Action, AnswerFormat, Standing
+from air.actions import Message as ActionMessage
 from air.errors import InfrastructureError, MissingError
 from air.worlds.base import Observation, Step
 from air.worlds.sources import WorldTask
@@ -270,31 +270,22 @@ def _as_text(reply: str | Message) -> str:
     return f"<think>\n{reasoning}\n</think>\n\n{content}" if reasoning else content
 
 
-class Plain:
+class Plain(AnswerFormat):
     """An action format without any form: the whole reply is the action. Only an empty reply is none."""
 
     name = "plain"
-    instructions = "Reply with your action and nothing else."
-    optional: Mapping[str, str] = MappingProxyType({})
-    uses_tools = False
-    retries = None
+    form = "Reply with your action and nothing else."
 
-    def parse(self, reply: str) -> Action:
-        """Returns the reply as an action; raises FormatError if it is empty."""
-        if not reply.strip():
-            raise FormatError("The reply is empty. Write an action.")
-        return Action(answer=reply.strip())
+    def answer_in(self, message: ActionMessage) -> str:
+        """Returns the whole reply."""
+        return message.text.strip()
 
-    def render(self, thought: str, action: Action) -> str:
-        """Returns the action; there is no place for a thought."""
-        return action.answer
-
-    def opening(self, standing: Standing) -> str:
-        """Returns nothing, because nothing ends the first prompt."""
-        return ""
+    def reply_with(self, thought: str, answer: str) -> str:
+        """Returns the answer; there is no place for a thought."""
+        return answer
 
     def footer(self, standing: Standing) -> str:
-        """Returns nothing, because nothing is added to observations."""
+        """Returns nothing: observations stay as they are."""
         return ""
 
 

@@ -74,8 +74,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         taskset = self.config.taskset
         self._worlds = {name: sources.load(name) for name in taskset.worlds}
         for world in self._worlds.values():
-            self._format(world.format)
+            self._format(world)
         if taskset.research:
+            self._format(None)
             await self._start_boxes([self._load(name) for name in dict.fromkeys(taskset.research)])
         self._serves = True
 
@@ -203,7 +204,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """Returns a new episode of a world. Its world is not reset yet."""
         self._check_serving()
         task = self._worlds[task_id]
-        name, action_format = self._format(task.format)
+        name, action_format = self._format(task)
         return WorldEpisode(
             id=recorder.episode,
             world=WatchedWorld(task.make()),
@@ -215,7 +216,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def _research_episode(self, world: ResearchWorld, recorder: Recorder) -> ResearchEpisode:
-        name, action_format = self._format(RESEARCH_FORMAT)
+        name, action_format = self._format(None)
         return ResearchEpisode(
             id=recorder.episode,
             world=world,
@@ -285,18 +286,27 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             return AirHarnessConfig()
         return harness if isinstance(harness, AirHarnessConfig) else None
 
-    def _format(self, usual: str) -> tuple[str, actions.ActionFormat | None]:
-        """Returns the name of the action format and the format itself: that of the settings, or else `usual`.
-        Without air's own harness, there is none."""
+    def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
+        """Returns the name of the action format of a world or (None) of research tasks, and the format.
+        Without air's own harness, there is none. Raises ConfigError if the format does not suit the task."""
         harness = self._harness()
         if harness is None:
             return "", None
-        name = harness.format or usual
-        return name, actions.get(name)
+        name = harness.format or (RESEARCH_FORMAT if world is None else world.format)
+        action_format = actions.get(name)
+        if action_format.scripts != (world is None):
+            task = "a research task" if world is None else world.id
+            raise ConfigError(
+                f"{name!r} writes {'no ' if world is None else ''}shell scripts, which {task} "
+                f"{'needs' if world is None else 'cannot run'}",
+                where="env.agent.harness.format",
+                remedy="leave it out, then each task has its own; or use two sources",
+            )
+        return name, action_format if world is None else action_format.with_tools(world.tools)
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
         """Returns the tools of one episode, or None if the action format has no tools."""
-        harness, (_, action_format) = self._harness(), self._format(RESEARCH_FORMAT)
+        harness, (_, action_format) = self._harness(), self._format(None)
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
         return Tools(box, harness.tool_settings(spec.network))
