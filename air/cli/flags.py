@@ -51,6 +51,39 @@ class _Names(argparse.Action):
         setattr(namespace, self.dest, names)
 
 
+def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
+    """Adds the flag `--turn N`, which may be written `--step` as in earlier versions."""
+    parser.add_argument(
+        "--turn",
+        "--step",
+        dest="turn",
+        type=int,
+        action=_AsWritten,
+        metavar="N",
+        help=meaning,
+    )
+
+
+def as_written(args: argparse.Namespace, name: str) -> str:
+    """Returns the flag that set the argument `name`, as the user wrote it."""
+    written: str = getattr(args, f"{name}_flag", f"--{name}")
+    return written
+
+
+class _AsWritten(argparse.Action):
+    """Stores a flag's value, and which of the flag's names was used (see `as_written`)."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values)
+        setattr(namespace, f"{self.dest}_flag", option_string)
+
+
 def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
     """Adds a flag for a number of things, which must be 1 or more."""
     parser.add_argument(

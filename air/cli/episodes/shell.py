@@ -81,13 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="origin", type=Path, metavar="TRAJECTORY", help="continue a recorded episode"
     )
-    parser.add_argument(
-        "--turn",
-        "--step",
-        dest="turn",
-        type=int,
-        metavar="N",
-        help="with --from: continue after N turns; --step is the earlier name (default: all)",
+    flags.add_turn(
+        parser, "with --from: continue after N turns; --step is the earlier name (default: all)"
     )
     parser.add_argument(
         "--attach",
@@ -102,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
     if args.turn is not None and args.origin is None:
-        raise ConfigError("has no effect without --from", where="--turn")
+        raise ConfigError(
+            "has no effect without --from", where=flags.as_written(args, "turn")
+        )
     _refuse_idle(args)
     screen = Screen(as_json=args.json)
     commands = COMMANDS if args.attach is None else shell_attach.COMMANDS
@@ -150,7 +147,7 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
     from air.manual.session import ManualEpisode, recorded_config
     from air.sandbox.contract.box import NOT_ISOLATED
 
-    origin = None if args.origin is None else _origin(args.origin, args.turn)
+    origin = None if args.origin is None else _origin(args.origin, args.turn, flags.as_written(args, "turn"))
     if origin is None:
         data: dict[str, Any] = {
             "taskset": {"id": "air", "tasks": [args.task]},
@@ -181,8 +178,8 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
     return ManualEpisode(config, origin=origin, seed=args.seed or 0)
 
 
-def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
-    """Reads the episode for `--from`; returns it and the number of its steps to take over."""
+def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
+    """Reads the episode for `--from`; returns it and the number of its steps to take over, which `flag` set."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -190,7 +187,7 @@ def _origin(path: Path, step: int | None) -> tuple[Trajectory, int]:
     if not 0 <= steps <= len(trajectory.steps):
         raise ConfigError(
             f"the episode has {len(trajectory.steps)} steps",
-            where=f"--turn {steps}",
+            where=f"{flag} {steps}",
             remedy=f"use 0 to {len(trajectory.steps)}",
         )
     return trajectory, steps

@@ -29,13 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last", type=flags.count, metavar="N", help="run: most episodes to list (15)"
     )
-    parser.add_argument(
-        "--turn",
-        "--step",
-        dest="turn",
-        type=int,
-        metavar="N",
-        help="episode: only this turn, in full, with its tokens; --step is the earlier name "
+    flags.add_turn(
+        parser,
+        "episode: only this turn, in full, with its tokens; --step is the earlier name "
         "(default: a line for each)",
     )
     parser.add_argument(
@@ -69,7 +65,7 @@ def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
     """Raises ConfigError if a flag was given that has a meaning only for `kind`."""
     from air.errors import ConfigError
 
-    if idle := [f"--{name}" for name in names if getattr(args, name)]:
+    if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:
         raise ConfigError(
             f"has a meaning only for {kind}, which {args.path} is not", where=", ".join(idle)
         )
@@ -116,7 +112,7 @@ def _wanted(single: Single, args: argparse.Namespace) -> Sequence[Item]:
             raise MissingError(
                 f"the episode has no turn {args.turn}",
                 where=str(single.path),
-                remedy=f"it has {turns} turns: --turn N",
+                remedy=f"it has {turns} turns: {flags.as_written(args, 'turn')} N",
             )
         return single.items(items[0], 1)
     every = single.items(0, single.facts.items)

@@ -147,20 +147,20 @@ def _is_url(model: str) -> bool:
 def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evaluation]:
     """Returns the evaluations of a run's start model, unless it is left out, and of its checkpoint."""
     from air.errors import MissingError
-    from air.train.evaluation.settings import of_run
+    from air.train.evaluation.settings import Change, of_run
 
     changes = {
-        "taskset.tasks": args.tasks,
-        "taskset.mlgym-root": args.mlgym_root and [str(args.mlgym_root)],
-        "agent.max-turns": args.max_turns and [str(args.max_turns)],
-        "agent.runtime.type": args.runtime and [args.runtime],
+        "taskset.tasks": ("--tasks", args.tasks),
+        "taskset.mlgym-root": ("--mlgym-root", args.mlgym_root and [str(args.mlgym_root)]),
+        "agent.max-turns": ("--max-turns", args.max_turns and [str(args.max_turns)]),
+        "agent.runtime.type": ("--runtime", args.runtime and [args.runtime]),
     }
     given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     given |= {"context": args.context}
     found: OfRun = of_run(
         run,
         checkpoint,
-        {key: values for key, values in changes.items() if values},
+        {key: Change(flag, values) for key, (flag, values) in changes.items() if values},
         {key: value for key, value in given.items() if value is not None},
         _compute(args),
     )

@@ -76,12 +76,15 @@ def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
-def apply_flags(sources: Sources, args: Sequence[str], kind: type[BaseModel]) -> None:
-    """Sets in `sources` the keys that the flags among command-line arguments name.
-    Raises ConfigError if an argument is neither file nor flag, or a flag does not fit the schema `kind`."""
+def apply_flags(
+    sources: Sources, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
+) -> None:
+    """Sets in `sources` the keys that the flags among command-line arguments name. Error messages name the
+    flags, or `shown`, which stands for all of them. Raises ConfigError if an argument is neither file nor
+    flag, or a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
-            _set_flag(sources, flag, values, kind)
+            _set_flag(sources, flag, values, kind, shown or f"--{flag}")
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
@@ -168,7 +171,9 @@ def _note(sources: Sources, value: Any, origin: str, path: tuple[str, ...]) -> N
             _note(sources, inner, origin, (*path, str(key)))
 
 
-def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseModel]) -> None:
+def _set_flag(
+    sources: Sources, flag: str, values: list[str], kind: type[BaseModel], shown: str
+) -> None:
     path, value = _read_flag(flag, values, kind)
     here: Any = sources.data
     for part in path[:-1]:
@@ -181,7 +186,7 @@ def _set_flag(sources: Sources, flag: str, values: list[str], kind: type[BaseMod
         raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
     # The flag goes first, so that `Sources.where` finds it before the files.
-    sources.origin = {path: f"--{flag}", **sources.origin}
+    sources.origin = {path: shown, **sources.origin}
 
 
 def _read_flag(

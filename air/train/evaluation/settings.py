@@ -48,6 +48,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Change:
+    """New values for a key of a run's environments, as a flag would set it."""
+
+    flag: str
+    """What set it, such as `--tasks`: the name in error messages."""
+    values: Sequence[str]
+
+
+@dataclass(frozen=True)
 class OfRun:
     """A checkpoint of a run, with the run's settings and the model from which the run started."""
 
@@ -103,21 +112,20 @@ def best_step(run: Path) -> int:
 def of_run(
     run: Path,
     checkpoint: Path,
-    changes: Mapping[str, Sequence[str]],
+    changes: Mapping[str, Change],
     sampling: Mapping[str, Any],
     compute: Mapping[str, Any],
 ) -> OfRun:
     """Returns the settings of the run in the folder `run`. `changes` are new values for keys of its
-    environments, as flags would set them (`agent.max_turns`: `["2"]`), `sampling` for fields of `Settings`,
-    and `compute` for keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is
+    environments, by the key (`agent.max-turns`), `sampling` for fields of `Settings`, and `compute` for
+    keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is
     wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
-    flags = []
     for number in range(len(_tables(sources.data, file))):
-        for key, values in changes.items():
-            flags += [f"--orchestrator.train.source.{number}.env.{key}", *values]
-    overrides.apply_flags(sources, flags, RunConfig)
+        for key, change in changes.items():
+            flag = f"--orchestrator.train.source.{number}.env.{key}"
+            overrides.apply_flags(sources, [flag, *change.values], RunConfig, shown=change.flag)
     config = overrides.build(RunConfig, sources)
     train = config.orchestrator.train
     envs = [source.env for source in train.source]
