@@ -97,9 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
     if args.turn is not None and args.origin is None:
-        raise ConfigError(
-            "has no effect without --from", where=flags.as_written(args, "turn")
-        )
+        raise ConfigError("has no effect without --from", where=flags.as_written(args, "turn"))
     _refuse_idle(args)
     screen = Screen(as_json=args.json)
     commands = COMMANDS if args.attach is None else shell_attach.COMMANDS
@@ -147,7 +145,11 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
     from air.manual.session import ManualEpisode, recorded_config
     from air.sandbox.contract.box import NOT_ISOLATED
 
-    origin = None if args.origin is None else _origin(args.origin, args.turn, flags.as_written(args, "turn"))
+    origin = (
+        None
+        if args.origin is None
+        else _origin(args.origin, args.turn, flags.as_written(args, "turn"))
+    )
     if origin is None:
         data: dict[str, Any] = {
             "taskset": {"id": "air", "tasks": [args.task]},
@@ -179,7 +181,8 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the episode for `--from`; returns it and the number of its steps to take over, which `flag` set."""
+    """Reads the episode for `--from`; returns it and the number of its steps to take over. Errors name
+    `flag`, which set this number."""
     from air.trajectories import load
 
     trajectory = load(path)

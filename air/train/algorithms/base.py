@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Literal
 
 from air.config import BaseConfig
 
-Need = Literal["values", "reference", "teacher", "greedy"]
-"""What an algorithm may need beyond rewards. `values`, `reference` and `teacher` are arrays of each part;
-`greedy` is a number of each group."""
+Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
+"""What an algorithm may need beyond rewards. `values`, `reference`, `divergence` (which needs `reference`)
+and `teacher` are arrays of each part; `greedy` is a number of each group."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,9 @@ class Part:
     reference: Sequence[float] | None = None
     """[n]: the log-probability of each token by the reference model, at the same temperature. None: the
     algorithm does not need it."""
+    divergence: Sequence[float] | None = None
+    """[n]: the Kullback-Leibler divergence of the policy's prediction of each token from the reference's,
+    over the whole vocabulary. None: the algorithm does not need it."""
     values: Sequence[float] | None = None
     """[n]: the value model's prediction before each token: the expected sum of the rewards that come from
     this token on (the state is all tokens before it). None: the algorithm does not need it."""

@@ -1,7 +1,8 @@
 """Adds a penalty for moving away from a reference model to any algorithm: `[embedded.kl]` of a run file.
 
 With the estimator k of `air.train.algorithms.losses.kl`, the coefficient β, and x_t, the log-probability of
-token t by the policy less that by the reference:
+token t by the policy less that by the reference (the estimator `full` is the divergence of the whole
+prediction instead):
 
     place = "reward"    r_t ← r_t − β k(x_t), before the algorithm sees the rewards
     place = "loss"      loss_t ← loss_t + β k(x_t), in the trainer
@@ -34,6 +35,8 @@ class WithKL(Algorithm):
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
         self.needs = algorithm.needs | {"reference"}
+        if config.estimator == "full":
+            self.needs |= {"divergence"}
         self.rewards_at_turns = algorithm.rewards_at_turns
         self.coefficient = config.coefficient
         self._groups: list[ScoredGroup] = []
@@ -55,18 +58,27 @@ class WithKL(Algorithm):
         ]
 
     def _penalized(self, part: Part) -> Part:
-        import torch  # not at the top: run files are checked without torch
-
-        from air.train.algorithms.losses.kl import KL
-
-        if part.reference is None:
-            raise ValueError("the penalty needs the reference's log-probabilities")
-        x = torch.tensor(part.logprobs).double() - torch.tensor(part.reference).double()
-        penalties = KL[self.config.estimator](x).tolist()
+        penalties = self._of_tokens(part)
         self._penalties.append(penalties)
         if self.config.place == "loss":
             return part
         return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
+
+    def _of_tokens(self, part: Part) -> Sequence[float]:
+        """Returns the penalty of each token, before multiplication."""
+        import torch  # not at the top: run files are checked without torch
+
+        from air.train.algorithms.losses.kl import KL
+
+        if self.config.estimator == "full":
+            if part.divergence is None:
+                raise ValueError("the penalty needs the divergence from the reference")
+            return part.divergence
+        if part.reference is None:
+            raise ValueError("the penalty needs the reference's log-probabilities")
+        x = torch.tensor(part.logprobs).double() - torch.tensor(part.reference).double()
+        penalties: list[float] = KL[self.config.estimator](x).tolist()
+        return penalties
 
     def _for_loss(self, credit: Credit, part: Part) -> Credit:
         assert part.reference is not None

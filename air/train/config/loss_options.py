@@ -131,7 +131,7 @@ LossConfig = Annotated[
 ]
 """The settings of a policy loss; `type` names it."""
 
-KLEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
+KLEstimator = Literal["kl", "abs", "mse", "low_var_kl", "full"]
 
 
 class KLConfig(BaseConfig):
@@ -141,7 +141,8 @@ class KLConfig(BaseConfig):
     estimator: KLEstimator = "low_var_kl"
     """The penalty of a token, from x, its log-probability by the policy less that by the reference. `kl`: x.
     `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between ±20 and the result
-    between ±10."""
+    between ±10. `full`: the mean of x over all tokens of the vocabulary by the policy's probabilities, the
+    divergence itself, at the price of one more forward pass of policy and reference."""
     place: Literal["reward", "loss"] = "reward"
     """`reward`: the penalty is subtracted from the reward of each sampled token, with the probabilities at
     sampling. `loss`: it is added to the loss of each sampled token, with the probabilities of the model being

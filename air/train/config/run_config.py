@@ -361,11 +361,17 @@ class RunConfig(BaseConfig):
                 "orchestrator.algo.length_penalty lowers the rewards of whole episodes: remove "
                 "embedded.reward_to_go, or the penalty"
             )
-        in_reward = embedded.kl is not None and embedded.kl.place == "reward"
+        kl = embedded.kl
+        in_reward = kl is not None and kl.place == "reward"
         if embedded.estimator is None and in_reward and not algo.penalties_in_reward:
             raise ValueError(
                 f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
                 'change: set embedded.kl.place = "loss"'
+            )
+        if in_reward and kl is not None and kl.estimator == "full" and self.overlaps:
+            raise ValueError(
+                'embedded.kl.estimator = "full" in the reward needs orchestrator.max_off_policy_steps = 0: '
+                "the weights that sampled a reply may be gone when the penalty is computed"
             )
         if embedded.value_model != ValueModelConfig() and "values" not in self.algorithm().needs:
             raise ValueError(

@@ -26,7 +26,13 @@ from air.train.loop.samples import Needed, branch_masks
 from air.train.model import adapters, policy
 from air.train.model.attention import check_length
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
+from air.train.needs.frozen_model import (
+    FrozenModel,
+    LocalModel,
+    WithoutAdapter,
+    check_same_tokens,
+    divergences,
+)
 from air.train.needs.teacher_endpoint import TeacherEndpoint
 from air.train.needs.value_model import ValueModel, ValueTarget
 from air.train.tree.sample import Sample
@@ -43,6 +49,19 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """The Kullback-Leibler divergence of the policy's predictions from those of `reference`."""
+
+    policy: Policy
+    reference: LocalModel
+    micro_batch_tokens: int
+
+    def __call__(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the divergence at each sampled token, with the present weights."""
+        return divergences(self.policy, self.reference, samples, self.micro_batch_tokens)
+
+
+@dataclass(frozen=True)
 class NeededModels:
     """The models beside the policy that a run's algorithm needs; None or absent: not needed."""
 
@@ -53,6 +72,8 @@ class NeededModels:
     """Whether each group plays one more episode, at temperature 0."""
     temperature: float
     """The sampling temperature of the policy."""
+    divergence: Divergence | None = None
+    """Computes the divergence of the policy's predictions from the reference's; None: not needed."""
 
     @property
     def scores_here(self) -> bool:
@@ -74,6 +95,8 @@ class NeededModels:
                 tokens[need] = by_node(samples, scores)
                 if need == "teacher" and samples:
                     metrics["ref_kl"] = _mean_difference(samples, scores)
+            if self.divergence is not None:
+                tokens["divergence"] = by_node(samples, self.divergence(samples))
             if self.values is not None:
                 tokens["values"] = by_node(samples, self.values.values(samples))
         return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
@@ -138,8 +161,12 @@ def load(
     context = min(config.seq_len, model.max_length)
     beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
     scorers: dict[Need, Scorer] = {}
+    divergence = None
     if "reference" in needs:
-        scorers["reference"] = beside.reference(embedded.reference.model or config.model.name)
+        reference = beside.reference(embedded.reference.model or config.model.name)
+        scorers["reference"] = reference
+        if "divergence" in needs:
+            divergence = Divergence(model, reference, embedded.micro_batch_tokens)
     if "teacher" in needs:
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
@@ -148,7 +175,7 @@ def load(
     if "values" in needs:
         values = beside.value_model(embedded.value_model, config.model.name)
     temperature = config.orchestrator.train.sampling.temperature
-    return NeededModels(scorers, values, "greedy" in needs, temperature)
+    return NeededModels(scorers, values, "greedy" in needs, temperature, divergence)
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
@@ -221,7 +248,7 @@ class _Beside:
     context: int
     """The most tokens of a sample."""
 
-    def reference(self, name: str) -> Scorer:
+    def reference(self, name: str) -> LocalModel:
         """Returns the reference. If it is the base model of the policy's adapter, it is not loaded again."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):

@@ -105,7 +105,7 @@ class Opening:
             model, models = await asyncio.to_thread(self._load, place)
         stack.callback(models.close)
         self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
-        trainer = self._trainer(model)
+        trainer = self._trainer(model, models)
         if self.state is not None:
             trainer.load_state_dict(self.state)
             models.load_state_dict(self.state.get("needed", {}))
@@ -267,14 +267,16 @@ class Opening:
         wanted = "transformers" if embedded.deterministic else embedded.inference
         return choose_server.choose(wanted, list(dict.fromkeys(names)))
 
-    def _trainer(self, model: Policy) -> Trainer:
+    def _trainer(self, model: Policy, models: NeededModels) -> Trainer:
         kl = self.config.embedded.kl
+        in_loss = kl is not None and kl.place == "loss"
         return Trainer(
             model,
             self.config.trainer.optim,
             scheduler=self.config.trainer.scheduler,
             loss=self.config.trainer.loss,
-            kl=kl.estimator if kl is not None and kl.place == "loss" else None,
+            kl=kl.estimator if kl is not None and in_loss else None,
+            reference=models.divergence.reference if models.divergence and in_loss else None,
             max_steps=self.config.max_steps,
             micro_batch_tokens=self.config.embedded.micro_batch_tokens,
             gradient_checkpointing=self.config.embedded.gradient_checkpointing,

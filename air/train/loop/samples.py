@@ -61,8 +61,8 @@ class Needed:
     """What an algorithm needs beyond rewards, for the groups of one step; see `air.train.algorithms.base`."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    """For `reference`, `values` and `teacher`: by the `id()` of a message (verifiers' node), one number for
-    each sampled token of the message."""
+    """For `reference`, `divergence`, `values` and `teacher`: by the `id()` of a message (verifiers' node),
+    one number for each sampled token of the message."""
     penalties: Mapping[int, Sequence[float]] | None = None
     """By the `id()` of a message, a number to subtract from each sampled token's reward."""
     greedy: Sequence[float | None] | None = None
@@ -154,6 +154,7 @@ def _scored(part: Part, needed: Needed) -> base.Part:
         turns=part.trace.num_turns,
         logprobs=[logprob for node in nodes for logprob in node.logprobs],
         reference=gathered(needed.tokens.get("reference")),
+        divergence=gathered(needed.tokens.get("divergence")),
         values=gathered(needed.tokens.get("values")),
         teacher=gathered(needed.tokens.get("teacher")),
         penalties=gathered(needed.penalties),

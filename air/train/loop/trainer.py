@@ -25,7 +25,7 @@ from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, mask_cost
+from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
 """Receives a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of its T tokens, as the
@@ -40,7 +40,7 @@ class Trainer:
     that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens, with padding, of
     one forward and backward pass, and so the memory use; what samples share counts once (see `tree.pack`). It
     does not change the result. Nor does `gradient_checkpointing`, with which layers are computed again in the
-    backward pass.
+    backward pass. `reference` is the model of the KL penalty `full`; the others need it not here.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Trainer:
         scheduler: SchedulerConfig | None = None,
         loss: PolicyLossConfig | None = None,
         kl: KLEstimator | None = None,
+        reference: Reference | None = None,
         max_steps: int | None = None,
         micro_batch_tokens: int = 8192,
         gradient_checkpointing: bool = False,
@@ -62,6 +63,7 @@ class Trainer:
         self.config = optim
         self.scheduler = scheduler or ConstantSchedulerConfig()
         self.loss, self.kl = loss or DefaultLossConfig(), kl
+        self._reference = reference
         self.trains_zeros = kl is not None or self.loss.entropy_coefficient > 0
         self.max_steps = max_steps
         self.micro_batch_tokens = micro_batch_tokens
@@ -132,7 +134,9 @@ class Trainer:
         """Adds the gradient of a micro-batch's loss, and returns sums over its trained tokens by name.
         `weights` has the weight of each token of a sample, by the sample's `id()`."""
         bonus = self.loss.entropy_coefficient > 0
-        logprobs, entropy = entry_statistics(self.policy.model, batch, entropy_gradient=bonus)
+        logprobs, entropy, divergence = entry_statistics(
+            self.policy.model, batch, entropy_gradient=bonus, reference=self._reference
+        )
         entries = batch.entries
         trained = torch.ones_like(logprobs).bool() if self.trains_zeros else entries.advantages != 0
         losses, sums = total_loss(
@@ -142,6 +146,7 @@ class Trainer:
                 entries.advantages[trained],
                 {name: values[trained] for name, values in entries.arrays.items()},
                 entries.samples[trained],
+                None if self._reference is None else divergence[trained],
             ),
             entropy[trained],
             self.loss,

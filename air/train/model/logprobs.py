@@ -8,7 +8,9 @@ whatever a model does to its logits (scaling, a bias, a soft cap) is done here, 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +38,27 @@ def hidden_states(
     return hidden
 
 
+class Predictions(NamedTuple):
+    """What was computed of N tokens and R predictions, in nats."""
+
+    logprobs: Tensor
+    """[N]: the log-probability of each token."""
+    entropy: Tensor
+    """[R]: the entropy of each prediction."""
+    divergence: Tensor
+    """[R]: the Kullback-Leibler divergence of each prediction from the reference's; empty without one."""
+
+
+@dataclass(frozen=True)
+class ReferencePredictions:
+    """The R predictions of a reference model for the same tokens."""
+
+    hidden: Tensor
+    """[R, hidden]: its last hidden states."""
+    logits: Callable[[Tensor], Tensor]
+    """Turns some of them into logits, without gradients."""
+
+
 def chosen_logprobs(
     model: Any,
     hidden: Tensor,
@@ -44,9 +67,11 @@ def chosen_logprobs(
     token_ids: Tensor,
     *,
     entropy_gradient: bool = False,
+    reference: ReferencePredictions | None = None,
     chunk_logits: int = CHUNK_LOGITS,
-) -> tuple[Tensor, Tensor]:
-    """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, in nats.
+) -> Predictions:
+    """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, and with
+    `reference` their divergence from its predictions, at the same temperature.
 
     `hidden` [R, hidden] are hidden states, from each of which a token is predicted; `temperature` [R] divides
     their logits. `rows` [N], ascending, names the hidden state that predicts each of `token_ids` [N]. The
@@ -56,7 +81,7 @@ def chosen_logprobs(
     """
     head = _head(_without_adapters(model))
     size = max(1, chunk_logits // int(model.config.get_text_config().vocab_size))
-    logprobs, entropies = [], []
+    chunks: list[tuple[Tensor, ...]] = []
     for start in range(0, len(hidden), size):
         end = min(start + size, len(hidden))
         first, last = torch.searchsorted(
@@ -65,18 +90,27 @@ def chosen_logprobs(
         arguments = (
             head, hidden[start:end], temperature[start:end],
             rows[first:last] - start, token_ids[first:last], entropy_gradient,
+            None if reference is None else reference.logits,
+            None if reference is None else reference.hidden[start:end],
         )  # fmt: skip
         if size >= len(hidden):
-            chosen, entropy = _chunk(*arguments)
+            chunks.append(_chunk(*arguments))
         else:
-            chosen, entropy = checkpoint(
-                _chunk, *arguments, use_reentrant=False, preserve_rng_state=False
+            chunks.append(
+                checkpoint(_chunk, *arguments, use_reentrant=False, preserve_rng_state=False)
             )
-        logprobs.append(chosen)
-        entropies.append(entropy)
-    if not logprobs:
-        return hidden.new_zeros(0, dtype=torch.float32), hidden.new_zeros(0, dtype=torch.float32)
-    return torch.cat(logprobs), torch.cat(entropies)
+    if not chunks:
+        return Predictions(*(hidden.new_zeros(0, dtype=torch.float32) for _ in range(3)))
+    return Predictions(*(torch.cat(parts) for parts in zip(*chunks, strict=True)))
+
+
+@torch.no_grad()
+def head_logits(model: Any, hidden: Tensor) -> Tensor:
+    """Returns the logits [R, vocabulary] that a model's head makes of hidden states, without gradients."""
+    logits: Tensor = _head(_without_adapters(model))(
+        inputs_embeds=hidden[None], use_cache=False
+    ).logits[0]
+    return logits
 
 
 def token_statistics(
@@ -89,7 +123,7 @@ def token_statistics(
     hidden = hidden_states(model, input_ids)[:, :-1]
     count, length, _ = hidden.shape
     each = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device)
-    chosen, entropy = chosen_logprobs(
+    chosen, entropy, _ = chosen_logprobs(
         model,
         hidden.flatten(0, 1),
         each.expand(count).repeat_interleave(length),
@@ -115,19 +149,26 @@ def _chunk(
     rows: Tensor,
     token_ids: Tensor,
     entropy_gradient: bool,
-) -> tuple[Tensor, Tensor]:
+    reference_logits: Callable[[Tensor], Tensor] | None,
+    reference_hidden: Tensor | None,
+) -> tuple[Tensor, ...]:
+    reference = None
+    if reference_logits is not None:
+        reference = reference_logits(reference_hidden)  # type: ignore[arg-type]
     logits = head(inputs_embeds=hidden[None], use_cache=False).logits[0]
-    chosen, entropy = _Statistics.apply(  # type: ignore[no-untyped-call]
-        logits, temperature, rows, token_ids, entropy_gradient
+    statistics: tuple[Tensor, ...] = _Statistics.apply(  # type: ignore[no-untyped-call]
+        logits, temperature, rows, token_ids, entropy_gradient, reference
     )
-    return chosen, entropy
+    return statistics
 
 
 class _Statistics(torch.autograd.Function):
-    """The log-probabilities of tokens and the entropies of `logits` [R, vocabulary], as in `chosen_logprobs`.
+    """The log-probabilities of tokens, and the entropies and divergences of `logits` [R, vocabulary], as in
+    `chosen_logprobs`.
 
-    With p the probabilities, the gradient of log p_t by the logits is [token is t] - p, and that of the
-    entropy H is -p (log p + H). Torch's own operations would make twice as many tensors of this size.
+    With p the probabilities and q those of the reference, the gradient of log p_t by the logits is
+    [token is t] - p, that of the entropy H is -p (log p + H), and that of the divergence D is
+    p (log p - log q - D). Torch's own operations would make twice as many tensors of this size.
     """
 
     @staticmethod
@@ -138,32 +179,46 @@ class _Statistics(torch.autograd.Function):
         rows: Tensor,
         token_ids: Tensor,
         entropy_gradient: bool,
-    ) -> tuple[Tensor, Tensor]:
-        scaled = logits.float()
-        if bool((temperature != 1).any()):
-            scaled = scaled / temperature[:, None]
-        logprobs = scaled.log_softmax(-1)
-        del scaled
-        entropy = -torch.bmm(logprobs.exp()[:, None], logprobs[:, :, None])[:, 0, 0]
-        ctx.save_for_backward(logprobs, entropy, temperature, rows, token_ids)
+        reference: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        logprobs = _log_softmax(logits, temperature)
+        probabilities = logprobs.exp()[:, None]
+        entropy = -torch.bmm(probabilities, logprobs[:, :, None])[:, 0, 0]
+        divergence, others = logprobs.new_zeros(0), None
+        if reference is not None:
+            others = _log_softmax(reference, temperature)
+            # Of the differences, not of the sums: both models are nearly equal.
+            divergence = torch.bmm(probabilities, (logprobs - others)[:, :, None])[:, 0, 0]
+        ctx.save_for_backward(logprobs, entropy, temperature, rows, token_ids, divergence, others)
         ctx.dtype = logits.dtype
-        if not entropy_gradient:
-            ctx.mark_non_differentiable(entropy)
+        constant = [] if entropy_gradient else [entropy]
+        ctx.mark_non_differentiable(*constant, *([divergence] if reference is None else []))
         ctx.entropy_gradient = entropy_gradient
-        return logprobs[rows, token_ids], entropy
+        return logprobs[rows, token_ids], entropy, divergence
 
     @staticmethod
-    def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
-        logprobs, entropy, temperature, rows, token_ids = ctx.saved_tensors
-        sums = torch.zeros_like(entropy).index_add_(0, rows, of_chosen)[:, None]
-        gradient = logprobs.exp()
+    def backward(
+        ctx: Any, of_chosen: Tensor, of_entropy: Tensor, of_divergence: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        logprobs, entropy, temperature, rows, token_ids, divergence, others = ctx.saved_tensors
+        factor = -torch.zeros_like(entropy).index_add_(0, rows, of_chosen)[:, None]
         if ctx.entropy_gradient:
-            gradient *= -sums - of_entropy[:, None] * (logprobs + entropy[:, None])
-        else:
-            gradient *= -sums
+            factor = factor - of_entropy[:, None] * (logprobs + entropy[:, None])
+        if others is not None:
+            distance = logprobs - others - divergence[:, None]
+            factor = factor + of_divergence[:, None] * distance
+        gradient = logprobs.exp()
+        gradient *= factor
         gradient.index_put_((rows, token_ids), of_chosen, accumulate=True)
         gradient /= temperature[:, None]
-        return gradient.to(ctx.dtype), None, None, None, None
+        return gradient.to(ctx.dtype), None, None, None, None, None
+
+
+def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
+    scaled = logits.float()
+    if bool((temperature != 1).any()):
+        scaled = scaled / temperature[:, None]
+    return scaled.log_softmax(-1)
 
 
 class _BackboneOutput(BaseModelOutputWithPast):

@@ -256,7 +256,7 @@ def _loss(
     total, forward_tokens = 0.0, 0
     cost = mask_cost(policy.model)
     for micro_batch in pack(samples, micro_batch_tokens, policy.device, mask_cost=cost):
-        logprobs, _ = entry_statistics(policy.model, micro_batch)
+        logprobs = entry_statistics(policy.model, micro_batch).logprobs
         loss = cross_entropy(logprobs) / tokens
         if backward:
             loss.backward()  # type: ignore[no-untyped-call]

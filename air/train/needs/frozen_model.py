@@ -9,15 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from air.errors import ConfigError
+from air.train.model.logprobs import head_logits
 from air.train.model.policy import Policy
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
-from air.train.tree.statistics import entry_statistics, mask_cost
+from air.train.tree.statistics import (
+    Reference,
+    batch_hidden_states,
+    entry_statistics,
+    mask_cost,
+)
+
+
+class LocalModel(Reference, Protocol):
+    """A model in this process that scores tokens, and predicts over the whole vocabulary."""
+
+    def score(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
+
+    def close(self) -> None:
+        """Frees what the model holds."""
 
 
 class FrozenModel:
@@ -40,6 +57,15 @@ class FrozenModel:
             scored = [replace(sample, temperature=self._temperature) for sample in samples]
         return _logprobs(self.policy, scored, self._micro_batch_tokens)
 
+    @torch.no_grad()
+    def hidden(self, batch: MicroBatch) -> Tensor:
+        """Returns the last hidden states of a micro-batch, as `batch_hidden_states` does."""
+        return batch_hidden_states(self.policy.model, batch)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns the logits [R, vocabulary] of some hidden states."""
+        return head_logits(self.policy.model, hidden)
+
     def close(self) -> None:
         """Does nothing: the memory is free when no one refers to this object."""
 
@@ -58,6 +84,17 @@ class WithoutAdapter:
         with self.policy.base_model():
             return _logprobs(self.policy, samples, self._micro_batch_tokens)
 
+    @torch.no_grad()
+    def hidden(self, batch: MicroBatch) -> Tensor:
+        """Returns the same as `FrozenModel.hidden`. No other thread may use the policy meanwhile."""
+        with self.policy.base_model():
+            return batch_hidden_states(self.policy.model, batch)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns the same as `FrozenModel.logits`. No other thread may use the policy meanwhile."""
+        with self.policy.base_model():
+            return head_logits(self.policy.model, hidden)
+
     def close(self) -> None:
         """Does nothing: the weights are the policy's."""
 
@@ -67,7 +104,20 @@ def _logprobs(policy: Policy, samples: Sequence[Sample], tokens: int) -> list[li
     model, cost = policy.model, mask_cost(policy.model)
     found: dict[int, list[float]] = {}
     for batch in pack(samples, tokens, policy.device, mask_cost=cost):
-        found |= by_sample(batch, entry_statistics(model, batch)[0])
+        found |= by_sample(batch, entry_statistics(model, batch).logprobs)
+    return [found[id(sample)] for sample in samples]
+
+
+@torch.no_grad()
+def divergences(
+    policy: Policy, reference: Reference, samples: Sequence[Sample], tokens: int
+) -> list[list[float]]:
+    """Returns, for each sample, the Kullback-Leibler divergence of the policy's prediction of each sampled
+    token from the reference's, in nats. One forward pass reads at most `tokens` tokens."""
+    found: dict[int, list[float]] = {}
+    for batch in pack(samples, tokens, policy.device, mask_cost=mask_cost(policy.model)):
+        statistics = entry_statistics(policy.model, batch, reference=reference)
+        found |= by_sample(batch, statistics.divergence)
     return [found[id(sample)] for sample in samples]
 
 

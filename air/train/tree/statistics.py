@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from air.train.model.attention import FULL_ATTENTION, attention_mask, windows
-from air.train.model.logprobs import chosen_logprobs, hidden_states
+from air.train.model.logprobs import (
+    Predictions,
+    ReferencePredictions,
+    chosen_logprobs,
+    hidden_states,
+)
 from air.train.tree.pack import MicroBatch
 
 
+class Reference(Protocol):
+    """A model with whose predictions those of the policy are compared over the whole vocabulary."""
+
+    def hidden(self, batch: MicroBatch) -> Tensor:
+        """Returns the last hidden states of a micro-batch, as `batch_hidden_states` does."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns the logits [R, vocabulary] of some of them, without gradients."""
+
+
 def entry_statistics(
-    model: Any, batch: MicroBatch, *, entropy_gradient: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Returns for each of the N entries of a micro-batch the token's log-probability, and the entropy of its
-    prediction, both in nats, at the entry's temperature. The entropy has a gradient only with
-    `entropy_gradient`."""
+    model: Any,
+    batch: MicroBatch,
+    *,
+    entropy_gradient: bool = False,
+    reference: Reference | None = None,
+) -> Predictions:
+    """Returns for each of the N entries of a micro-batch the token's log-probability, the entropy of its
+    prediction, and with `reference` its divergence from the reference's prediction: all [N], in nats, at the
+    entry's temperature. The entropy has a gradient only with `entropy_gradient`."""
     hidden = batch_hidden_states(model, batch)
     entries = batch.entries
     # Entries with the same parent and temperature have one prediction in common.
     keys = torch.stack([entries.parents.double(), entries.temperatures.double()], 1)
     predictions, rows = torch.unique(keys, dim=0, return_inverse=True)
     order = rows.argsort()
-    logprobs, entropy = chosen_logprobs(
+    places = predictions[:, 0].long()
+    other = None
+    if reference is not None:
+        other = ReferencePredictions(reference.hidden(batch)[places], reference.logits)
+    logprobs, entropy, divergence = chosen_logprobs(
         model,
-        hidden[predictions[:, 0].long()],
+        hidden[places],
         predictions[:, 1].float(),
         rows[order],
         entries.token_ids[order],
         entropy_gradient=entropy_gradient,
+        reference=other,
     )
-    return torch.empty_like(logprobs).index_copy(0, order, logprobs), entropy[rows]
+    return Predictions(
+        torch.empty_like(logprobs).index_copy(0, order, logprobs),
+        entropy[rows],
+        divergence if reference is None else divergence[rows],
+    )
 
 
 def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:

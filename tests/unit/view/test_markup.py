@@ -186,13 +186,14 @@ def test_the_terminal_gets_no_escape_sequence(
         (["show", "{run}", "--last", "0"], "--last"),
         (
             ["show", "{run}", "--step", "1", "--full"],
-            "--turn, --full: has a meaning only for an epi",
+            "--step, --full: has a meaning only for an epi",
         ),
         (
             ["show", "{run}/trajectories/aa.jsonl", "--last", "3"],
             "--last: has a meaning only for a run",
         ),
-        (["show", "{run}/trajectories/aa.jsonl", "--step", "9"], "no turn 9"),
+        (["show", "{run}/trajectories/aa.jsonl", "--step", "9"], "turns: --step N"),
+        (["show", "{run}/trajectories/aa.jsonl", "--turn", "9"], "turns: --turn N"),
         (["show", "{run}/config.json"], "is not a trajectory"),
         (["export", "{run}", "--html", "{run}/no/such/page.html"], "cannot be written"),
         (["export", "{run}/..", "--html", "x.html", "--episodes", "-1"], "--episodes"),

@@ -46,10 +46,10 @@ def total_loss(
 
     `entropy` [N] is that of each token's prediction, with gradient if it counts in the loss. `kl` adds the
     penalty for moving away from the reference, multiplied by the array `kl_coefficient`; the array
-    `reference` has the reference's log-probabilities. Metrics: `mismatch_kl`, the sum of
-    ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts the entries that the policy loss
-    leaves out; `is_masked_high` and `is_masked_low` count those with A > 0 and with A < 0. Those of the loss
-    `custom` have a slash in their names, and are summed over the samples.
+    `reference` has the reference's log-probabilities, and `full` needs `inputs.divergence`. Metrics:
+    `mismatch_kl`, the sum of ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts the entries
+    that the policy loss leaves out; `is_masked_high` and `is_masked_low` count those with A > 0 and with
+    A < 0. Those of the loss `custom` have a slash in their names, and are summed over the samples.
     """
     of_policy = POLICY_LOSSES[type(config)](inputs, config)
     loss, left_out = of_policy.loss, of_policy.left_out
@@ -65,6 +65,11 @@ def total_loss(
     if config.entropy_coefficient:
         loss = loss - config.entropy_coefficient * entropy
     if kl is not None:
-        penalty = KL[kl](inputs.logprobs - inputs.arrays["reference"])
+        if kl == "full":
+            if inputs.divergence is None:
+                raise ValueError("the estimator full needs the divergence of whole predictions")
+            penalty = inputs.divergence
+        else:
+            penalty = KL[kl](inputs.logprobs - inputs.arrays["reference"])
         loss = loss + inputs.arrays["kl_coefficient"] * penalty
     return loss, metrics

@@ -25,6 +25,9 @@ class LossInputs:
     """What the algorithm gave besides advantages, by name (`Sample.arrays`)."""
     samples: Tensor | None = None
     """The number of each entry's sample. None: not known; only the loss `custom` needs it."""
+    divergence: Tensor | None = None
+    """The divergence of each prediction from the reference's, with gradient; only the estimator `full` of
+    the KL penalty needs it."""
 
     @property
     def log_ratio(self) -> Tensor:

@@ -7,6 +7,9 @@ x is a token's log-probability by the policy less that by the reference:
     mse         x²/2
     low_var_kl  e^−x + x − 1             unbiased, too, and never negative
 
+The estimator `full` is no function of x: it is the mean of x over the whole vocabulary, which the trainer
+computes (`air.train.model.logprobs`).
+
 The clamps of `low_var_kl` (x to ±20, the result to ±10) are those of AgentFly and verl (`kl_penalty`).
 Schulman 2020 (http://joschu.net/blog/kl-approx.html) calls `kl`, `mse` and `low_var_kl` k1, k2 and k3.
 """

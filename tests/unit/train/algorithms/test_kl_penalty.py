@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from air.train.algorithms import Credit, GRPOConfig, Part, ScoredGroup
@@ -49,6 +52,29 @@ def test_in_loss() -> None:
     ]
     # x²/2 is 1/8, 1/8 and 2.
     assert algorithm.metrics()["reference_kl"] == pytest.approx(2.25 / 3)
+
+
+@pytest.mark.parametrize("place", ["reward", "loss"])
+def test_the_full_divergence_replaces_the_distance_of_the_sampled_token(place: Any) -> None:
+    """Divergences of 0.5 and 0.5, and of 2, at 0.1, as if each token were at that distance."""
+    scored = group()
+    divergent = replace(
+        scored,
+        episodes=[
+            [replace(part, divergence=[0.5, 0.5][: part.tokens] if part.tokens == 2 else [2.0])]
+            for episode in scored.episodes
+            for part in episode or ()
+        ],
+    )
+    config = KLConfig(estimator="full", coefficient=0.1, place=place)
+    algorithm = WithKL(GRPOConfig().build(), config)
+    assert algorithm.needs == {"reference", "divergence"}
+    credits = algorithm.finish([divergent], [algorithm(divergent)])
+    wanted = [0.55, -0.55] if place == "reward" else [0.5, -0.5]
+    assert [c.advantage for episode in credits[0] for c in episode] == pytest.approx(wanted)
+    assert algorithm.metrics() == {"reference_kl": 1.0, "kl_coefficient": 0.1}
+    with pytest.raises(ValueError, match="needs the divergence"):
+        algorithm(scored)
 
 
 def test_a_coefficient_by_hand() -> None:

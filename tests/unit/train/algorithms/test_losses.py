@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,10 @@ from air.train.config.loss_options import (
 )
 from air.train.config.model_options import AdamWConfig
 from air.train.loop.trainer import Trainer
+from air.train.model import policy as policies
 from air.train.model.logprobs import token_statistics
 from air.train.model.policy import Policy
+from air.train.needs.frozen_model import FrozenModel, divergences
 from air.train.tree.sample import Sample
 from tests.unit.train.test_from_python import SETTINGS
 
@@ -172,6 +176,51 @@ def test_terms_by_hand() -> None:
     losses, _ = total_loss(inputs, torch.tensor([0.5]), config, "mse")
     squared = math.log(2) ** 2 / 2
     assert losses.tolist() == pytest.approx([-1.05 + 0.3 * squared], abs=1e-6)
+
+
+def test_the_full_divergence_in_the_loss_by_hand() -> None:
+    """π = (½, ½) and the reference (¼, ¾): ½ ln 2 + ½ ln ⅔ = .1438 nats, at .3; the policy's term is -1."""
+    divergence = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    assert divergence == pytest.approx(0.143841, abs=1e-6)
+    inputs = LossInputs(
+        logs(0.5),
+        logs(0.5),
+        torch.tensor([1.0]),
+        {"reference": logs(0.25), "kl_coefficient": torch.tensor([0.3])},
+        divergence=torch.tensor([divergence]),
+    )
+    losses, _ = total_loss(inputs, torch.zeros(1), DefaultLossConfig(), "full")
+    assert losses.tolist() == pytest.approx([-1 + 0.3 * divergence], abs=1e-6)
+    with pytest.raises(ValueError, match="whole predictions"):
+        total_loss(replace(inputs, divergence=None), torch.zeros(1), DefaultLossConfig(), "full")
+
+
+def test_the_full_penalty_alone_pulls_the_policy_to_the_reference(
+    small: Policy, folder: Path
+) -> None:
+    """Advantages are 0, so that nothing but the penalty trains."""
+    other = policies.load(folder)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in other.model.parameters():
+            weights.mul_(1 + 0.3 * torch.randn(weights.shape, generator=generator))
+    reference, ids = FrozenModel(other, 100), [5, 6, 7, 8, 9, 10]
+    arrays = {"reference": [0.0] * 6, "kl_coefficient": [2.0] * 6}
+    sample = Sample(ids, [False] + [True] * 5, [-3.0] * 6, 0.0, 0.5, arrays=arrays)
+    with torch.no_grad():
+        ours, theirs = (
+            (one.model(torch.tensor([ids])).logits[0, :-1].double() / 0.5).log_softmax(-1)
+            for one in (small, other)
+        )
+    wanted = (ours.exp() * (ours - theirs)).sum(-1)
+    [found] = divergences(small, reference, [sample], 100)
+    assert found == pytest.approx(wanted.tolist(), rel=1e-4)
+    config = DefaultLossConfig(kl_tau=0.0)
+    trainer = Trainer(small, AdamWConfig(lr=1e-3), loss=config, kl="full", reference=reference)
+    losses = [trainer.step([sample])["loss"] for _ in range(5)]
+    assert losses[0] == pytest.approx(2 * float(wanted.mean()), rel=1e-4)
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < losses[0]
 
 
 def entropy_of(policy: Policy, ids: list[int]) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from air.train.model.logprobs import chosen_logprobs, token_statistics
+from air.train.model.logprobs import ReferencePredictions, chosen_logprobs, token_statistics
 from air.train.model.policy import Policy
 
 
@@ -52,7 +52,7 @@ def gradients_in_chunks(
     weights = [p for p in model.parameters() if p.shape[0] == 1000]
     transposed = {torch.Size((16, 1000)), torch.Size((1000, 16))}
     with Largest(transposed) as largest:
-        logprobs, entropy = chosen_logprobs(
+        logprobs, entropy, _ = chosen_logprobs(
             model, hidden, temperature, rows, ids, chunk_logits=chunk_logits
         )
         (logprobs * torch.linspace(-1, 1, 60)).sum().backward()
@@ -80,9 +80,13 @@ def test_the_logits_of_all_tokens_are_never_held_at_once() -> None:
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("with_reference", [False, True])
 @pytest.mark.parametrize("entropy_gradient", [False, True])
-def test_gradients_are_those_of_torchs_own_operations(entropy_gradient: bool) -> None:
-    """Log-probabilities, entropies and their gradients, with and without that of the entropy."""
+def test_gradients_are_those_of_torchs_own_operations(
+    entropy_gradient: bool, with_reference: bool
+) -> None:
+    """Log-probabilities, entropies, divergences and their gradients, with and without that of the entropy;
+    with the reference, in chunks of two predictions."""
     torch.manual_seed(0)
     config = Gemma2Config(
         vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, head_dim=8,
@@ -94,21 +98,32 @@ def test_gradients_are_those_of_torchs_own_operations(entropy_gradient: bool) ->
     temperature = torch.tensor([1.0, 0.5, 2.0, 1.0, 1.5, 0.7])
     rows, ids = torch.tensor([0, 0, 1, 3, 4, 5]), torch.tensor([7, 7, 3, 49, 0, 12])
     coefficients = torch.linspace(-1, 1, 6)
+    other, others_hidden = torch.randn(50, 16), torch.randn(6, 16)
     found = chosen_logprobs(
-        model, hidden, temperature, rows, ids, entropy_gradient=entropy_gradient
-    )
+        model, hidden, temperature, rows, ids, entropy_gradient=entropy_gradient,
+        reference=ReferencePredictions(others_hidden, lambda some: some @ other.T)
+        if with_reference
+        else None,
+        chunk_logits=2 * 50 if with_reference else 1000,
+    )  # fmt: skip
     cap = config.final_logit_softcapping
     logits = cap * torch.tanh(model.lm_head(hidden) / cap)
     every = (logits / temperature[:, None]).log_softmax(-1)
-    wanted = every[rows, ids], -(every.exp() * every).sum(-1)
-    for a, b in zip(found, wanted, strict=True):
+    theirs = (others_hidden @ other.T / temperature[:, None]).log_softmax(-1)
+    divergence = (every.exp() * (every - theirs)).sum(-1)
+    wanted = every[rows, ids], -(every.exp() * every).sum(-1), divergence
+    used = wanted if with_reference else wanted[:2]
+    assert len(found.divergence) == (6 if with_reference else 0)
+    for a, b in zip(found, used, strict=False):
         assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
-    assert found[1].requires_grad == entropy_gradient
+    assert found.entropy.requires_grad == entropy_gradient
     slopes = []
-    for logprobs, entropy in (found, wanted):
+    for logprobs, entropy, divergence in (found, wanted):
         loss = (coefficients * logprobs).sum()
         if entropy_gradient:
             loss = loss + (coefficients * entropy).sum()
+        if with_reference:
+            loss = loss + (coefficients.flip(0) * divergence).sum()
         slopes.append(torch.autograd.grad(loss, [hidden, model.lm_head.weight], retain_graph=True))
     for a, b in zip(*slopes, strict=True):
-        assert torch.allclose(a, b, rtol=1e-4, atol=1e-6)
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)

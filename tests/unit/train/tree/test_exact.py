@@ -98,7 +98,7 @@ def as_trees(
 ) -> tuple[Tensor, list[Tensor]]:
     total = torch.zeros(())
     for batch in pack(samples, limit, CPU, mask_cost=mask_cost(model)):
-        logprobs, _ = entry_statistics(model, batch)
+        logprobs = entry_statistics(model, batch).logprobs
         total = total + loss(logprobs, batch.entries.sampler_logprobs, batch.entries.advantages)
     return total, gradients(model, total)
 
