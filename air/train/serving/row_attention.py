@@ -29,14 +29,13 @@ class RowMask(Tensor):
 
     cache: RowCache
     bias: Tensor
-    """What is added to the scores, [rows, 1, 1, queries, columns]: 0 or minus infinity."""
+    """What is added to the scores, [rows, 1, queries, columns]: 0 or minus infinity."""
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
         """Returns the mask for the next forward pass with `cache`, from a plain mask."""
         mask = visible.as_subclass(cls)
-        bias = torch.zeros(visible.shape, device=visible.device)
-        mask.bias = bias.masked_fill_(~visible, -torch.inf)[:, :, None]
+        mask.bias = bias_of(visible)
         mask.cache = cache
         return mask
 
@@ -65,6 +64,12 @@ class RowMask(Tensor):
             return func(*map(_plain, args), **{name: _plain(v) for name, v in kwargs.items()})
 
 
+def bias_of(visible: Tensor) -> Tensor:
+    """Returns what is added to the scores: 0 where `visible` is true, minus infinity elsewhere."""
+    bias = torch.zeros(visible.shape, device=visible.device)
+    return bias.masked_fill_(~visible, -torch.inf)
+
+
 def _plain(value: Any) -> Any:
     return value.as_subclass(Tensor) if isinstance(value, RowMask) else value
 
@@ -74,27 +79,39 @@ def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
     [rows, heads, queries, head_dim]. For single queries transformers may have made heads that read the same
     keys the queries of one head; a reshape makes both forms the same."""
     cache = mask.cache
-    own_keys, own_values = cache.own()
-    rows, kv_heads, _, dim = own_keys.shape
+    rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
     queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)
-    scores = queries.new_empty((*queries.shape[:3], mask.shape[-1]))
-    first = mask.shape[-1] - own_keys.shape[2]
-    scores[..., :first] = 0  # The mask hides what no part writes; unset memory could be NaN.
-    scores[..., first:] = queries @ own_keys.float().mT
+    result = attend(cache, queries, mask.bias)
+    return result.to(query.dtype).reshape(*query.shape[:-1], result.shape[-1])
+
+
+def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
+    """Returns the attention of `queries` [rows, kv_heads, n, head_dim], float32 and scaled, to the keys and
+    values of the cache's present layer, in the shape of `queries`. The n queries are those of several heads,
+    and for each of them the tokens of `bias` [rows, 1, tokens, columns], which is added to the scores."""
+    own_keys, own_values = cache.own()
+    rows, kv_heads, count, _ = queries.shape
+    columns = bias.shape[-1]
+    first = columns - own_keys.shape[2]
+    scores = queries.new_empty((rows, kv_heads, count, columns))
+    if not cache.is_covered:
+        scores[..., :first] = 0  # The bias hides what no part writes; unset memory could be NaN.
+    own = torch.bmm(queries.flatten(0, 1), own_keys.flatten(0, 1).float().mT)
+    scores[..., first:] = own.view(rows, kv_heads, count, -1)
     parts = cache.parts()
     for part in parts:
         keys = part.keys(cache.layer).float()
-        columns = slice(part.start, part.stop)
-        scores[part.rows, :, :, columns] = _for_all(queries[part.rows], keys.mT)
-    # A view with the dimensions of the mask's bias, which is the same for all heads.
-    scores.view(rows, kv_heads, -1, mask.shape[2], mask.shape[3]).add_(mask.bias)
+        of_part = slice(part.start, part.stop)
+        scores[part.rows, :, :, of_part] = _for_all(queries[part.rows], keys.mT)
+    scores.view(rows, kv_heads, -1, bias.shape[2], columns).add_(bias[:, :, None])
     weights = scores.softmax(-1)
-    result = weights[..., first:] @ own_values.float()
+    of_own = weights[..., first:].flatten(0, 1)
+    result = torch.bmm(of_own, own_values.flatten(0, 1).float()).view(rows, kv_heads, count, -1)
     for part in parts:
         values = part.values(cache.layer).float()
         used = weights[part.rows, :, :, part.start : part.stop]
         result[part.rows] += _for_all(used, values)
-    return result.to(query.dtype).reshape(*query.shape[:-1], result.shape[-1])
+    return result
 
 
 def _for_all(rows: Tensor, shared: Tensor) -> Tensor:

@@ -65,7 +65,9 @@ class RowCache(Cache):
         self._in_parts = False
         self._parts: list[SharedPart] = []
         self._layer = 0
-        self._targets: tuple[Tensor, Tensor] | None = None
+        self._covered = self._single = False
+        self._targets: Tensor | None = None
+        """Where the new tokens go, if each row has one: an index of a buffer's vectors, [rows x kv_heads]."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
         """Returns whether these are the shared parts of a row."""
@@ -101,12 +103,8 @@ class RowCache(Cache):
         self._length = max(s + c for s, c in zip(starts, counts, strict=True))
         self._reserve(first + len(starts), self._own_columns())
         self._parts = self._grouped(device) if in_parts else []
-        self._targets = None
-        if set(counts) == {1}:
-            self._targets = (
-                torch.arange(first, first + len(starts), device=device),
-                torch.tensor(self._starts, device=device),
-            )
+        self._covered = len(set(self._offsets[first : first + len(starts)])) == 1
+        self._targets, self._single = None, set(counts) == {1}
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -116,10 +114,10 @@ class RowCache(Cache):
         attention is computed in parts, only the new ones."""
         stores = ((self._keys, key_states), (self._values, value_states))
         for store, new in stores:
-            buffer = self._buffer(store, layer_idx, new)
-            if self._targets is not None:
-                buffer[self._targets[0], :, self._targets[1]] = new[:, :, -1]
+            if self._single:
+                self._put(store, layer_idx, new[:, :, -1])
                 continue
+            buffer = self._buffer(store, layer_idx, new)
             for number, (start, count) in enumerate(zip(self._starts, self._counts, strict=True)):
                 target = buffer[self._first + number, :, start : start + count]
                 target.copy_(new[number, :, -count:])
@@ -130,6 +128,12 @@ class RowCache(Cache):
             self._whole(store, kind, layer_idx) for kind, (store, _) in enumerate(stores)
         )
         return keys, values
+
+    def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Stores the keys and values [rows, kv_heads, head_dim] of one new token of each row in a layer."""
+        self._put(self._keys, layer, keys)
+        self._put(self._values, layer, values)
+        self._layer = layer
 
     def positions(self, device: Any) -> Tensor:
         """Returns the position of the token in each column, [rows, columns]; `NOWHERE` if there is none. If
@@ -152,6 +156,16 @@ class RowCache(Cache):
         columns = self._own_columns()
         keys, values = self._keys[self._layer], self._values[self._layer]
         return keys[rows, :, :columns], values[rows, :, :columns]
+
+    @property
+    def kv_heads(self) -> int:
+        """The number of heads of keys and values."""
+        return self._keys[self._layer].shape[1]
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether the shared parts have a token of each row in each column of shared parts."""
+        return self._covered
 
     @property
     def layer(self) -> int:
@@ -188,6 +202,19 @@ class RowCache(Cache):
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Returns the token count of the longest request."""
         return self._length
+
+    def _put(self, store: list[Tensor], layer: int, new: Tensor) -> None:
+        buffer = self._buffer(store, layer, new[:, :, None])
+        if self._targets is None or len(self._targets) != new.shape[0] * new.shape[1]:
+            self._targets = self._vectors(new.shape[1], buffer.shape[2]).to(new.device)
+        vectors = new.reshape(-1, new.shape[-1])
+        buffer.view(-1, new.shape[-1]).index_copy_(0, self._targets, vectors)
+
+    def _vectors(self, heads: int, columns: int) -> Tensor:
+        """Returns the places of the rows' new tokens among all vectors of a buffer, [rows x heads]."""
+        rows = torch.arange(self._first, self._first + len(self._starts))
+        lines = rows[:, None] * heads + torch.arange(heads)
+        return (lines * columns + torch.tensor(self._starts)[:, None]).flatten()
 
     def _grouped(self, device: Any) -> list[SharedPart]:
         readers: dict[tuple[int, int, int], list[int]] = {}

@@ -30,8 +30,9 @@ from torch import Tensor
 from air.train.model.attention import attention_mask
 from air.train.model.heap import trim_heap
 from air.train.model.policy import Policy
+from air.train.serving.llama_decoder import LlamaDecoder
 from air.train.serving.prefix_cache import Part, PrefixCache
-from air.train.serving.row_attention import RowMask
+from air.train.serving.row_attention import RowMask, bias_of
 from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
@@ -134,6 +135,7 @@ class Sampler:
         config = policy.model.config.get_text_config()
         self._heads = int(config.num_attention_heads)
         self._sdpa = config._attn_implementation == "sdpa"
+        self._decoder = LlamaDecoder.of(policy.model)
         self.pad_id = policy.tokenizer.pad_token_id or 0
         self.max_batch = max_batch
         self.max_model_len = max_model_len
@@ -276,11 +278,14 @@ class Sampler:
         positions = (ends[:, None] + torch.arange(-width, 0)).clamp(min=0).to(device)
         columns = cache.positions(device)
         visible = (columns[:, None] <= positions[..., None])[:, None]
+        inputs = torch.tensor(padded, device=device)
+        if self._decoder is not None and in_parts and width == 1:
+            return self._decoder.logits(inputs, positions, cache, bias_of(visible))
         mask = attention_mask(self.model, visible, positions, columns)
         if in_parts:
             mask = RowMask.wrap(mask, cache)
         out = self.model(
-            input_ids=torch.tensor(padded, device=device),
+            input_ids=inputs,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=cache,

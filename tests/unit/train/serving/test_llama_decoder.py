@@ -1,0 +1,52 @@
+"""Which models the decoder of the Llama family takes, and that it predicts as transformers does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from air.train.config.model_options import LoRAConfig
+from air.train.model import adapters
+from air.train.serving.llama_decoder import LlamaDecoder
+from air.train.serving.row_attention import bias_of
+from air.train.serving.row_cache import RowCache
+from tests.unit.train import families
+
+
+@pytest.mark.parametrize("family", sorted(families.FAMILIES.keys() - {"gemma2", "gptj", "codegen"}))
+def test_only_what_is_known_is_taken(family: str) -> None:
+    """Not for the families that have only eager attention."""
+    taken = LlamaDecoder.of(families.model(family)) is not None
+    assert taken == (family in {"llama", "qwen2", "qwen3"})
+
+
+def test_what_was_put_on_a_model_is_not_lost() -> None:
+    assert LlamaDecoder.of(families.model("llama", "eager")) is None
+    assert LlamaDecoder.of(families.model("llama").bfloat16()) is None
+    hooked = families.model("llama")
+    hooked.model.layers[1].mlp.register_forward_hook(lambda *_: None)
+    assert LlamaDecoder.of(hooked) is None
+    adapted = families.model("llama")
+    adapters.add(adapted, LoRAConfig(rank=2, alpha=4), "tiny")
+    assert LlamaDecoder.of(adapted) is None
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@torch.no_grad()
+def test_logits_are_those_of_transformers(family: str) -> None:
+    """Two rows of 5 tokens, token by token, beside the whole rows at once."""
+    model = families.model(family)
+    for name, values in model.named_parameters():
+        if name.endswith("bias"):
+            values.normal_()
+    decoder, cache = LlamaDecoder.of(model), RowCache(2)
+    assert decoder is not None
+    ids = torch.arange(3, 13).view(2, 5)
+    wanted = model(input_ids=ids).logits
+    for place in range(5):
+        cache.aim(0, [place] * 2, [1] * 2, "cpu", in_parts=True)
+        columns = cache.positions("cpu")
+        visible = (columns <= place)[:, None, None]
+        positions = torch.full((2, 1), place)
+        found = decoder.logits(ids[:, place : place + 1], positions, cache, bias_of(visible))
+        assert torch.allclose(found, wanted[:, place], rtol=1e-4, atol=1e-4)
