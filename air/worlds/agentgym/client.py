@@ -1,0 +1,127 @@
+"""One connection to an environment server: requests with time limits, and failures as errors of air.
+
+A server answers an error with status 200 and the body `{"error": TEXT}`; here this is an `ErrorBody`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import math
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from air.errors import InfrastructureError
+
+MAX_ANSWER = 4 * 2**20
+"""The largest answer of a server, in bytes."""
+
+
+@dataclass(frozen=True)
+class ErrorBody:
+    """An answer with status 200 that reports an error instead of a result."""
+
+    text: str
+
+
+class Client:
+    """Sends the requests of one episode. It opens its connection at the first request."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self._url = url
+        # No proxy from the environment: it would send the requests for this machine elsewhere.
+        self._http = httpx.AsyncClient(
+            timeout=seconds,
+            verify=_tls() if url.startswith("https:") else False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
+        )
+        self._seconds = seconds
+
+    async def post(self, path: str, body: Mapping[str, Any] | None) -> Any:
+        """Sends a POST request and returns its answer: a JSON value, or an ErrorBody.
+        Raises InfrastructureError if there is no answer, or none that can be read."""
+        return await self._send("POST", path, json=body)
+
+    async def get(self, path: str, query: Mapping[str, Any]) -> Any:
+        """Sends a GET request; otherwise the same as `post`."""
+        return await self._send("GET", path, params=query)
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        await self._http.aclose()
+
+    async def _send(self, method: str, path: str, **content: Any) -> Any:
+        where = f"{method} {self._url}{path}"
+        content = {name: value for name, value in content.items() if value is not None}
+        try:
+            # httpx limits the time between two pieces of an answer; this limits the whole.
+            async with asyncio.timeout(self._seconds):
+                status, answer = await self._read(method, path, content)
+        except TimeoutError:
+            raise InfrastructureError(f"{where}: no answer within {self._seconds:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
+        if len(answer) > MAX_ANSWER:
+            raise InfrastructureError(f"{where}: the answer exceeds {MAX_ANSWER} bytes")
+        if status != 200:
+            raise InfrastructureError(f"{where}: status {status}: {_start_of(answer)}")
+        try:
+            value = json.loads(answer)
+        except ValueError:
+            raise InfrastructureError(f"{where}: not JSON: {_start_of(answer)}") from None
+        if isinstance(value, dict) and set(value) == {"error"}:
+            return ErrorBody(str(value["error"]))
+        return value
+
+    async def _read(self, method: str, path: str, content: dict[str, Any]) -> tuple[int, bytes]:
+        async with self._http.stream(method, f"{self._url}{path}", **content) as response:
+            pieces, size = [], 0
+            async for piece in response.aiter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_ANSWER:
+                    break
+            return response.status_code, b"".join(pieces)
+
+
+def number(value: Any) -> float:
+    """Returns a number of an answer. Raises ValueError if it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r:.80} is no finite number")
+    return float(value)
+
+
+def text(value: Any) -> str:
+    """Returns a text of an answer, without what could not be sent to a model. Raises ValueError if it is no
+    text."""
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.80} is no text")
+    return clean(value)
+
+
+def clean(value: str) -> str:
+    """Returns a text with each lone surrogate (half a character), which UTF-8 has not, replaced by `?`."""
+    return value.encode("utf-8", "replace").decode()
+
+
+def flag(value: Any) -> bool:
+    """Returns a truth value of an answer. Raises ValueError if it is none."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r:.80} is neither true nor false")
+    return value
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """The settings of TLS, made once: reading the certificates takes longer than a request."""
+    return ssl.create_default_context()
+
+
+def _start_of(answer: bytes) -> str:
+    return " ".join(answer[:300].decode("utf-8", "replace").split()) or "(empty)"

@@ -1,0 +1,105 @@
+"""What an adapter says about one environment of AgentGym: its requests, its ids, its score and its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions.base import Action
+from air.worlds.agentgym.client import flag, number, text
+
+
+class Unsendable(Exception):
+    """Exception for an action that is not sent to the server. The agent sees its message."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one action, as the environment defines it."""
+
+    observation: str
+    score: float
+    """The score so far, from 0 to 1."""
+    raw: float
+    """The number from which `score` comes, as the server sent it."""
+    done: bool
+    failed: bool = False
+    """Whether the environment takes back every score, because the task has failed for good."""
+    fault: str = ""
+    """What failed in the server, if the answer shows that; the action was not carried out."""
+
+
+def _id(answer: Any) -> int:
+    return int(number(answer["id"]))
+
+
+def _observation(answer: Any) -> str:
+    return text(answer["observation"])
+
+
+def _reward(answer: Any, sent: str) -> Outcome:
+    raw = number(answer["reward"])
+    return Outcome(_observation(answer), raw, raw, flag(answer["done"]))
+
+
+def plain(action: Action) -> str:
+    """Returns an action as text: an answer, or a tool's call as `NAME with Action Input: JSON`."""
+    if action.tool is None:
+        return (action.answer or action.text).strip()
+    arguments = dict(action.tool.arguments or {})
+    return f"{action.tool.name} with Action Input: {json.dumps(arguments)}"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment, as its server offers it."""
+
+    name: str
+    instructions: str
+    train: range
+    """The ids of the tasks for training."""
+    test: range
+    """The ids of the tasks that are held out."""
+    turns: int
+    """The number of turns of an episode."""
+    key: str = "id"
+    """The name of the session's id in requests."""
+    path: str = ""
+    """What all paths of the environment begin with."""
+    create: Mapping[str, Any] | None = None
+    """The body of the request that creates a session; None: it has none."""
+    session: Callable[[Any], int] = _id
+    """Reads the session's id in the answer to `create`."""
+    reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
+    """Returns the fields of the request that starts the task with an id."""
+    first: Callable[[Any], str] = _observation
+    """Reads the first observation in the answer to `reset`, or to `first_path`."""
+    reset_fault: Callable[[Any], bool] = lambda answer: False
+    """Whether the answer to `reset` says that the server could not start the task."""
+    first_path: str = ""
+    """The path of a GET request for the first observation; empty: the answer to `reset` has it."""
+    send: Callable[[Action, Any], str] = lambda action, before: plain(action)
+    """Returns the text that is sent for an action; `before` is the answer before it. Raises Unsendable."""
+    outcome: Callable[[Any, str], Outcome] = _reward
+    """Reads the result of an action in its answer; the second argument is what was sent."""
+    success: float = 1.0
+    """The lowest score that counts as a success."""
+    closes: bool = True
+    """Whether the server can close a session."""
+    probe_action: str = ""
+    """An action that changes nothing, and whose answer shows that the session works. Empty: none."""
+    probe_path: str = ""
+    """The path of a GET request whose answer shows that the session works. Empty: none."""
+    sessions: int = 64
+    """The most sessions that one process uses at once."""
+    shares: bool = False
+    """Whether the server gives out a used session again when it has as many as it wants."""
+    refused: tuple[str, ...] = ()
+    """The beginnings of observations that say that an action was not legal; empty: the texts do not tell."""
+
+    @property
+    def ids(self) -> range:
+        """All ids of tasks, of training and held out."""
+        return range(min(self.train.start, self.test.start), max(self.train.stop, self.test.stop))

@@ -1,0 +1,112 @@
+"""What is sent to a server for an agent's action.
+
+A server takes an action's text as it is, and some do more with it than the agent should be able to: the tool
+servers evaluate a call's input as Python, and sqlgym runs any SQL on databases that all episodes share. So
+here such text is taken apart, checked, and written anew. What does not pass is not sent.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import Any
+
+from air.actions.base import Action
+from air.worlds.agentgym.environment import Unsendable, plain
+
+_CALL = re.compile(
+    r"(?:Action:\s*)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*with\s*Action Input:\s*(?P<input>.*)",
+    re.DOTALL,
+)
+_FENCE = re.compile(r"```(?:\w*\n)?(.*?)```", re.DOTALL)
+_QUOTED = re.compile(
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
+_WRITES = re.compile(r"\b(insert|update|delete|replace\s+into)\b", re.IGNORECASE)
+_TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+
+
+def bare_line(action: Action, before: Any) -> str:
+    """Returns the first line of an action that is not empty, with single spaces."""
+    lines = [" ".join(line.split()) for line in plain(action).splitlines()]
+    return next((line for line in lines if line), "")
+
+
+def tool_call(action: Action, before: Any) -> str:
+    """Returns the call of a tool. Its input is written anew from its value, which must be a JSON object or a
+    Python dict of literals: the servers evaluate the input as Python."""
+    match = _CALL.fullmatch(plain(action))
+    if match is None:
+        raise Unsendable(
+            'This is not the call of a tool. Write: TOOL with Action Input: {"NAME": VALUE}'
+        )
+    arguments = _literals(match["input"].strip())
+    if not isinstance(arguments, dict):
+        raise Unsendable(
+            'The action input is not a JSON object, such as {"name": "Shanghai"} or {}.'
+        )
+    return f"Action: {match['name']} with Action Input: {arguments!r}"
+
+
+def _literals(written: str) -> Any:
+    """Returns the value of a JSON text or of a Python literal; None if it is neither."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(written)
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            continue
+        return value if _is_plain(value) else None
+    return None
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether `repr` of a value gives a literal again. NaN and infinity do not."""
+    if depth > 20:
+        return False
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v, depth + 1) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return all(_is_plain(each, depth + 1) for each in value)
+    if isinstance(value, float):
+        return value == value and abs(value) != float("inf")
+    return value is None or isinstance(value, bool | int | str)
+
+
+def select(action: Action, before: Any) -> str:
+    """Returns one SQL query that only reads. All episodes share the server's databases."""
+    written = plain(action)
+    fenced = _FENCE.findall(written)
+    query = (fenced[-1] if fenced else written).strip().rstrip("; \n")
+    bare = _QUOTED.sub(" ", query)
+    if not re.match(r"\s*(select|with|values|explain)\b", bare, re.IGNORECASE):
+        raise Unsendable("Only queries that begin with SELECT or WITH are run.")
+    # After these words only `WITH … INSERT` and its like could change the data.
+    if _WRITES.search(bare) or ";" in bare:
+        raise Unsendable("Only one query at a time is run, and only if it changes nothing.")
+    return query
+
+
+def search_or_answer(action: Action, before: Any) -> str:
+    """Returns `<search>…</search>` or `<answer>…</answer>`. Text without these tags is an answer."""
+    if action.tool is not None:
+        arguments = action.tool.arguments or {}
+        words = [str(value) for value in arguments.values()] or list(action.tool.args)
+        return _tagged("search" if action.tool.name == "search" else "answer", " ".join(words))
+    written = plain(action)
+    if match := _TAGGED.search(written):
+        return _tagged(match[1], match[2])
+    return _tagged("answer", written)
+
+
+def _tagged(tag: str, content: str) -> str:
+    content = re.sub(r"</?(search|answer|think|information)>", " ", content).strip()
+    return f"<{tag}>{content}</{tag}>"
+
+
+def browser_action(action: Action, before: Any) -> str:
+    """Returns a browser action between the marks that the server looks for."""
+    written = plain(action)
+    fenced = _FENCE.findall(written)
+    line = " ".join((fenced[-1] if fenced else written).replace("```", " ").split())
+    return f"In summary, the next action I will perform is ```{line}```"

@@ -1,0 +1,110 @@
+"""The tasks `agentgym:NAME@URL`: an environment of AgentGym, on the server at an address.
+
+NAME is the name of an environment, and may be followed by the ids of its tasks: `textcraft:train`,
+`textcraft:test`, `textcraft:17` (one task) or `textcraft:0-99`. Without ids, training takes the tasks for
+training, and validation those that are held out.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+
+import httpx
+
+from air.errors import ConfigError, MissingError
+from air.worlds.agentgym.environment import Environment
+from air.worlds.agentgym.environments import ENVIRONMENTS
+from air.worlds.agentgym.world import AgentGymWorld
+from air.worlds.sources import WorldTask
+
+FACTS = {
+    "success": "whether the task was solved: 1 or 0",
+    "score": "the environment's own score, the best of the episode, from 0 to 1",
+    "raw_score": "the score or reward that the server sent last",
+    "num_actions": "the number of actions",
+    "action_is_valid": "the share of actions that the environment accepted",
+}
+_WRITTEN = "write agentgym:NAME@URL, such as agentgym:textcraft@http://127.0.0.1:36001"
+
+
+class AgentGymSource:
+    """The tasks of AgentGym's environment servers."""
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task with a name `NAME@URL` or `NAME:IDS@URL`. Does not ask the server."""
+        chosen, at, url = name.partition("@")
+        where = f"agentgym:{name}"
+        if not at:
+            raise ConfigError("the address of the server is missing", where=where, remedy=_WRITTEN)
+        environment_name, _, ids = chosen.partition(":")
+        environment = ENVIRONMENTS.get(environment_name)
+        if environment is None:
+            raise MissingError(
+                f"there is no environment {environment_name!r}",
+                where=where,
+                remedy=f"known: {', '.join(sorted(ENVIRONMENTS))}",
+            )
+        address = _address(url, where)
+        selected = _ids(environment, ids, where)
+        make = functools.partial(AgentGymWorld, environment, address, selected)
+        decides = f"{environment_name}\n{ids}\n{address}\n{environment.instructions}"
+        return WorldTask(
+            id=where,
+            make=make,
+            instructions=environment.instructions,
+            digest=hashlib.sha256(decides.encode()).hexdigest(),
+            # The server may change between two episodes; textcraft's tasks depend on how it was started.
+            replays=False,
+            max_turns=environment.turns,
+            format="react",
+            seconds=1800.0,
+            facts=FACTS if environment.refused else _without(FACTS, "action_is_valid"),
+        )
+
+    def names(self) -> list[str]:
+        """Returns no names: the addresses of servers are not known."""
+        return []
+
+
+def _without(facts: dict[str, str], name: str) -> dict[str, str]:
+    return {each: meaning for each, meaning in facts.items() if each != name}
+
+
+def _address(url: str, where: str) -> str:
+    """Returns an address without a slash at its end."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{url!r} is no address: {error}", where=where, remedy=_WRITTEN) from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(f"{url!r} is no address", where=where, remedy=_WRITTEN)
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise ConfigError(
+            "the address may have no password, `?` or `#`: it is recorded with every episode",
+            where=where,
+            remedy=_WRITTEN,
+        )
+    return url.rstrip("/")
+
+
+def _ids(environment: Environment, written: str, where: str) -> range | None:
+    """Returns the ids of tasks that a name selects; None if it selects none."""
+    if written in ("", "train", "test"):
+        return {"": None, "train": environment.train, "test": environment.test}[written]
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", written)
+    if match is None:
+        raise ConfigError(
+            f"{written!r} selects no tasks",
+            where=where,
+            remedy="write train, test, an id such as 17, or a range such as 0-99",
+        )
+    first = int(match[1])
+    last = int(match[2] or first)
+    every = environment.ids
+    if not every.start <= first <= last < every.stop:
+        raise ConfigError(
+            f"the ids of {environment.name} are {every.start} to {every.stop - 1}", where=where
+        )
+    return range(first, last + 1)

@@ -1,0 +1,217 @@
+"""The world of AgentGym's servers against a real HTTP server, whole and failing."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from air.actions.base import Action
+from air.errors import InfrastructureError
+from air.worlds.agentgym import sessions
+from air.worlds.agentgym.environments import ENVIRONMENTS
+from air.worlds.agentgym.world import AgentGymWorld
+from tests.environment_server import FAULTS, LENGTH, FaultyServer
+
+FULL = os.environ.get("AIR_FULL") == "1"
+TEXTCRAFT = ENVIRONMENTS["textcraft"]
+
+
+def world(server: FaultyServer, seconds: float = 20.0, **changes: object) -> AgentGymWorld:
+    environment = dataclasses.replace(TEXTCRAFT, **changes) if changes else TEXTCRAFT  # type: ignore[arg-type]
+    return AgentGymWorld(environment, server.url, seconds=seconds, retry_seconds=0.001)
+
+
+def say(text: str) -> Action:
+    return Action(answer=text)
+
+
+async def test_an_episode_is_played_and_closed() -> None:
+    async with FaultyServer().running() as server:
+        played = world(server)
+        assert (await played.reset(0)).text == f"Goal: {LENGTH} forward."
+        steps = [await played.step(say("forward")) for _ in range(LENGTH)]
+        assert [step.reward for step in steps] == [0.0, 0.0, 1.0]
+        assert [step.done for step in steps] == [False, False, True]
+        assert played.facts()["success"] == 1
+        assert played.facts()["num_actions"] == LENGTH
+        with pytest.raises(RuntimeError):
+            await played.step(say("forward"))
+        await played.close()
+        await played.close()
+        assert not server.sessions
+        assert server.requests["/close"] == 1
+
+
+async def test_an_error_that_the_action_causes_is_an_observation() -> None:
+    async with FaultyServer().running() as server:
+        played = world(server)
+        await played.reset(0)
+        step = await played.step(say("explode"))
+        assert "cannot be parsed" in step.observation.text
+        assert not step.done
+        assert not step.reward
+        assert played.facts()["action_is_valid"] == 0
+        assert (
+            server.sessions[0].actions == 1
+        )  # the harmless action that showed that the server works
+        await played.close()
+
+
+async def test_an_error_of_the_server_is_a_failure() -> None:
+    async with FaultyServer().running() as server:
+        played = world(server)
+        await played.reset(0)
+        server.sessions[0].broken = True
+        with pytest.raises(InfrastructureError, match="is not valid"):
+            await played.step(say("forward"))
+        await played.close()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "drop before",
+        "drop after",
+        "hang",
+        "status 500",
+        "garbage",
+        "cut short",
+        "wrong form",
+        "not a number",
+    ],
+)
+async def test_a_step_that_fails_is_never_repeated(fault: str) -> None:
+    async with FaultyServer(kinds=(fault,), hang_seconds=600).running() as server:
+        played = world(server, seconds=0.5 if fault == "hang" else 20.0)
+        await played.reset(0)
+        server.rate = 1.0
+        with pytest.raises(InfrastructureError):
+            await played.step(say("forward"))
+        server.rate = 0.0
+        assert server.requests["/step"] == 1
+        assert played.facts()["score"] == 0
+        await played.close()
+        assert not server.sessions
+        await server.idle()
+
+
+async def test_a_session_is_asked_for_again() -> None:
+    async with FaultyServer(rate=1.0, kinds=("drop before",)).running() as server:
+        played = world(server)
+        with pytest.raises(InfrastructureError):
+            await played.reset(0)
+        assert server.requests["/create"] == 3
+        await played.close()
+
+
+@pytest.mark.parametrize("kinds", [("delay",), ("hang",)])
+async def test_a_cancelled_world_closes_its_session(kinds: tuple[str, ...]) -> None:
+    async with FaultyServer(rate=1.0, kinds=kinds, hang_seconds=0.1).running() as server:
+        for path in ("/create", "/reset", "/step"):
+            played = world(server)
+            before = server.requests[path]
+
+            async def episode(played: AgentGymWorld = played) -> None:
+                await played.reset(0)
+                await played.step(say("forward"))
+
+            task = asyncio.create_task(episode())
+            await server.seen(path, before + 1)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await played.close()
+            assert not server.sessions, path
+
+
+async def test_a_restarted_server_does_not_mix_two_episodes() -> None:
+    async with FaultyServer().running() as server:
+        first, second = world(server), world(server)
+        await first.reset(0)
+        server.restart()
+        await second.reset(0)  # gets the id that `first` still has
+        with pytest.raises(InfrastructureError, match="restarted"):
+            await first.step(say("forward"))
+        await first.close()
+        assert list(server.sessions) == [0]  # it belongs to `second`
+        assert (await second.step(say("forward"))).observation.text == "place 1"
+        await second.close()
+
+
+async def test_a_server_that_shares_its_sessions_gives_each_episode_its_own() -> None:
+    class Sharing(FaultyServer):
+        def answer(self, path, body):  # type: ignore[no-untyped-def]
+            if path == "/create" and len(self.sessions) == 3:
+                self.created += 1
+                return {"id": self.created % 3}
+            return super().answer(path, body)
+
+    async with Sharing().running() as server:
+        worlds = [world(server, shares=True, closes=False, sessions=3) for _ in range(9)]
+
+        async def play(each: AgentGymWorld) -> float:
+            await each.reset(0)
+            total = sum([(await each.step(say("forward"))).reward for _ in range(LENGTH)])
+            await each.close()
+            return total
+
+        # No session is shared: else an episode would be at the goal before its third step.
+        assert await asyncio.gather(*map(play, worlds)) == [1.0] * 9
+
+
+async def test_a_huge_action_is_not_sent() -> None:
+    async with FaultyServer().running() as server:
+        played = world(server)
+        await played.reset(0)
+        step = await played.step(say("a" * 10_000_000))
+        assert "exceeds" in step.observation.text
+        assert server.requests["/step"] == 0
+        await played.close()
+
+
+async def test_episodes_at_once_against_a_failing_server() -> None:
+    # Requests that hang take as long as the time limit, which must be long enough for a slow machine.
+    count, seconds = (1000, 30.0) if FULL else (100, 600.0)
+    kinds = FAULTS if FULL else tuple(kind for kind in FAULTS if kind != "hang")
+    before = _open()
+    async with FaultyServer(rate=0.08, seed=5, kinds=kinds, hang_seconds=600).running() as server:
+        results = await asyncio.gather(*(_episode(server, seconds) for _ in range(count)))
+        failed = [result for result in results if result is None]
+        whole = Counter(result for result in results if result is not None)
+        assert whole == {(1.0, LENGTH): len(results) - len(failed)}
+        assert len(failed) + sum(whole.values()) == count
+        assert 0 < len(failed) < count  # both happened, or the test shows nothing
+        assert set(server.faults) == set(kinds)
+        assert set(server.sessions) <= server.unsure
+        assert server.most_sessions <= TEXTCRAFT.sessions + len(server.unsure)
+        assert not sessions.of(f"textcraft@{server.url}", 0).holders
+        await server.idle()
+    assert _open() == before
+
+
+def _open() -> tuple[int, int]:
+    """The numbers of tasks and of open files of this process."""
+    gc.collect()
+    return len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def _episode(server: FaultyServer, seconds: float) -> tuple[float, int] | None:
+    """Plays one episode; returns its reward and where it ended, or None if a failure ended it."""
+    played = world(server, seconds)
+    total = 0.0
+    try:
+        await played.reset(0)
+        for action in ("forward", "back", "sing", "forward", "forward", "forward"):
+            step = await played.step(say(action))
+            total += step.reward
+        return total, int(step.observation.text.removeprefix("place "))
+    except InfrastructureError:
+        return None
+    finally:
+        await played.close()
