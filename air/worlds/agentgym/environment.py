@@ -64,6 +64,10 @@ class Environment:
     """The ids of the tasks that are held out."""
     turns: int
     """The number of turns of an episode."""
+    format: str = "react"
+    """The action format, unless the run file names another."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """The tools that the format may call, as JSON schemas."""
     key: str = "id"
     """The name of the session's id in requests."""
     path: str = ""

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from air.actions.base import Action
+from air.actions.search_r1 import SEARCH
 from air.worlds.agentgym import instructions
 from air.worlds.agentgym.client import flag, number, text
 from air.worlds.agentgym.environment import Environment, Outcome
@@ -73,6 +74,13 @@ def _wordle(answer: Any, sent: str) -> Outcome:
     return Outcome(text(answer["observation"]), max(0.0, raw), raw, flag(answer["done"]))
 
 
+def _searchqa(answer: Any, sent: str) -> Outcome:
+    # The action format puts these tags around what a search found.
+    raw = number(answer["reward"])
+    shown = re.sub(r"</?information>", "", text(answer["observation"]))
+    return Outcome(shown, raw, raw, flag(answer["done"]))
+
+
 def _tool(answer: Any, sent: str) -> Outcome:
     observation, raw = text(answer["observation"]), number(answer["reward"])
     # The agent's own text may be in the observation, and must not make a failure of it.
@@ -119,6 +127,7 @@ _ROWS = (
         train=range(490),
         test=range(490, 544),
         turns=30,
+        format="react_line",
         create={},
         send=lambda action, before: re.sub(r"[^A-Za-z0-9, ]+", "", bare_line(action, before)),
         probe_action="inventory",
@@ -131,6 +140,7 @@ _ROWS = (
         train=range(40 * 900),
         test=range(40 * 900, 40 * 1000),
         turns=20,
+        format="react_line",
         send=lambda action, before: re.sub(r"[^A-Za-z0-9, ]+", "", bare_line(action, before)),
         outcome=_babyai,
         success=1e-9,
@@ -240,7 +250,10 @@ _ROWS = (
         session=_index,
         reset=lambda data: {"id": data},
         first=text,
+        format="search_r1",
+        tools=(SEARCH,),
         send=search_or_answer,
+        outcome=_searchqa,
     ),
     Environment(
         "webarena",

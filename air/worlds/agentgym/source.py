@@ -58,7 +58,8 @@ class AgentGymSource:
             # The server may change between two episodes; textcraft's tasks depend on how it was started.
             replays=False,
             max_turns=environment.turns,
-            format="react",
+            format=environment.format,
+            tools=environment.tools,
             seconds=1800.0,
             facts=FACTS if environment.refused else _without(FACTS, "action_is_valid"),
         )
