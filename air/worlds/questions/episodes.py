@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from air.actions.base import Action
 from air.worlds.base import Observation, Step
+
+ArgumentT = TypeVar("ArgumentT")
+ResultT = TypeVar("ResultT")
 
 VALIDATION_SEEDS = 1_000_000
 """Seeds from this one up are for validation, smaller ones are for training."""
@@ -95,7 +99,7 @@ class EpisodeWorld:
 
     async def reset(self, seed: int) -> Observation:
         episode = self._make()
-        text = await asyncio.to_thread(episode.start, seed)
+        text = await self._run(episode.start, seed)
         self._episode, self._ended = episode, False
         return Observation(text)
 
@@ -104,12 +108,13 @@ class EpisodeWorld:
             raise RuntimeError("step before reset")
         if self._ended:
             return ENDED
-        step = await self._act(self._episode, action.answer)
+        step = await self._run(self._episode.act, action.answer)
         self._ended = step.done
         return step
 
-    async def _act(self, episode: Episode, answer: str) -> Step:
-        return episode.act(answer)
+    async def _run(self, work: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> ResultT:
+        """Does a piece of an episode's work, which takes less than a millisecond or so."""
+        return work(argument)
 
     def facts(self) -> dict[str, float]:
         return self._episode.facts() if self._episode else Tally().facts()
@@ -122,10 +127,14 @@ class EpisodeWorld:
 
 
 class BlockingEpisodeWorld(EpisodeWorld):
-    """An `EpisodeWorld` whose actions take long, so a thread carries them out and the event loop goes on."""
+    """An `EpisodeWorld` whose work takes long: one of the threads does it, and the event loop goes on."""
 
-    async def _act(self, episode: Episode, answer: str) -> Step:
-        return await asyncio.to_thread(episode.act, answer)
+    def __init__(self, make: Callable[[], Episode], threads: Callable[[], Executor]) -> None:
+        super().__init__(make)
+        self._threads = threads
+
+    async def _run(self, work: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._threads(), work, argument)
 
 
 ENDED = Step(Observation("The episode has ended."), done=True)

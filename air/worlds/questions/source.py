@@ -14,6 +14,7 @@ from pathlib import Path
 from air.errors import ConfigError, MissingError
 from air.worlds.questions.arithmetic import tasks as arithmetic
 from air.worlds.questions.episodes import Name
+from air.worlds.questions.sql import tasks as sql
 from air.worlds.sources import WorldTask
 
 _NAME = re.compile(r"(?P<kind>[a-z0-9]+?)(?:-level(?P<level>[0-9]{1,3}))?")
@@ -30,10 +31,8 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    **{
-        kind: Kind(arithmetic.load, arithmetic.LEVELS, arithmetic.FILES)
-        for kind in arithmetic.TURNS
-    },
+    **dict.fromkeys(arithmetic.TURNS, Kind(arithmetic.load, arithmetic.LEVELS, arithmetic.FILES)),
+    **dict.fromkeys(sql.TURNS, Kind(sql.load, sql.LEVELS, sql.FILES)),
 }
 """The kinds of questions by name."""
 

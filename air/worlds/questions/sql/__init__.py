@@ -1,0 +1,1 @@
+"""Questions about databases, answered with SQL, after BIRD."""

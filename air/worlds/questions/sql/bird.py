@@ -1,0 +1,139 @@
+"""A user's folder of BIRD: questions in `dev.json` (and `train.json`), databases in `dev_databases`.
+
+Validation seeds ask `dev.json`. Training seeds ask `train.json` with `train_databases`; without `train.json`,
+four fifths of `dev.json` are for training and the rest for validation. Consecutive seeds ask each row once
+before one comes again. A row whose gold query has an empty result is passed over for the next: any query that
+finds nothing would match it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.errors import ConfigError, InfrastructureError, MissingError
+from air.worlds.questions.episodes import belongs, for_validation
+from air.worlds.questions.sql.questions import Question, Questions
+from air.worlds.questions.sql.runner import Database, Limits, Result, run
+
+LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
+"""The limits of a query. The time is GRL's."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a question file."""
+
+    where: str
+    question: str
+    gold: str
+    file: Path
+    """The database."""
+
+
+def from_folder(folder: Path) -> tuple[Questions, str]:
+    """Returns the questions of a folder and a digest of its files: the contents of the question files, the
+    names and sizes of the databases. Raises MissingError if a file is absent, ConfigError if a row is
+    malformed."""
+    dev, digests = _rows(folder, "dev")
+    rows = {True: dev}
+    if (folder / "train.json").exists():
+        rows[False], train_digest = _rows(folder, "train")
+        digests += train_digest
+    else:
+        rows = {
+            v: [row for row in dev if belongs(row.gold, 10**9 if v else 0)] for v in (True, False)
+        }
+    for validation, part in rows.items():
+        if not part:
+            kind = "validation" if validation else "training"
+            raise ConfigError(f"no question is for {kind}", where=str(folder), remedy="add rows")
+
+    def question_of(seed: int) -> Question:
+        part = rows[for_validation(seed)]
+        for offset in range(len(part)):
+            row = part[(seed + offset) % len(part)]
+            gold = _run_gold(row.file, row.gold, row.where)
+            if gold.rows:
+                return _question(row, gold)
+        raise InfrastructureError(f"{folder}: no gold query has a result")
+
+    return question_of, digests
+
+
+def _question(row: _Row, gold: Result) -> Question:
+    return Question(
+        schema=_schema(row.file),
+        question=row.question,
+        gold=row.gold,
+        expected=gold.fingerprint,
+        database=Database(path=row.file, clock=True),
+    )
+
+
+@functools.lru_cache(20_000)
+def _run_gold(file: Path, gold: str, where: str) -> Result:
+    result = run(Database(path=file, clock=True), gold, LIMITS)
+    if result.problem:
+        raise InfrastructureError(f"{where}: the gold query failed: {result.problem}")
+    return result
+
+
+@functools.lru_cache(1000)
+def _schema(file: Path) -> str:
+    """Returns the statements that created the tables of a database."""
+    connection = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        rows = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL"
+        ).fetchall()
+    except sqlite3.Error as error:
+        raise InfrastructureError(f"{file}: {error}") from error
+    finally:
+        connection.close()
+    return "\n".join(f"{sql};" for (sql,) in rows)
+
+
+def _rows(folder: Path, split: str) -> tuple[list[_Row], str]:
+    """Returns the rows of `SPLIT.json` and their digest."""
+    path, databases = folder / f"{split}.json", folder / f"{split}_databases"
+    try:
+        data = path.read_bytes()
+    except OSError:
+        raise MissingError(
+            "no such file",
+            where=str(path),
+            remedy="give BIRD's folder, which has dev.json and dev_databases",
+        ) from None
+    try:
+        values = json.loads(data)
+    except ValueError as error:
+        raise ConfigError(f"no JSON: {error}", where=str(path)) from None
+    if not isinstance(values, list):
+        raise ConfigError("must be a list of questions", where=str(path))
+    rows = [_row(value, f"{path}, row {n}", databases) for n, value in enumerate(values, start=1)]
+    files = sorted({row.file for row in rows})
+    sizes = "".join(f"{file.name} {file.stat().st_size}\n" for file in files)
+    return rows, hashlib.sha256(data + sizes.encode()).hexdigest()
+
+
+def _row(value: Any, where: str, databases: Path) -> _Row:
+    texts = [
+        value.get(k) if isinstance(value, dict) else None for k in ("question", "SQL", "db_id")
+    ]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ConfigError("the row needs the texts `question`, `SQL` and `db_id`", where=where)
+    question, gold, name = map(str, texts)
+    file = databases / name / f"{name}.sqlite"
+    if not file.is_file():
+        raise MissingError(
+            f"there is no database {file}", where=where, remedy="unpack the databases"
+        )
+    evidence = value.get("evidence")
+    hint = f"\nHint: {evidence}" if isinstance(evidence, str) and evidence.strip() else ""
+    return _Row(where, question.strip() + hint, gold.strip().rstrip(";"), file)

@@ -1,0 +1,75 @@
+"""An episode of SQL: a question about a database, and one or more queries as answers.
+
+The query's result is compared with the gold query's as a multiset of rows. A match at the n-th answer earns
+1/2^(n-1) and ends the episode, another result or a failing query earns nothing. An answer without a query
+costs 0.5 and ends the episode.
+"""
+
+from __future__ import annotations
+
+import re
+
+from air.worlds.base import Observation, Step
+from air.worlds.questions.episodes import Tally
+from air.worlds.questions.sql.questions import Question, Questions
+from air.worlds.questions.sql.runner import Limits, run
+
+NO_QUERY = -0.5
+_FENCE = re.compile(r"```(?:sqlite|sql)?(?=\s)", re.IGNORECASE)
+_BEGINNING = re.compile(r"\(*\s*(?:select|with|values)\b", re.IGNORECASE)
+
+INSTRUCTIONS = (
+    "Answer the question about the database with one SQLite query. Its result is compared with the right "
+    "one: the rows must be the same, in any order, with the columns in the order of the question. "
+    "Write the query in a block:\n```sql\nSELECT ...\n```"
+)
+
+
+def query_of(answer: str) -> str | None:
+    """Returns the query of an answer: the first block of SQL, or the whole answer if it begins like a query.
+    None if there is none."""
+    fence = _FENCE.search(answer)
+    if fence is not None:
+        end = answer.find("```", fence.end())
+        text = answer[fence.end() : end] if end >= 0 else ""
+    else:
+        text = answer if _BEGINNING.match(answer.strip()) else ""
+    return text.strip().rstrip("; \t\r\n") or None
+
+
+class SqlEpisode:
+    """One question about a database, asked at most `turns` times."""
+
+    def __init__(self, questions: Questions, turns: int, limits: Limits) -> None:
+        self._questions = questions
+        self._turns = turns
+        self._limits = limits
+        self._question: Question | None = None
+        self._tried: set[str] = set()
+        self._tally = Tally()
+
+    def start(self, seed: int) -> str:
+        self._question = self._questions(seed)
+        return f"The database:\n{self._question.schema}\n\nQuestion: {self._question.question}"
+
+    def act(self, answer: str) -> Step:
+        assert self._question is not None
+        query = query_of(answer)
+        if query is None:
+            self._tally.count(valid=False, effective=False)
+            return Step(
+                Observation("There is no SQL block in your answer."), done=True, reward=NO_QUERY
+            )
+        result = run(self._question.database, query, self._limits)
+        self._tally.count(valid=not result.problem, effective=query not in self._tried)
+        self._tried.add(query)
+        if result.fingerprint == self._question.expected:
+            self._tally.success = True
+            reward = 0.5 ** (self._tally.actions - 1)
+            return Step(Observation("The result matches."), done=True, reward=reward)
+        problem = f" SQL error: {result.problem}." if result.problem else ""
+        text = f"The result does not match.{problem}"
+        return Step(Observation(text), done=self._tally.actions >= self._turns)
+
+    def facts(self) -> dict[str, float]:
+        return self._tally.facts()

@@ -1,0 +1,118 @@
+"""Generated SQL questions: a database, a question about it, and the result that answers it."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from air.worlds.questions.episodes import belongs
+from air.worlds.questions.sql.runner import Database
+from air.worlds.questions.sql.schemas import SCHEMAS, Schema, build
+from air.worlds.questions.sql.templates import TEMPLATES, Template
+from air.worlds.questions.sql.worker import fingerprint
+
+LEVELS = (1, 2, 3, 4)
+_MANY = 10_000
+"""No question takes so many tries."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a database."""
+
+    schema: str
+    """The tables, as the statements that create them."""
+    question: str
+    gold: str
+    """A query that answers the question."""
+    expected: str
+    """The fingerprint of the gold query's result."""
+    database: Database
+    wrong: tuple[str, ...] = ()
+    """Queries with other results; only generated questions have them."""
+
+
+Questions = Callable[[int], Question]
+"""Returns the question of a seed."""
+
+
+def generated(level: int | None) -> Questions:
+    """Returns the generator of a level, or of all levels in equal shares if `level` is None."""
+
+    def question_of(seed: int) -> Question:
+        draw = random.Random(f"sql {level} {seed}")
+        chosen = level or draw.choice(LEVELS)
+        for _ in range(_MANY):
+            question = _try(chosen, draw, seed)
+            if question is not None:
+                return question
+        raise AssertionError(f"no question of level {chosen} belongs to seed {seed}")
+
+    return question_of
+
+
+def _try(level: int, draw: random.Random, seed: int) -> Question | None:
+    """Draws a question; None if it belongs to other seeds or its database does not tell mistakes apart."""
+    template, schema = draw.choice(TEMPLATES[level]), draw.choice(SCHEMAS)
+    words = _words(schema, draw)
+    gold = template.gold.format(**words)
+    if not belongs(gold, seed):
+        return None
+    connection = build(schema, draw)
+    try:
+        expected = _tells_apart(connection, template, words)
+        if expected is None:
+            return None
+        wrong = tuple(sql.format(**words) for sql in template.wrong)
+        text = template.question.format(**words)
+        image = connection.serialize()
+    finally:
+        connection.close()
+    return Question("\n".join(schema.statements), text, gold, expected, Database(image), wrong)
+
+
+def _tells_apart(
+    connection: sqlite3.Connection, template: Template, words: dict[str, Any]
+) -> str | None:
+    """Returns the fingerprint of the gold query's result, or None if the question cannot be asked here."""
+
+    def result(sql: str) -> list[tuple[Any, ...]]:
+        return connection.execute(sql.format(**words)).fetchall()
+
+    rows = result(template.gold)
+    expected = fingerprint(rows)
+    if not rows or rows == [(None,)] or rows == [(0,)]:
+        return None
+    if any(fingerprint(result(sql)) == expected for sql in template.wrong):
+        return None
+    if any(fingerprint(result(sql)) != expected for sql in template.same):
+        return None
+    return expected
+
+
+def _words(schema: Schema, draw: random.Random) -> dict[str, Any]:
+    """Draws the values of a question. Numbers lie where about half of the rows are on either side."""
+    parent, child, event = schema.parent, schema.child, schema.event
+
+    def middle(least: int, greatest: int) -> int:
+        third = (greatest - least) // 3
+        return draw.randint(least + third, greatest - third)
+
+    return {
+        "P": parent,
+        "C": child,
+        "E": event,
+        "pk": schema.parent_key,
+        "ck": schema.child_key,
+        "u": draw.choice(parent.categories),
+        "v": draw.choice(child.categories),
+        "w": draw.choice(event.categories),
+        "x": middle(child.least, child.greatest),
+        "y": middle(parent.least, parent.greatest),
+        "k": draw.randint(2, 4),
+        "n": draw.randint(6, 12),
+        "s": middle(5 * event.least, 10 * event.greatest),
+    }

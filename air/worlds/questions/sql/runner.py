@@ -1,0 +1,181 @@
+"""Runs SQL in processes that are kept for the next query (`worker.py`), and tells whose failure a failure is.
+
+What a query causes is a `Result` with a problem: an error, a limit, even the end of its process by memory or
+CPU time or a crash of SQLite. All else is an InfrastructureError.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.errors import InfrastructureError
+from air.worlds.questions.sql import worker
+
+_PATIENCE = 30
+"""A query may take this many times its CPU time by the clock, on a loaded machine; then it is our failure."""
+_CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one query, see `worker.py`."""
+
+    steps: int = 50_000_000
+    seconds: float = 10.0
+    rows: int = 10_000
+    bytes: int = 4_000_000
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database: a file, or the image of one in memory."""
+
+    image: bytes = b""
+    path: Path | None = None
+    clock: bool = False
+    """Whether queries may ask for the date and the time, which makes their results differ from day to day."""
+
+    def request(self) -> dict[str, Any]:
+        """Returns the part of a request that names this database."""
+        if self.path is None:
+            return {"image": base64.b64encode(self.image).decode(), "clock": self.clock}
+        return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "clock": self.clock}
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a query."""
+
+    fingerprint: str = ""
+    """A digest of the rows as a multiset; empty if there was a problem."""
+    rows: int = 0
+    """The number of rows."""
+    problem: str = ""
+    """What was wrong with the query; empty if nothing was."""
+
+
+def run(database: Database, sql: str, limits: Limits) -> Result:
+    """Runs one query and waits for its result. Raises InfrastructureError unless the query itself failed."""
+    request = {**database.request(), "sql": sql, **vars(limits)}
+    process = _idle_worker()
+    try:
+        line = process.ask(json.dumps(request).encode(), limits.seconds * _PATIENCE)
+    except BaseException:
+        process.close()
+        raise
+    if line is None:
+        return Result(problem=_ended(process.close()))
+    _idle().append(process)
+    return Result(**json.loads(line))
+
+
+def threads() -> ThreadPoolExecutor:
+    """Returns the threads in which episodes run their queries: as many as the machine has cores."""
+    pid = os.getpid()
+    if pid not in _threads:
+        _threads[pid] = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="sql")
+    return _threads[pid]
+
+
+_threads: dict[int, ThreadPoolExecutor] = {}
+_workers: dict[int, list[_Worker]] = {}
+"""Both by the id of the process they belong to: a forked process must not use those of its parent."""
+
+
+class _Worker:
+    """A process of `worker.py`."""
+
+    def __init__(self) -> None:
+        keep = ("LD_LIBRARY_PATH", "PATH")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", worker.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env={name: os.environ[name] for name in keep if name in os.environ},
+                bufsize=0,
+            )
+        except OSError as error:
+            raise InfrastructureError(f"no process for a query: {error}") from error
+
+    def ask(self, request: bytes, patience: float) -> bytes | None:
+        """Sends a request and returns the reply; None if the process has ended instead.
+        Raises InfrastructureError if there is no reply after `patience` seconds."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            _send(self._process.stdin.fileno(), request + b"\n")
+        reader = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
+        deadline, reply = time.monotonic() + patience, b""
+        while not reply.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0 or not poll.poll(left * 1000):
+                raise InfrastructureError(f"no result of a query after {patience:g} seconds")
+            data = os.read(reader, 65536)
+            if not data:
+                return None
+            reply += data
+        return reply
+
+    def close(self) -> int:
+        """Ends the process if it still runs, and returns its exit status."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        try:
+            return self._process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def _send(pipe: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(pipe, view) :]
+
+
+def _idle() -> list[_Worker]:
+    return _workers.setdefault(os.getpid(), [])
+
+
+def _idle_worker() -> _Worker:
+    try:
+        return _idle().pop()
+    except IndexError:
+        return _Worker()
+
+
+def _ended(status: int) -> str:
+    """Returns what a query did to end its process. Raises InfrastructureError if something else ended it."""
+    if status == -signal.SIGPROF:
+        return "the query takes too long"
+    if status == worker.OUT_OF_MEMORY:
+        return "the query takes too much memory"
+    if status in _CRASHES:
+        return "the query made SQLite crash"
+    raise InfrastructureError(f"the process of a query ended with status {status}")
+
+
+@atexit.register
+def _close_workers() -> None:
+    while _idle():
+        _idle().pop().close()

@@ -1,0 +1,44 @@
+"""The tasks of SQL: `sql` (one answer) and `sql5` (up to five)."""
+
+from __future__ import annotations
+
+import functools
+
+from air.worlds.questions.episodes import FACTS, BlockingEpisodeWorld, Name, digest, source_digest
+from air.worlds.questions.sql import bird
+from air.worlds.questions.sql.episode import INSTRUCTIONS, SqlEpisode
+from air.worlds.questions.sql.questions import LEVELS, Questions, generated
+from air.worlds.questions.sql.runner import Limits, threads
+from air.worlds.sources import WorldTask
+
+TURNS = {"sql": 1, "sql5": 5}
+"""The greatest number of answers, by kind."""
+FILES = "BIRD's folder, with dev.json and dev_databases,"
+__all__ = ["FILES", "LEVELS", "TURNS", "load", "questions_of"]
+
+
+def questions_of(name: Name) -> tuple[Questions, str, Limits]:
+    """Returns the questions that a task's name stands for, a digest of what decides them, and the limits of
+    a query."""
+    if name.path is not None:
+        return (*bird.from_folder(name.path), bird.LIMITS)
+    return generated(name.level), f"level {name.level}", Limits()
+
+
+def load(name: Name) -> WorldTask:
+    """Returns the task with this name."""
+    questions, data, limits = questions_of(name)
+    turns = TURNS[name.kind]
+    again = "" if turns == 1 else f" You have up to {turns} answers; a later one earns less."
+    episode = functools.partial(SqlEpisode, questions, turns, limits)
+    return WorldTask(
+        id=name.task_id,
+        make=lambda: BlockingEpisodeWorld(episode, threads),
+        instructions=INSTRUCTIONS + again,
+        digest=digest(source_digest(__file__), turns, data),
+        replays=name.path is None,
+        max_turns=turns,
+        format_penalty=0.1,
+        seconds=600.0 if name.path is None else 3600.0,
+        facts=FACTS,
+    )

@@ -1,0 +1,186 @@
+"""The program that runs the agent's SQL: a process of its own, without air, for one query at a time.
+
+Each line of standard input is a request (JSON), each line of standard output its reply. SQLite's authorizer
+lets a query read tables and call functions, nothing else: no writes, no PRAGMA, no ATTACH, no extensions, and
+no functions that are random or, for generated databases, ask the clock. A query ends at the first limit:
+
+- `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
+- `seconds` of CPU time, for functions that never return to the virtual machine. It ends the process.
+- memory: SQLite's heap and the process's address space. The process can write no file.
+- `rows` and `bytes` of the result.
+
+The reply has a fingerprint of the result, which is equal for two results with the same rows, whatever their
+order.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import resource
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+HEAP_BYTES = 256 * 2**20
+ADDRESS_BYTES = 2**30
+OUT_OF_MEMORY = 77
+"""The exit status after a query for which the memory did not suffice."""
+_STEPS_BETWEEN_LOOKS = 10_000
+_ALLOWED = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "random", "randomblob"}
+_CLOCK_FUNCTIONS = {
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "date",
+    "datetime",
+    "julianday",
+    "strftime",
+    "time",
+    "timediff",
+    "unixepoch",
+}
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 10_000_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 100_000,
+    sqlite3.SQLITE_LIMIT_COLUMN: 1000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 250_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+
+
+class _LimitReached(Exception):
+    """Exception for a result that is too large. Its text is shown to the agent."""
+
+
+def main() -> None:
+    """Answers requests until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the parent, which ends this process
+    for line in sys.stdin.buffer:
+        try:
+            request = json.loads(line)
+            signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+            reply = answer(request)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        except MemoryError:
+            sys.exit(OUT_OF_MEMORY)
+        sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns the reply to a request: `fingerprint` and `rows` of the result, or a `problem`."""
+    connection = _connect(request)
+    try:
+        _guard(connection, request)
+        rows = _rows(connection.execute(request["sql"]), request["rows"], request["bytes"])
+        return {"fingerprint": fingerprint(rows), "rows": len(rows)}
+    except _LimitReached as error:
+        return {"problem": str(error)}
+    except sqlite3.OperationalError as error:
+        interrupted = str(error) == "interrupted"
+        return {"problem": "the query takes too long" if interrupted else str(error)}
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
+        return {"problem": str(error) or type(error).__name__}
+    finally:
+        connection.close()
+
+
+def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
+    """Returns a digest of the rows as a multiset: their order does not matter, how often each occurs does.
+
+    Numbers are equal by value: 2 and 2.0, and floats that agree in nine digits, so that the order in which a
+    query adds does not matter. A number is never equal to a text.
+    """
+    texts = sorted(repr(tuple(map(_canonical, row))) for row in rows)
+    return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if not isinstance(value, float) or value != value or abs(value) == float("inf"):
+        return value
+    rounded = float(f"{value:.9g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**63 else rounded
+
+
+def _connect(request: dict[str, Any]) -> sqlite3.Connection:
+    if "uri" in request:
+        connection = sqlite3.connect(request["uri"], uri=True, isolation_level=None)
+    else:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.deserialize(base64.b64decode(request["image"]))
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
+
+
+def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
+    """Sets the limits that SQLite holds. The authorizer comes last, because it forbids these statements."""
+    for pragma in (
+        f"hard_heap_limit={HEAP_BYTES}",
+        "temp_store=MEMORY",
+        "query_only=ON",
+        "trusted_schema=OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+    for limit, most in _LIMITS.items():
+        connection.setlimit(limit, most)
+    looks: int = request["steps"] // _STEPS_BETWEEN_LOOKS
+
+    def out_of_steps() -> bool:
+        nonlocal looks
+        looks -= 1
+        return looks < 0
+
+    connection.set_progress_handler(out_of_steps, _STEPS_BETWEEN_LOOKS)
+    connection.set_authorizer(_authorizer(clock=request["clock"]))
+
+
+def _authorizer(*, clock: bool) -> Callable[..., int]:
+    forbidden = _FORBIDDEN_FUNCTIONS if clock else _FORBIDDEN_FUNCTIONS | _CLOCK_FUNCTIONS
+
+    def authorize(action: int, first: str | None, second: str | None, *others: str | None) -> int:
+        if action not in _ALLOWED:
+            return sqlite3.SQLITE_DENY
+        if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in forbidden:
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    return authorize
+
+
+def _rows(cursor: sqlite3.Cursor, most_rows: int, most_bytes: int) -> list[tuple[Any, ...]]:
+    if cursor.description is None:
+        raise _LimitReached("the query gives no table")
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        size += sum(len(v) if isinstance(v, str | bytes) else 8 for v in row)
+        if len(rows) >= most_rows:
+            raise _LimitReached(f"the result has more than {most_rows} rows")
+        if size > most_bytes:
+            raise _LimitReached(f"the result has more than {most_bytes} bytes")
+        rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
