@@ -1,0 +1,280 @@
+"""The rules that every world without a box keeps, as checks that anyone can run on a world of their own.
+
+`check(task)` runs all of them and returns what is wrong; an empty result means that the world conforms:
+
+    problems = asyncio.run(conformance.check(sources.load("my_worlds:maze")))
+    assert not problems
+
+The checks play with actions that mean nothing to most worlds; `actions` adds some that do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions.base import Action, ToolCall
+from air.errors import InfrastructureError
+from air.worlds.base import Step, World
+from air.worlds.sources import WorldTask
+
+MOST_CHARACTERS = 20_000
+"""The longest observation, in characters."""
+AT_ONCE = 64
+SEEDS = range(8)
+RESERVED = frozenset(
+    {
+        "turns",
+        "format_errors",
+        "cut_observations",
+        "cut_replies",
+        "context_ends",
+        "infrastructure_errors",
+        "close_errors",
+        "score",
+        "reward",
+    }
+)
+"""Metrics of every episode. A fact of a world must not have one of these names."""
+TEXTS = (
+    "0", "1", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
+    "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --", "\n\n", " ", "\t",
+    "é 漢字 🙂", "\x00", "\ud800", "x" * 50_000,
+)  # fmt: skip
+"""Texts of actions, most of which mean nothing to a world."""
+_ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (
+    None, {}, {"x": 1}, {"action": None}, {"text": "x" * 50_000}, {"a": [{}]}
+)  # fmt: skip
+
+
+class Violation(Exception):
+    """Exception for a rule that a world does not keep. Its text says which, and how."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the checks play with."""
+
+    task: WorldTask
+    actions: Sequence[Action]
+    """Actions that the world may understand, in an order in which they are played, over and over."""
+
+
+Check = Callable[[Case], Awaitable[None]]
+
+
+def strange_actions(task: WorldTask) -> list[Action]:
+    """Returns actions that a model could write and that mean nothing to most worlds: texts, and calls of the
+    task's tools, and of a tool that does not exist, with odd arguments."""
+    if not task.tools:
+        return [Action(answer=text) for text in TEXTS]
+    names = [str(tool.get("function", tool).get("name", "")) for tool in task.tools]
+    return [
+        Action(tool=ToolCall(name, arguments=arguments))
+        for name in [*names, "no_such_tool"]
+        for arguments in _ARGUMENTS
+    ]
+
+
+async def check(
+    task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
+) -> dict[str, str]:
+    """Runs checks on a world; returns what is wrong, by the name of the check. `actions` are further actions,
+    such as legal moves; `checks` are names in `CHECKS` (None: all)."""
+    case = Case(task, [*actions, *strange_actions(task)])
+    problems = {}
+    for name in CHECKS if checks is None else checks:
+        try:
+            await CHECKS[name](case)
+        except Violation as violation:
+            problems[name] = str(violation)
+        except InfrastructureError:
+            raise  # what the world needs, such as a server, is not there
+        except Exception as error:
+            problems[name] = f"raised {type(error).__name__}: {error}"
+    return problems
+
+
+@dataclass
+class Played:
+    """What an episode showed."""
+
+    texts: list[str]
+    rewards: list[float]
+    done: list[bool]
+    facts: dict[str, float]
+
+
+async def play(case: Case, seed: int, turns: int | None = None) -> Played:
+    """Plays one episode with the actions of the case until the world ends it, or for a number of turns
+    (None: the task's)."""
+    world = case.task.make()
+    try:
+        first = await world.reset(seed)
+        played = Played([first.text], [], [], {})
+        for number in range(case.task.max_turns if turns is None else turns):
+            step = await world.step(case.actions[number % len(case.actions)])
+            played.texts.append(step.observation.text)
+            played.rewards.append(step.reward)
+            played.done.append(step.done)
+            if step.done:
+                break
+        played.facts = dict(world.facts())
+        return played
+    finally:
+        await world.close()
+
+
+async def same_seed_same_episode(case: Case) -> None:
+    """The same seed and actions give the same observations, rewards and facts, if the task says so."""
+    if case.task.replays and await play(case, 3) != await play(case, 3):
+        raise Violation("the task says that it replays, but two episodes with one seed differ")
+
+
+async def different_seeds_differ(case: Case) -> None:
+    """Different seeds give different episodes."""
+    if len({str(await play(case, seed)) for seed in SEEDS}) == 1:
+        raise Violation(f"the seeds {SEEDS.start} to {SEEDS.stop - 1} all give the same episode")
+
+
+async def any_action_is_answered(case: Case) -> None:
+    """An action that the world does not understand is answered, with text of a bounded length."""
+    world = await _started(case)
+    try:
+        for action in case.actions:
+            try:
+                step = await world.step(action)
+            except InfrastructureError:
+                raise
+            except Exception as error:
+                raise Violation(
+                    f"{_short(action)} raised {type(error).__name__}: {error}"
+                ) from error
+            _check_step(step, action)
+            if step.done:
+                await world.close()
+                world = await _started(case)
+    finally:
+        await world.close()
+
+
+async def a_step_after_the_end_gives_nothing(case: Case) -> None:
+    """After the end, a step says that the episode is over, without reward."""
+    world = await _started(case)
+    try:
+        for number in range(10 * case.task.max_turns):
+            if (await world.step(case.actions[number % len(case.actions)])).done:
+                break
+        else:
+            return  # only the harness ends such an episode
+        step = await world.step(case.actions[0])
+        if not step.done or step.reward:
+            raise Violation(f"gave done={step.done} and the reward {step.reward} after the end")
+    finally:
+        await world.close()
+
+
+async def closes_at_any_time(case: Case) -> None:
+    """A world can be closed before `reset`, and twice; its facts can be read at any time."""
+    fresh = case.task.make()
+    _check_facts(case.task, fresh.facts(), complete=False)
+    await fresh.close()
+    await fresh.close()
+    world = await _started(case)
+    await world.close()
+    await world.close()
+    _check_facts(case.task, world.facts(), complete=True)
+
+
+async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
+    """If a step is cancelled, the world can still be closed."""
+    world = await _started(case)
+    step: asyncio.Future[Step] = asyncio.ensure_future(world.step(case.actions[0]))
+    await asyncio.sleep(0)
+    step.cancel()
+    await asyncio.gather(step, return_exceptions=True)
+    async with asyncio.timeout(60):
+        await world.close()
+
+
+async def many_play_at_once(case: Case) -> None:
+    """64 episodes at once do not disturb each other."""
+    few = Case(case.task, case.actions)
+    at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
+    if not case.task.replays:
+        return
+    alone = [await play(few, seed, 3) for seed in SEEDS]
+    if any(played != alone[place % 8] for place, played in enumerate(at_once)):
+        raise Violation("an episode that is played with 63 others differs from the same one alone")
+
+
+async def facts_are_numbers_with_fixed_names(case: Case) -> None:
+    """Facts are finite numbers, have the names in `WorldTask.facts`, and none of `RESERVED`."""
+    if taken := RESERVED & set(case.task.facts):
+        raise Violation(f"the facts {sorted(taken)} have names of air's own metrics")
+    for seed in SEEDS:
+        _check_facts(case.task, (await play(case, seed)).facts, complete=True)
+
+
+async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
+    """A world draws no numbers from Python's global generator, and does not seed it."""
+    before = random.getstate()
+    await play(case, 5)
+    if random.getstate() != before:
+        raise Violation("uses the global generator of `random`; use random.Random(seed)")
+
+
+async def _started(case: Case) -> World[Action]:
+    world = case.task.make()
+    first = await world.reset(1)
+    _check_text(first.text)
+    return world
+
+
+def _check_step(step: Step, action: Action) -> None:
+    _check_text(step.observation.text)
+    if not math.isfinite(step.reward):
+        raise Violation(f"{_short(action)} gave the reward {step.reward}")
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise Violation(f"an observation has {len(text)} characters, more than {MOST_CHARACTERS}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Violation("an observation has a lone surrogate, which no server accepts") from None
+
+
+def _check_facts(task: WorldTask, facts: Mapping[str, float], *, complete: bool) -> None:
+    for name, value in facts.items():
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise Violation(f"the fact {name} is {value!r}, no finite number")
+    names, declared = set(facts), set(task.facts)
+    if names - declared or (complete and declared - names):
+        raise Violation(f"has the facts {sorted(names)}, but the task declares {sorted(declared)}")
+
+
+def _short(action: Action) -> str:
+    return f"the action {action.text[:60]!r}"
+
+
+CHECKS: Mapping[str, Check] = {
+    one.__name__: one
+    for one in (
+        same_seed_same_episode,
+        different_seeds_differ,
+        any_action_is_answered,
+        a_step_after_the_end_gives_nothing,
+        closes_at_any_time,
+        a_cancelled_step_leaves_a_world_that_closes,
+        many_play_at_once,
+        facts_are_numbers_with_fixed_names,
+        numbers_are_drawn_from_generators_of_its_own,
+    )
+}
+"""All checks, by name."""
