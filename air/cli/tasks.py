@@ -109,7 +109,31 @@ def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
     _table(("task", "metric", "better", "baseline", "target", "needs"), rows)
     if (checkout := mlgym(mlgym_root)) is not None:
         _list_mlgym(checkout)
+    _list_worlds()
     return 0
+
+
+def _list_worlds() -> None:
+    """Prints the tasks of worlds that ship, and the sources whose tasks cannot be listed."""
+    from air.errors import MissingError
+    from air.worlds import sources
+
+    worlds, open_ended = [], []
+    for prefix in sources.SOURCES:
+        try:
+            names = sources.source(prefix).names()
+        except MissingError as error:  # an optional package
+            print(f"\nno worlds {prefix}:…: {error}")
+            continue
+        worlds += [sources.load(f"{prefix}:{name}") for name in names]
+        open_ended += [] if names else [f"{prefix}:…"]
+    rows = [
+        (w.id, w.format, str(w.max_turns), "yes" if w.replays else "no", ", ".join(w.facts))
+        for w in worlds
+    ]
+    print()
+    _table(("world", "format", "turns", "replays", "facts"), rows)
+    print(f"also worlds by address ({', '.join(open_ended)}), or of your own (MODULE:NAME)")
 
 
 def _needs(task: TaskSpec) -> str:

@@ -37,7 +37,7 @@ class Draft(Recorder):
         matches = [line for line in steps if turn is None or line["turn"] == turn]
         if not matches:
             raise UsageError("there is no step" if turn is None else f"there is no step {turn}")
-        diff: dict[str, Any] | None = matches[-1]["diff"]
+        diff: dict[str, Any] | None = matches[-1].get("diff")
         return diff
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:

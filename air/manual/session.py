@@ -55,7 +55,11 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     record the trajectory.
     """
     start, where = trajectory.start, str(trajectory.path)
-    if start is None or start.origin != "air" or start.isolation not in OF_ISOLATION:
+    if (
+        start is None
+        or start.origin != "air"
+        or not (start.world or start.isolation in OF_ISOLATION)
+    ):
         raise ConfigError("is no episode that air itself recorded", where=where)
     harness = AirHarnessConfig.own_fields() & set(start.settings)
     settings = {name: start.settings[name] for name in harness}
@@ -70,7 +74,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
         },
         "agent": {
             "harness": {"id": "air", "format": format_name, **settings},
-            "runtime": {"type": provider or OF_ISOLATION[start.isolation].runtime},
+            "runtime": {"type": provider or _runtime(start.isolation)},
             "max_turns": start.max_turns,
         },
         "image": start.image or None,
@@ -78,6 +82,11 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
         "split_seed": splits.recorded(start.split, trajectory.path).secret,
         **pay,
     }
+
+
+def _runtime(isolation: str) -> str:
+    kind = OF_ISOLATION.get(isolation)
+    return "docker" if kind is None else kind.runtime  # a world has no box
 
 
 class Interrupted(AirError):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from air import tasks
 from air.errors import ConfigError
+from air.replay import recorded_world
 from air.replay.comparison import Comparison, Replayed
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import load_task
@@ -66,6 +67,8 @@ class Replayer:
         Raises UsageError if it cannot be replayed, and InfrastructureError if a box or a grader failed.
         """
         start = _start(trajectory)
+        if start.world is not None:
+            return await recorded_world.replay(trajectory, start, self._options)
         task = load_task(start, trajectory.path, self._options)
         if (task.gpus or task.grader.gpus) and self._gpus[0] is None:
             raise ConfigError(
@@ -93,9 +96,14 @@ class Replayer:
     def grader_of(self, trajectory: Trajectory) -> Grader:
         """Returns a grader for a trajectory's artefacts, in boxes of the chosen or else the recorded kind.
 
-        Raises ConfigError if air did not record the trajectory.
+        Raises ConfigError if air did not record the trajectory, or nothing was graded.
         """
         start = _start(trajectory)
+        if start.world is not None:
+            raise ConfigError(
+                f"{start.task} has no artefact that could be graded again",
+                where=str(trajectory.path),
+            )
         return self._grader(self._options.provider or OF_ISOLATION[start.isolation].provider)
 
     async def _begin(
@@ -136,7 +144,7 @@ def _start(trajectory: Trajectory) -> Start:
     start, where = trajectory.start, str(trajectory.path)
     if start is None:
         raise ConfigError("ended before it began: there is nothing to replay", where=where)
-    if start.origin != "air" or start.isolation not in OF_ISOLATION:
+    if start.origin != "air" or not (start.world or start.isolation in OF_ISOLATION):
         raise ConfigError(
             f"was imported from {start.origin}: only what air recorded itself can be replayed",
             where=where,

@@ -42,8 +42,8 @@ RESERVED = frozenset(
 """Metrics of every episode. A fact of a world must not have one of these names."""
 TEXTS = (
     "0", "1", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
-    "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --", "\n\n", " ", "\t",
-    "é 漢字 🙂", "\x00", "\ud800", "x" * 50_000,
+    "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
+    "\n\n", " ", "\t", "é 漢字 🙂", "\x00", "\ud800", "x" * 50_000,
 )  # fmt: skip
 """Texts of actions, most of which mean nothing to a world."""
 _ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (

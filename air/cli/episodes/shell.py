@@ -25,7 +25,10 @@ from air.errors import AirError, ConfigError, UsageError, boundary
 if TYPE_CHECKING:
     from air.env.config import ResearchEnvConfig
     from air.manual.session import ManualEpisode
+    from air.manual.world_session import ManualWorld
     from air.trajectories import Trajectory
+
+    Session = ManualEpisode | ManualWorld
 
 HELP = "play a task by hand and see what a model would see; --attach: look into a running box"
 EXAMPLES = (
@@ -33,7 +36,8 @@ EXAMPLES = (
     "air shell --from outputs/RUN/trajectories/ID.jsonl --turn 2",
 )
 USAGE = """\
-A line is an action: a command, `validate`, `submit`, or a tool of the action format.
+A line is an action: a command, `validate`, `submit`, or a tool of the action format; in a world without a
+box, an answer, or a call of a tool of the world: NAME {"argument": "value"}.
 An action of several lines, or one that begins with : or #, goes between two lines of ```.
   :reply        a whole reply, as a model would write it; a line with a single dot ends it
   :prompt       the prompts that a model would see first
@@ -63,10 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read lines from a script; - is stdin (default: the terminal)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
-    parser.add_argument("--format", help="the action format: fenced (default) or mlgym")
+    parser.add_argument("--format", help="the action format (default: the task's own)")
     flags.add_runtime(parser, default=None, note="default: docker; with --from: as recorded")
     parser.add_argument(
-        "--max-turns", type=int, help=f"turns of the episode ({MAX_TURNS}); 0: no limit"
+        "--max-turns",
+        type=int,
+        help=f"turns of the episode ({MAX_TURNS}, or the world's own); 0: no limit",
     )
     parser.add_argument("--seed", type=int, help="seed of the episode (0)")
     parser.add_argument(
@@ -139,11 +145,13 @@ def _script(name: str, commands: Sequence[str]) -> list[shell_input.Entry]:
         raise ConfigError(f"cannot be read: {error}", where=name) from None
 
 
-def _session(args: argparse.Namespace) -> ManualEpisode:
+def _session(args: argparse.Namespace) -> Session:
     from air.config import validate
     from air.env.config import ResearchEnvConfig
     from air.manual.session import ManualEpisode, recorded_config
+    from air.manual.world_session import ManualWorld
     from air.sandbox.contract.box import NOT_ISOLATED
+    from air.worlds.sources import is_world
 
     origin = (
         None
@@ -154,9 +162,9 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
         data: dict[str, Any] = {
             "taskset": {"id": "air", "tasks": [args.task]},
             "agent": {
-                "harness": {"id": "air", "format": args.format or "fenced"},
+                "harness": {"id": "air", "format": args.format},
                 "runtime": {"type": args.runtime or "docker"},
-                "max_turns": MAX_TURNS,
+                "max_turns": None if is_world(args.task) else MAX_TURNS,
             },
         }
     else:
@@ -175,6 +183,10 @@ def _session(args: argparse.Namespace) -> ManualEpisode:
     config = validate(ResearchEnvConfig, data, where="--env" if args.env else "air shell")
     if origin is not None:
         _check_as_recorded(config, recorded)
+    if is_world(config.taskset.tasks[0]):
+        if origin is None:
+            return ManualWorld(config, seed=args.seed or 0)
+        return ManualWorld.of(config, *origin)
     if config.provider == "process":
         print(NOT_ISOLATED, file=sys.stderr)
     return ManualEpisode(config, origin=origin, seed=args.seed or 0)
@@ -232,7 +244,7 @@ class _Shell:
     With `stop`, Ctrl-C stops only the running action; otherwise it ends `air shell`.
     """
 
-    def __init__(self, session: ManualEpisode, loop: Loop, screen: Screen, *, stop: bool) -> None:
+    def __init__(self, session: Session, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
         self._in_undo = (lambda: None) if stop else None  # an interrupted undo would leave no box
@@ -242,7 +254,7 @@ class _Shell:
         """The prompt before a person's input: the task's id and the number of remaining turns."""
         left = self._session.left
         turns = "" if left is None else f" {left}"
-        return f"{self._session.episode.world.task.id}{turns}> "
+        return f"{self._session.episode.task_id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
         """Plays one turn with a person's reply, which took `seconds` to type, and prints the result."""
@@ -263,6 +275,13 @@ class _Shell:
         terms = self._session.episode.rewards
         self._screen.reward(terms)
 
+    def written(self, text: str) -> str | None:
+        """Returns a reply with the action that a person typed; None if that is the typed text in a fence."""
+        from air.manual.session import ManualEpisode
+
+        session = self._session
+        return None if isinstance(session, ManualEpisode) else session.written(text)
+
     def diff(self, rest: str) -> None:
         turn = shell_input.number(rest, ":diff") if rest else None
         diff = self._session.record.diff(turn)
@@ -272,7 +291,11 @@ class _Shell:
         self._screen.note("undo", self._loop.run(self._session.undo(), self._in_undo))
 
     def bash(self, rest: str) -> None:
+        from air.manual.session import ManualEpisode
+
         session = self._session
+        if not isinstance(session, ManualEpisode):
+            raise UsageError(f"{session.task.id} has no box", where=":bash")
         if rest:
             result = self._loop.run(session.bash(rest), self._on_interrupt)
             text = result.text + ("" if result.code == 0 else f"[exit {result.code}]\n")
@@ -341,7 +364,10 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
         return
     screen.forget()
     if one.command is None:
-        shell.act(one.reply, seconds)
+        written = None
+        if one.action is not None and isinstance(shell, _Shell):
+            written = shell.written(one.action)
+        shell.act(one.reply if written is None else written, seconds)
     else:
         getattr(shell, one.command)(one.rest)
 

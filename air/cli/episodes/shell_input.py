@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from air.errors import ConfigError, UsageError
 
@@ -27,7 +27,9 @@ class Entry:
     """One entry in the input of `air shell`: a reply in place of a model, or a command such as `:undo`."""
 
     reply: str = ""
-    """The reply as a model would write it; empty if the entry is a command."""
+    """The reply as a model would write it to a shell; empty if the entry is a command."""
+    action: str | None = None
+    """The typed action without fences, from which other formats make a reply; None for whole replies."""
     command: str | None = None
     """The command's name without the colon, empty if only a colon was typed; None if the entry is a reply."""
     rest: str = ""
@@ -58,8 +60,8 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
         lines = [line]
         while not _closes(lines[-1], fence[1]) or len(lines) == 1:
             lines.append(next_line(False))
-        return Entry(reply="\n".join(lines))
-    return Entry(reply=f"```\n{line}\n```")
+        return Entry(reply="\n".join(lines), action="\n".join(lines[1:-1]))
+    return Entry(reply=f"```\n{line}\n```", action=line)
 
 
 def number(text: str, where: str) -> int:
@@ -105,5 +107,5 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
                 where=f"{where}:{first}",
                 remedy=f"use one of: {', '.join(commands)}",
             )
-        entries.append(Entry(one.reply, one.command, one.rest, first))
+        entries.append(replace(one, line=first))
     return entries

@@ -45,6 +45,8 @@ class Screen:
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
+            if line.get("reward") is not None:
+                self.note("reward", f"reward of the step {line['reward']:+.4f}", line=line)
             return
         if kind == "validate":
             self.note(kind, _graded(line), line=line)
@@ -107,6 +109,9 @@ def _graded(line: Mapping[str, Any]) -> str:
 
 
 def _ended(line: Mapping[str, Any]) -> str:
+    if "test" not in line:
+        facts = ", ".join(f"{name} {value:g}" for name, value in line["facts"].items())
+        return f"the episode is over ({line['why']}); {_reward(line['terms'])}; {facts}"
     test = line["test"]["score"]
     score = "not scored" if test is None else f"{test:.4f}"
     return f"the episode is over ({line['why']}); {_reward(line['terms'])}; test split: {score}"

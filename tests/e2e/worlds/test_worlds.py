@@ -13,7 +13,7 @@ from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.testing import Letters, replies
 from air.trajectories import Trajectory, load
 from air.worlds.sources import VALIDATION_SEED
-from tests.e2e.commands.test_commands import command
+from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import played_by
 
 LETTERS = "air.testing:letters"
@@ -195,3 +195,37 @@ def test_a_run_trains_on_a_world_and_a_research_task_and_evaluates(
     told = command("air", "eval", run, "--episodes", "2", "--no-start", cwd=tmp_path)
     assert told.returncode == 0, told.stdout + told.stderr
     assert LETTERS in told.stdout
+
+
+def test_a_person_plays_a_world_and_the_record_replays(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(
+        "nothing\n:expect reward of the step +0.0000\n:undo\naeiou\n:expect reward of the step +1.0000\n"
+        ":diff\n:reply\naeiou\n.\n:reward\n:expect world +2.0000\naeiou\n:expect success 1\n:save a.jsonl\n"
+    )
+    played = command("air", "shell", LETTERS, "--exec", script, "--seed", "3", cwd=tmp_path)
+    assert played.returncode == 0, played.stdout + played.stderr
+    again = command("air", "replay", "a.jsonl", cwd=tmp_path)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "matched" in again.stdout
+    lines = (tmp_path / "a.jsonl").read_text()
+    (tmp_path / "b.jsonl").write_text(
+        lines.replace('"reward": 1.0, "done"', '"reward": 0.5, "done"')
+    )
+    differs = command("air", "replay", "b.jsonl", cwd=tmp_path)
+    assert differs.returncode == 1
+    assert "reward" in differs.stdout
+    (tmp_path / "c.jsonl").write_text(lines.replace('"replays": true', '"replays": false'))
+    bad(command("air", "replay", "c.jsonl", cwd=tmp_path), "cannot be replayed")
+    script.write_text(":expect after step 2\naeiou\n:expect success 1\n")
+    on = command("air", "shell", "--from", "a.jsonl", "--turn", "2", "--exec", script, cwd=tmp_path)
+    assert on.returncode == 0, on.stdout + on.stderr
+    told = command("air", "show", "a.jsonl", cwd=tmp_path)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "aeiou" in told.stdout
+
+
+def test_tasks_lists_worlds(tmp_path: Path) -> None:
+    told = command("air", "tasks", cwd=tmp_path)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "question:gsm8k5" in told.stdout

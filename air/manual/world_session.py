@@ -1,0 +1,173 @@
+"""Plays an episode of a world without a box, in which a person replies in place of a model.
+
+`AirHarness` handles a person's reply as a model's, so rewards and the record are the same. An undo repeats
+all replies but the last in a new world with the same seed, so it needs a world that replays exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from air.actions import Action, ToolCall
+from air.env import recording
+from air.env.chat.harness import AirHarness, Reply
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.env.environment import ResearchEnv
+from air.env.observation_truncation import counter_for
+from air.env.world_episode import WorldEpisode
+from air.errors import ConfigError, UsageError
+from air.manual.draft import Draft
+from air.replay import recorded_world
+from air.trajectories import TokenRef, Trajectory
+from air.worlds import sources
+
+
+class ManualWorld:
+    """One episode of a world that a person plays in place of a model. `async with` starts it.
+
+    All methods must be called in the same event loop. `config` names one task. `replies` are given first,
+    such as those of a recorded episode.
+    """
+
+    def __init__(
+        self, config: ResearchEnvConfig, *, seed: int = 0, replies: Sequence[str] = ()
+    ) -> None:
+        harness = config.agent.harness or AirHarnessConfig()
+        if not isinstance(harness, AirHarnessConfig):
+            raise ConfigError("only air's own harness plays here", where="env.agent.harness.id")
+        self.task = sources.load(config.taskset.tasks[0])
+        self.config, self._harness = config, AirHarness(harness)
+        self._env = ResearchEnv(config)
+        self._seed, self._replies = seed, list(replies)
+        self.record = Draft(uuid.uuid4().hex)
+        self.episode: WorldEpisode
+        self._running: asyncio.Task[None] | None = None
+        self.outside = False
+        """Whether anything but the recorded steps changed the episode; always false."""
+
+    @classmethod
+    def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
+        """Returns an episode that repeats the first `steps` steps of a recorded one. Raises ConfigError if
+        the world does not replay, or is another one now."""
+        start = origin.start
+        assert start is not None
+        manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
+        recorded_world.check(start, manual.task, origin.path)
+        return manual
+
+    async def __aenter__(self) -> ManualWorld:
+        await self._env.start()
+        await self._begin()
+        replies, self._replies = self._replies, []
+        for reply in replies:
+            await self.act(reply)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.episode.abandon()
+        await self._env.stop()
+
+    async def _begin(self) -> None:
+        """Resets a new world, and writes the first line of the trajectory."""
+        self.record.lines.clear()
+        self.episode = self._env.world_episode(self.task.id, self.record)
+        await self.episode.reset(self._seed)
+        self.record.write(
+            "start",
+            **recording.started(self.episode),
+            task=self.task.id,
+            task_hash=self.task.digest,
+            seed=self._seed,
+            max_turns=self.episode.max_turns,
+            system=self.episode.system(None),
+            prompt=self.episode.prompt(self.task.instructions),
+            model="person",
+            harness=self._harness.config.id,
+            worker=os.getpid(),
+        )
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of the trajectory so far, each as a dict."""
+        return self.record.lines
+
+    @property
+    def left(self) -> int | None:
+        """The number of turns that the person may still play, or None if there is no limit."""
+        turns = self.episode.max_turns
+        return None if turns is None else turns - self.episode.counters.turns
+
+    def written(self, text: str) -> str:
+        """Returns a reply with an action: the text that a person typed, or, in a world with tools, the call
+        `NAME {"argument": value}`. Raises UsageError if the action format cannot express it."""
+        assert self.episode.format is not None
+        try:
+            action = _call(text) if self.task.tools else Action(answer=text)
+            return self.episode.format.render("", action)
+        except ValueError as error:
+            raise UsageError(str(error), remedy="type a whole reply after :reply") from None
+
+    async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
+        """Plays one turn with a person's reply, which took `seconds` to write; returns the new lines of the
+        trajectory. Raises UsageError if the episode is over, and InfrastructureError if the world failed."""
+        if why := self.episode.why_ended:
+            raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
+        before = len(self.lines)
+        self._running = asyncio.create_task(self._turn(reply, seconds))
+        await self._running
+        self._replies.append(reply)
+        return self.lines[before:]
+
+    async def _turn(self, reply: str, seconds: float) -> None:
+        episode, settings = self.episode, self._harness.config
+        tokens = await asyncio.to_thread(counter_for, settings.tokenizer)
+        episode.counters.turns += 1
+        episode.counters.model_seconds += seconds
+        episode.note_call(seconds, TokenRef())
+        answer = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
+        await self._harness.act(episode, answer, tokens, self.left)
+        if self.left is not None and self.left <= 0:
+            episode.why_ended = episode.why_ended or "turns"
+        if episode.why_ended:
+            await episode.finish()
+            await recording.ended(episode, None)
+
+    async def undo(self) -> str:
+        """Undoes the last step; returns one line of text about it. Raises UsageError if it cannot be."""
+        if not self._replies:
+            raise UsageError("there is no step to undo")
+        if not self.task.replays:
+            raise UsageError(f"{self.task.id} does not replay exactly, so no step can be undone")
+        replies, self._replies = self._replies[:-1], []
+        await self.episode.abandon()
+        await self._begin()
+        for reply in replies:
+            await self.act(reply)
+        return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
+
+    def interrupt(self) -> None:
+        """Stops the running `act`. Call it in the event loop."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def save(self, path: Path) -> None:
+        """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""
+        self.record.save(path, [])
+
+
+def _call(text: str) -> Action:
+    """Returns the call of a tool in a text such as `search {"query": "x"}`. Raises ValueError."""
+    name, _, arguments = text.strip().partition(" ")
+    try:
+        values = json.loads(arguments or "{}")
+    except ValueError as error:
+        raise ValueError(f"the arguments of {name!r} are no JSON object: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"the arguments of {name!r} are no JSON object")
+    return Action(tool=ToolCall(name, arguments=values))

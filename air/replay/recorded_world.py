@@ -1,0 +1,96 @@
+"""Replays recorded episodes of worlds without a box: repeats every action, and compares what came back."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+from air.actions import Action, ToolCall
+from air.env.observation_truncation import counter_for
+from air.errors import ConfigError
+from air.replay import recorded_settings
+from air.replay.comparison import Replayed
+from air.replay.ignored_differences import values
+from air.replay.options import ReplayOptions
+from air.trajectories import Start, Step, Trajectory
+from air.worlds import sources
+from air.worlds.base import World
+from air.worlds.sources import WorldTask
+
+
+async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> Replayed:
+    """Replays an episode; returns the result of the comparison with its record.
+    Raises ConfigError if its world does not replay exactly or has changed, MissingError if it is absent, and
+    InfrastructureError if it fails."""
+    task = sources.load(start.task)
+    check(start, task, trajectory.path, changed=options.changed_task)
+    began, result = time.monotonic(), Replayed(trajectory.path, task.id)
+    world = task.make()
+    try:
+        await _first(trajectory, start, world, result)
+        total = 0.0
+        for step in trajectory.steps:
+            total += await _step(step, world, result)
+            result.steps += 1
+        _end(trajectory, total, dict(world.facts()), result)
+    finally:
+        await world.close()
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def check(start: Start, task: WorldTask, path: Path, *, changed: bool = False) -> None:
+    """Raises ConfigError if a recorded episode cannot be repeated in the world of `task`."""
+    if not (task.replays and start.world and start.world.replays):
+        raise ConfigError(
+            f"cannot be replayed, since {task.id} does not answer equal actions always alike",
+            where=str(path),
+        )
+    if start.task_hash != task.digest and not changed:
+        raise ConfigError(
+            f"{task.id} has changed since ({start.task_hash[:8]} then, {task.digest[:8]} now)",
+            where=str(path),
+            remedy="restore the former version, or compare anyway with --changed-task",
+        )
+
+
+async def _first(
+    trajectory: Trajectory, start: Start, world: World[Action], result: Replayed
+) -> None:
+    harness = recorded_settings.harness(start, trajectory.path)
+    first = await world.reset(start.seed)
+    text, _ = counter_for(harness.tokenizer).cap(first.text, harness.max_observation_tokens)
+    assert start.world is not None
+    result.differs(values(0, "first observation", start.world.first, text))
+
+
+async def _step(step: Step, world: World[Action], result: Replayed) -> float:
+    """Repeats the action of a step, and compares; returns the reward. Other replies did nothing."""
+    if step.call is None:
+        return 0.0
+    tool = step.call.tool
+    call = None if tool is None else ToolCall(tool.name, tool.args, tool.body, tool.arguments)
+    again = await world.step(Action(tool=call, answer=step.call.answer))
+    result.differs(
+        values(step.turn, "observation", step.observation, again.observation.text),
+        values(step.turn, "reward", step.reward, float(again.reward)),
+        values(step.turn, "done", step.done, again.done),
+    )
+    return again.reward
+
+
+def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
+    """Compares the sum of the rewards and the facts, if the episode has ended well."""
+    end = trajectory.end
+    if end is None or not end.ok or end.terms is None:
+        result.notes.append(
+            "the record has no end, or a failure ended it: compared up to its last step"
+        )
+        return
+    turn = trajectory.steps[-1].turn if trajectory.steps else 0
+    result.scores = 1
+    result.equal_scores = int(math.isclose(end.terms["world"], reward, rel_tol=1e-9, abs_tol=1e-9))
+    if not result.equal_scores:
+        result.differs(values(turn, "reward in all", end.terms["world"], reward))
+    result.differs(values(turn, "facts", dict(end.facts), facts))
