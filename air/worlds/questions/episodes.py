@@ -12,12 +12,11 @@ from typing import Any, Protocol, TypeVar
 
 from air.actions.base import Action
 from air.worlds.base import Observation, Step
+from air.worlds.sources import VALIDATION_SEED
 
 ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 
-VALIDATION_SEEDS = 1_000_000
-"""Seeds from this one up are for validation, smaller ones are for training."""
 _VALIDATION_SHARE = 5
 """One in this many problems belongs to the seeds of validation."""
 
@@ -32,7 +31,7 @@ FACTS: Mapping[str, str] = {
 
 def for_validation(seed: int) -> bool:
     """Tells whether `seed` is one of validation."""
-    return seed >= VALIDATION_SEEDS
+    return seed >= VALIDATION_SEED
 
 
 def belongs(key: str, seed: int) -> bool:

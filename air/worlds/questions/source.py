@@ -14,6 +14,7 @@ from pathlib import Path
 from air.errors import ConfigError, MissingError
 from air.worlds.questions.arithmetic import tasks as arithmetic
 from air.worlds.questions.episodes import Name
+from air.worlds.questions.shop import tasks as shop
 from air.worlds.questions.sql import tasks as sql
 from air.worlds.sources import WorldTask
 
@@ -33,6 +34,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(arithmetic.TURNS, Kind(arithmetic.load, arithmetic.LEVELS, arithmetic.FILES)),
     **dict.fromkeys(sql.TURNS, Kind(sql.load, sql.LEVELS, sql.FILES)),
+    **dict.fromkeys(shop.TURNS, Kind(shop.load, shop.LEVELS, shop.FILES)),
 }
 """The kinds of questions by name."""
 

@@ -16,7 +16,7 @@ from air.worlds.questions.sql.runner import Limits, run
 
 NO_QUERY = -0.5
 _FENCE = re.compile(r"```(?:sqlite|sql)?(?=\s)", re.IGNORECASE)
-_BEGINNING = re.compile(r"\(*\s*(?:select|with|values)\b", re.IGNORECASE)
+_BEGINNING = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|\Z))*+(?:select|with|values)\b", re.IGNORECASE)
 
 INSTRUCTIONS = (
     "Answer the question about the database with one SQLite query. Its result is compared with the right "
@@ -33,7 +33,7 @@ def query_of(answer: str) -> str | None:
         end = answer.find("```", fence.end())
         text = answer[fence.end() : end] if end >= 0 else ""
     else:
-        text = answer if _BEGINNING.match(answer.strip()) else ""
+        text = answer if _BEGINNING.match(answer) else ""
     return text.strip().rstrip("; \t\r\n") or None
 
 

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,17 +81,8 @@ def run(database: Database, sql: str, limits: Limits) -> Result:
     return Result(**json.loads(line))
 
 
-def threads() -> ThreadPoolExecutor:
-    """Returns the threads in which episodes run their queries: as many as the machine has cores."""
-    pid = os.getpid()
-    if pid not in _threads:
-        _threads[pid] = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="sql")
-    return _threads[pid]
-
-
-_threads: dict[int, ThreadPoolExecutor] = {}
 _workers: dict[int, list[_Worker]] = {}
-"""Both by the id of the process they belong to: a forked process must not use those of its parent."""
+"""The idle ones by the id of their parent: a forked process must not use those of its own parent."""
 
 
 class _Worker:

@@ -8,7 +8,8 @@ from air.worlds.questions.episodes import FACTS, BlockingEpisodeWorld, Name, dig
 from air.worlds.questions.sql import bird
 from air.worlds.questions.sql.episode import INSTRUCTIONS, SqlEpisode
 from air.worlds.questions.sql.questions import LEVELS, Questions, generated
-from air.worlds.questions.sql.runner import Limits, threads
+from air.worlds.questions.sql.runner import Limits
+from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
 TURNS = {"sql": 1, "sql5": 5}

@@ -20,7 +20,7 @@ from air.worlds.questions.arithmetic.episode import ArithmeticEpisode
 from air.worlds.questions.arithmetic.numbers import final_answer, last_integer
 from air.worlds.questions.arithmetic.problems import LEVELS, from_files, generated
 from air.worlds.questions.arithmetic.templates import TEMPLATES
-from air.worlds.questions.episodes import VALIDATION_SEEDS
+from air.worlds.sources import VALIDATION_SEED
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_validation_asks_no_problem_of_training(level: int) -> None:
     """Numbers decide, not names: a problem under other names is the same problem."""
     draw = generated(level)
     train = {_skeleton(draw(seed).question) for seed in range(2000)}
-    validation = {_skeleton(draw(VALIDATION_SEEDS + seed).question) for seed in range(500)}
+    validation = {_skeleton(draw(VALIDATION_SEED + seed).question) for seed in range(500)}
     assert len(validation) > 100
     assert not train & validation
 
@@ -256,7 +256,7 @@ async def test_a_users_file_is_split_between_training_and_validation(tmp_path: P
     path.write_text(rows(60) + "\n\n")
     problems, _ = from_files(path)
     train = {problems(seed).question for seed in range(60)}
-    validation = {problems(VALIDATION_SEEDS + seed).question for seed in range(60)}
+    validation = {problems(VALIDATION_SEED + seed).question for seed in range(60)}
     assert train | validation == {f"What is {n} + 1?" for n in range(60)}
     assert not train & validation
     steps = await play(f"gsm8k@{path}", problems(3).answer)
@@ -268,7 +268,7 @@ def test_a_folder_has_a_file_for_each(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text(rows(5))
     problems, _ = from_files(tmp_path)
     assert [problems(seed).answer for seed in range(4)] == ["1", "2", "3", "1"]
-    assert len({problems(VALIDATION_SEEDS + seed).answer for seed in range(5)}) == 5
+    assert len({problems(VALIDATION_SEED + seed).answer for seed in range(5)}) == 5
 
 
 def test_a_changed_file_is_another_task(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import pytest
 from air.actions.base import Action
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.worlds.questions import SOURCE
-from air.worlds.questions.episodes import VALIDATION_SEEDS
 from air.worlds.questions.sql import players, runner
 from air.worlds.questions.sql.bird import from_folder
 from air.worlds.questions.sql.episode import SqlEpisode, query_of
@@ -27,6 +26,7 @@ from air.worlds.questions.sql.runner import Database, Limits, run
 from air.worlds.questions.sql.schemas import SCHEMAS
 from air.worlds.questions.sql.templates import TEMPLATES
 from air.worlds.questions.sql.worker import fingerprint
+from air.worlds.sources import VALIDATION_SEED
 
 
 def database(*statements: str) -> Database:
@@ -183,7 +183,7 @@ def test_the_end_of_the_process_by_another_hand_is_our_failure() -> None:
 def test_gold_queries_answer_and_mistakes_do_not(level: int) -> None:
     """Computed anew by SQLite itself and compared by Counter, without the code under test."""
     draw, seen = generated(level), set()
-    for seed in range(60):
+    for seed in range(40):
         question = draw(seed)
         connection = sqlite3.connect(":memory:")
         connection.deserialize(question.database.image)
@@ -202,7 +202,7 @@ def test_gold_queries_answer_and_mistakes_do_not(level: int) -> None:
 
 def test_every_template_is_asked() -> None:
     for level, templates in TEMPLATES.items():
-        golds = [generated(level)(seed).gold for seed in range(60)]
+        golds = [generated(level)(seed).gold for seed in range(40)]
         shapes = {re.sub(r"\b(?:[a-z_]+|\d+|'[^']*')\b|'[^']*'", "_", gold) for gold in golds}
         assert len(shapes) >= len(templates)
 
@@ -210,7 +210,7 @@ def test_every_template_is_asked() -> None:
 def test_validation_asks_no_question_of_training() -> None:
     draw = generated(1)
     train = {draw(seed).gold for seed in range(150)}
-    validation = {draw(VALIDATION_SEEDS + seed).gold for seed in range(60)}
+    validation = {draw(VALIDATION_SEED + seed).gold for seed in range(60)}
     assert len(validation) > 10
     assert not train & validation
 
@@ -280,7 +280,7 @@ def test_a_choosing_player_earns_what_chance_gives(turns: int) -> None:
     """Each choice is right with p = 1/(1 + mistakes); the n-th answer pays 1/2^(n-1)."""
     mean = variance = total = 0.0
     questions = generated(None)
-    for seed in range(60):
+    for seed in range(40):
         p = 1 / (1 + len(questions(seed).wrong))
         outcomes = [(p * (1 - p) ** k, 0.5**k) for k in range(turns)]
         expected = sum(chance * reward for chance, reward in outcomes)
@@ -295,7 +295,7 @@ def test_a_choosing_player_earns_what_chance_gives(turns: int) -> None:
 
 
 def test_a_perfect_player_solves_everything() -> None:
-    for seed in range(60):
+    for seed in range(30):
         episode = SqlEpisode(generated(None), 1, Limits())
         episode.start(seed)
         assert episode.act(players.perfect(generated(None), seed)("")).reward == 1.0
@@ -359,7 +359,7 @@ async def test_a_folder_of_bird(tmp_path: Path) -> None:
     bird(tmp_path, [row(n) for n in range(30)])
     questions, _ = from_folder(tmp_path)
     train = {questions(seed).gold for seed in range(30)}
-    validation = {questions(VALIDATION_SEEDS + seed).gold for seed in range(30)}
+    validation = {questions(VALIDATION_SEED + seed).gold for seed in range(30)}
     assert len(train | validation) == 30
     assert not train & validation
     before = contents(tmp_path)
@@ -381,7 +381,7 @@ def test_training_has_its_own_file_if_there_is_one(tmp_path: Path) -> None:
     bird(tmp_path, [row(n) for n in range(10, 12)], "train")
     questions, _ = from_folder(tmp_path)
     assert "train_databases" in str(questions(0).database.path)
-    assert "dev_databases" in str(questions(VALIDATION_SEEDS).database.path)
+    assert "dev_databases" in str(questions(VALIDATION_SEED).database.path)
 
 
 def test_a_gold_query_without_a_result_is_not_asked(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""An episode of the shop: searches, clicks and one purchase, after WebShop.
+
+A turn's answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
+that the page does not offer changes nothing. The purchase ends the episode and earns the reward; it is a
+success only if the reward is 1.
+"""
+
+from __future__ import annotations
+
+import re
+
+from air.worlds.base import Observation, Step
+from air.worlds.questions.episodes import Tally
+from air.worlds.questions.shop.goals import Goal, goal, reward
+from air.worlds.questions.shop.pages import BUY, Page, clickable, clicked, found, text_of
+
+MOST_TURNS, MOST_ACTIONS_OF_A_TURN, MOST_ACTIONS = 11, 10, 30
+_ACTION = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*", re.IGNORECASE | re.DOTALL)
+
+INSTRUCTIONS = (
+    "You are in an online shop. Buy what the instruction asks for. An action is search[KEYWORDS], or "
+    "click[TEXT] with one of the texts that the page offers: a product's number, the value of an option, "
+    "`next >`, `< prev`, `back to search`, `description`, `features`, or `buy now`, which ends your visit. "
+    f"Several actions are separated by ||, at most {MOST_ACTIONS_OF_A_TURN} in a reply and {MOST_ACTIONS} in "
+    "all. The reward is the share of the wishes that your purchase satisfies."
+)
+
+
+class ShopEpisode:
+    """One visit to the shop."""
+
+    def __init__(self, level: int | None) -> None:
+        self._level = level
+        self._goal: Goal | None = None
+        self._page = Page()
+        self._tally = Tally()
+        self._turns = 0
+
+    def start(self, seed: int) -> str:
+        self._goal = goal(self._level, seed)
+        return text_of(self._page, self._goal.instruction)
+
+    def act(self, answer: str) -> Step:
+        assert self._goal is not None
+        self._turns += 1
+        refused = ""
+        for text in answer.split("||", MOST_ACTIONS_OF_A_TURN)[:MOST_ACTIONS_OF_A_TURN]:
+            if self._tally.actions >= MOST_ACTIONS:
+                break
+            kind, argument = self._legal(text)
+            if kind == "click" and argument == BUY:
+                return self._buy(self._goal)
+            refused = "" if kind else f"The page does not offer {text.strip()[:80]!r}.\n"
+            self._go(kind, argument)
+        ended = self._turns >= MOST_TURNS or self._tally.actions >= MOST_ACTIONS
+        return Step(Observation(refused + text_of(self._page, self._goal.instruction)), done=ended)
+
+    def facts(self) -> dict[str, float]:
+        return self._tally.facts()
+
+    def _legal(self, text: str) -> tuple[str, str]:
+        """Returns the kind and the argument of an action; two empty texts if the page does not offer it."""
+        match = _ACTION.fullmatch(text)
+        kind, argument = (match[1].lower(), match[2].strip().lower()) if match else ("", "")
+        offered = (kind == "search" and argument) or argument in clickable(self._page)
+        return (kind, argument) if kind and offered else ("", "")
+
+    def _go(self, kind: str, argument: str) -> None:
+        before = self._page
+        if kind == "search":
+            self._page = found(argument)
+        elif kind:
+            self._page = clicked(before, argument)
+        self._tally.count(valid=bool(kind), effective=self._page != before)
+
+    def _buy(self, goal: Goal) -> Step:
+        assert self._page.product is not None
+        earned = reward(goal, self._page.product, self._page.options)
+        self._tally.count(valid=True, effective=True)
+        self._tally.success = earned == 1.0
+        text = f"Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] {earned:.4g}"
+        return Step(Observation(text), done=True, reward=earned)

@@ -1,0 +1,136 @@
+"""The pages of the shop, as WebShop's text mode has them: what each shows and where each click leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from air.worlds.questions.shop.catalogue import Product, goods
+from air.worlds.questions.shop.search import index
+
+BUY = "buy now"
+_BACK, _PREVIOUS, _NEXT = "back to search", "< prev", "next >"
+_SUB_PAGES = ("description", "features", "reviews")
+_RESULTS_OF_A_PAGE = 10
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where the agent is: the search, a page of results, a product, or a page about a product."""
+
+    results: tuple[str, ...] | None = None
+    """The numbers of the goods that were found; None before a search."""
+    number: int = 1
+    """The number of the page of results."""
+    asin: str = ""
+    """The number of the product that is shown; empty if none is."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The chosen options of the product."""
+    sub_page: str = ""
+    """One of the pages about the product; empty on its main page."""
+
+    @property
+    def product(self) -> Product | None:
+        """The product that is shown."""
+        return goods()[self.asin] if self.asin else None
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The numbers of the goods on a page of results."""
+        start = (self.number - 1) * _RESULTS_OF_A_PAGE
+        return (self.results or ())[start : start + _RESULTS_OF_A_PAGE]
+
+
+def found(keywords: str) -> Page:
+    """Returns the page after a search, which is allowed on every page."""
+    return Page(results=tuple(index().find(keywords)))
+
+
+def clickable(page: Page) -> list[str]:
+    """Returns the texts that can be clicked, in lower case."""
+    if page.results is None:
+        return []
+    if page.product is None:
+        previous = [_PREVIOUS] if page.number > 1 else []
+        return [_BACK, *previous, _NEXT, *(asin.lower() for asin in page.listed)]
+    if page.sub_page:
+        return [_BACK, _PREVIOUS]
+    values = [value for values in page.product.options.values() for value in values]
+    return [_BACK, _PREVIOUS, *values, *_SUB_PAGES, BUY]
+
+
+def clicked(page: Page, text: str) -> Page:
+    """Returns the page after a click on one of its `clickable` texts. A purchase leads nowhere."""
+    if text == _BACK:
+        return Page()
+    if text == _NEXT:
+        return replace(page, number=page.number + 1)
+    if text == _PREVIOUS:
+        return _previous(page)
+    if page.product is None:
+        return replace(page, asin=text.upper())
+    if text in _SUB_PAGES:
+        return replace(page, sub_page=text)
+    names = [name for name, values in page.product.options.items() if text in values]
+    return replace(page, options={**page.options, **dict.fromkeys(names, text)})
+
+
+def _previous(page: Page) -> Page:
+    if page.sub_page:
+        return replace(page, sub_page="")
+    if page.asin:
+        return replace(page, asin="", options={})
+    return replace(page, number=page.number - 1)
+
+
+def text_of(page: Page, instruction: str) -> str:
+    """Returns the page's text, with the actions that it offers."""
+    parts = ["Instruction:", instruction]
+    if page.results is None:
+        parts = ["WebShop", *parts, "Search"]
+    elif page.product is None:
+        parts += _results(page)
+    elif page.sub_page:
+        parts += ["Back to Search", "< Prev", *_about(page.product, page.sub_page)]
+    else:
+        parts += _product(page.product)
+        if page.options:
+            parts.append("You have clicked " + ", ".join(page.options.values()))
+    return " [SEP] ".join(parts) + "\nAvailable actions: " + ", ".join(actions(page))
+
+
+def actions(page: Page) -> list[str]:
+    """Returns the actions that the page names, as they are written."""
+    search = ["search[<content>]"] if page.results is None else []
+    return search + [f"click[{text}]" for text in clickable(page)]
+
+
+def _results(page: Page) -> list[str]:
+    previous = ["< Prev"] if page.number > 1 else []
+    head = f"Page {page.number} (Total results: {len(page.results or ())})"
+    lines = ["Back to Search", head, *previous, "Next >"]
+    for asin in page.listed:
+        lines += [asin, goods()[asin].title, f"${goods()[asin].price:.2f}"]
+    return lines
+
+
+def _product(product: Product) -> list[str]:
+    lines = ["Back to Search", "< Prev"]
+    for name, values in product.options.items():
+        lines += [name, *values]
+    price = f"Price: ${product.price:.2f}"
+    return [
+        *lines,
+        product.title,
+        price,
+        "Rating: N.A.",
+        "Description",
+        "Features",
+        "Reviews",
+        "Buy Now",
+    ]
+
+
+def _about(product: Product, sub_page: str) -> list[str]:
+    texts = {"description": [product.description], "features": list(product.features)}
+    return texts.get(sub_page, [])

@@ -1,0 +1,61 @@
+"""The shop's search: BM25 over the text of all goods."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from air.worlds.questions.shop.catalogue import goods
+
+MOST_RESULTS = 50
+_K1, _B = 1.2, 0.75
+_WORD = re.compile("[a-z0-9]+")
+
+
+class Index:
+    """An inverted index of texts by key."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        counts = {key: Counter(_words(text)) for key, text in texts.items()}
+        lengths = {key: count.total() for key, count in counts.items()}
+        average = sum(lengths.values()) / len(lengths)
+        holders: defaultdict[str, list[str]] = defaultdict(list)
+        for key, count in counts.items():
+            for word in count:
+                holders[word].append(key)
+        self._weights: dict[str, list[tuple[str, float]]] = {}
+        """For each word, the keys of the texts that have it, and the score that it gives each."""
+        for word, keys in holders.items():
+            rarity = math.log(1 + (len(texts) - len(keys) + 0.5) / (len(keys) + 0.5))
+            self._weights[word] = [
+                (key, rarity * _saturated(counts[key][word], lengths[key] / average))
+                for key in keys
+            ]
+        self._order = {key: place for place, key in enumerate(texts)}
+
+    def find(self, keywords: str) -> list[str]:
+        """Returns the keys of the best texts, best first; equal ones in the order of the texts."""
+        scores: defaultdict[str, float] = defaultdict(float)
+        for word in dict.fromkeys(_words(keywords)):
+            for key, weight in self._weights.get(word, ()):
+                scores[key] += weight
+        ranked = sorted(scores, key=lambda key: (-round(scores[key], 9), self._order[key]))
+        return ranked[:MOST_RESULTS]
+
+
+@functools.cache
+def index() -> Index:
+    """Returns the index of all goods."""
+    return Index({asin: product.text for asin, product in goods().items()})
+
+
+def _saturated(count: int, length: float) -> float:
+    return count * (_K1 + 1) / (count + _K1 * (1 - _B + _B * length))
+
+
+def _words(text: str) -> list[str]:
+    """Returns the words of a text without the ending of a plural."""
+    return [word.removesuffix("s") for word in _WORD.findall(text.lower())]

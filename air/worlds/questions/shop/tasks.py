@@ -1,0 +1,29 @@
+"""The task of the shop: `shop`."""
+
+from __future__ import annotations
+
+from air.worlds.questions.episodes import FACTS, BlockingEpisodeWorld, Name, digest, source_digest
+from air.worlds.questions.shop.episode import INSTRUCTIONS, MOST_TURNS, ShopEpisode
+from air.worlds.questions.shop.goals import LEVELS
+from air.worlds.questions.threads import threads
+from air.worlds.sources import WorldTask
+
+TURNS = {"shop": MOST_TURNS}
+"""The greatest number of turns, by kind."""
+FILES = ""
+"""There are no data to bring: the real shop is a server, which `agentgym:webshop@URL` plays."""
+__all__ = ["FILES", "LEVELS", "TURNS", "load"]
+
+
+def load(name: Name) -> WorldTask:
+    """Returns the task with this name."""
+    return WorldTask(
+        id=name.task_id,
+        make=lambda: BlockingEpisodeWorld(lambda: ShopEpisode(name.level), threads),
+        instructions=INSTRUCTIONS,
+        digest=digest(source_digest(__file__), name.level),
+        replays=True,
+        max_turns=MOST_TURNS,
+        format_penalty=0.1,
+        facts=FACTS,
+    )
