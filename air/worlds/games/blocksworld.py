@@ -1,0 +1,181 @@
+"""Blocksworld: move blocks, one at a time, until they stand as the goal shows.
+
+A state is a tuple: for each block, in order, what it stands on, 0 for the table. Rewards: -5 for a move
+that cannot be read, -1 for one that the rules forbid, -1 for a legal one, and +10 for the one that reaches
+the goal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import zlib
+from functools import lru_cache
+from typing import Literal
+
+from air.worlds.games.game import HELD_OUT_FROM, Outcome, held_out
+
+State = tuple[int, ...]
+View = Literal["text", "1d", "2d"]
+
+_MOVE = re.compile(r"\(?\s*move\s+(\d{1,3})\s+to\s+(\d{1,3})\s*\)?", re.IGNORECASE)
+_LEGAL = Outcome(-1.0, effective=True)
+_NOTHING = Outcome(-1.0, effective=False)
+
+
+class Blocksworld:
+    """A game of Blocksworld. `view` is how states are shown: in sentences, as a list, or as a picture."""
+
+    def __init__(self, view: View = "text", blocks: int = 3, level: int | None = None) -> None:
+        self.view = view
+        self.blocks = blocks
+        self.level = level
+        self.won = False
+        self.over = True
+        self.moves = tuple(
+            f"(move {block} to {place})"
+            for block in range(1, blocks + 1)
+            for place in range(blocks + 1)
+            if block != place
+        )
+
+    def reset(self, seed: int) -> None:
+        """Starts the episode of a seed."""
+        pairs = instances(self.blocks, self.level, seed >= HELD_OUT_FROM)
+        self.state, self.goal = pairs[seed % len(pairs)]
+        self._shortest = distances(self.goal)[self.state]
+        self.won = self.over = False
+
+    def step(self, move: str) -> Outcome:
+        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        if self.over:
+            raise RuntimeError("the game is over")
+        match = _MOVE.fullmatch(move.strip())
+        if match is None:
+            return Outcome(-5.0, False, valid=False, problem=f"no move: {move}")
+        block, place = int(match[1]), int(match[2])
+        problem = forbidden(self.state, block, place)
+        if problem:
+            return Outcome(-1.0, False, valid=False, problem=f"{move}: {problem}")
+        if self.state[block - 1] == place:
+            return _NOTHING
+        self.state = moved(self.state, block, place)
+        if self.state != self.goal:
+            return _LEGAL
+        self.won = self.over = True
+        return Outcome(10.0, effective=True)
+
+    def text(self) -> str:
+        """Returns the state and the goal."""
+        if self.view == "2d":
+            return f"Now:\n{picture(self.state)}\nGoal:\n{picture(self.goal)}"
+        show = sentences if self.view == "text" else row
+        return f"Now: {show(self.state)}\nGoal: {show(self.goal)}"
+
+    def grid(self) -> list[list[int]]:
+        """Returns two rows: what each block stands on, now and in the goal."""
+        return [list(self.state), list(self.goal)]
+
+    def shortest(self) -> int | None:
+        """Returns the number of moves of the shortest way from the start to the goal."""
+        return self._shortest
+
+
+def forbidden(state: State, block: int, place: int) -> str:
+    """Returns why a move is illegal, in words; empty if it is legal."""
+    if not 1 <= block <= len(state):
+        return f"there is no block {block}"
+    if place > len(state):
+        return f"there is no block {place}"
+    if block == place:
+        return "a block cannot stand on itself"
+    if block in state:
+        return f"block {state.index(block) + 1} stands on block {block}"
+    if place and place in state:
+        return f"block {state.index(place) + 1} stands on block {place}"
+    return ""
+
+
+def moved(state: State, block: int, place: int) -> State:
+    """Returns the state after a legal move."""
+    return (*state[: block - 1], place, *state[block:])
+
+
+@lru_cache(maxsize=4)
+def states(blocks: int) -> tuple[State, ...]:
+    """Returns all states of that many blocks, in ascending order."""
+    start = (0,) * blocks
+    seen = {start}
+    todo = [start]
+    for state in todo:
+        for after in neighbours(state):
+            if after not in seen:
+                seen.add(after)
+                todo.append(after)
+    return tuple(sorted(seen))
+
+
+def neighbours(state: State) -> list[State]:
+    """Returns the states that one legal move that changes something leads to."""
+    numbers = range(1, len(state) + 1)
+    return [
+        moved(state, block, place)
+        for block, place in itertools.product(numbers, range(len(state) + 1))
+        if state[block - 1] != place and not forbidden(state, block, place)
+    ]
+
+
+@lru_cache(maxsize=1024)
+def distances(goal: State) -> dict[State, int]:
+    """Returns for each state the number of moves of the shortest way to the goal. Moves can be taken back, so
+    that a way from the goal is a way to it."""
+    known = {goal: 0}
+    todo = [goal]
+    for state in todo:
+        for after in neighbours(state):
+            if after not in known:
+                known[after] = known[state] + 1
+                todo.append(after)
+    return known
+
+
+@lru_cache(maxsize=64)
+def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
+    """Returns the pairs of a start and another state as goal, in a mixed but fixed order: those held out if
+    `side`, else the others. `level` takes those whose shortest way has that many moves."""
+    pairs = [
+        (start, goal)
+        for start, goal in itertools.permutations(states(blocks), 2)
+        if held_out(f"{start} {goal}") == side
+        and (level is None or distances(goal)[start] == level)
+    ]
+    return tuple(sorted(pairs, key=lambda pair: (zlib.crc32(f"order {pair}".encode()), pair)))
+
+
+def sentences(state: State) -> str:
+    """A state as sentences."""
+    return " ".join(
+        f"Block {block} is on {f'block {below}' if below else 'the table'}."
+        for block, below in enumerate(state, 1)
+    )
+
+
+def row(state: State) -> str:
+    """A state as a list: what each block stands on."""
+    return f"[{', '.join(map(str, state))}]"
+
+
+def picture(state: State) -> str:
+    """A state as a grid: each column is a stack, the lowest row stands on the table."""
+    stacks = []
+    for block, below in enumerate(state, 1):
+        if below == 0:
+            stack = [block]
+            while stack[-1] in state:
+                stack.append(state.index(stack[-1]) + 1)
+            stacks.append(stack)
+    stacks += [[] for _ in range(len(state) - len(stacks))]
+    return "\n".join(
+        " ".join(str(stack[height]) if height < len(stack) else "_" for stack in stacks)
+        for height in reversed(range(max(map(len, stacks))))
+    )

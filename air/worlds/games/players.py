@@ -1,0 +1,102 @@
+"""Scripted players: one that draws its moves at random, and one that plays well.
+
+Both see what an agent sees, not the pieces or moves to come. They write demonstrations, and their returns are
+what a trained agent is compared with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from air.actions.base import Action
+from air.worlds.games import sokoban_plan, tetris_plan
+from air.worlds.games.blocksworld import Blocksworld, distances, moved, neighbours
+from air.worlds.games.game import Game
+from air.worlds.games.sokoban import Sokoban
+from air.worlds.games.tetris import Tetris
+from air.worlds.games.world import SEPARATOR, GameWorld
+
+
+class Player(Protocol):
+    """A scripted player."""
+
+    def moves(self, game: Game) -> list[str]:
+        """Returns the next moves in a game that is not over, at least one."""
+        ...
+
+
+class RandomPlayer:
+    """A player that draws each move uniformly."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def moves(self, game: Game) -> list[str]:
+        """Returns one move."""
+        return [self._rng.choice(game.moves)]
+
+
+class SolverPlayer:
+    """A player that plays well: the shortest way in Sokoban and Blocksworld, and in Tetris the places with
+    the best prospect. In a room that can no longer be solved it makes the first move, which is as good as
+    any."""
+
+    def moves(self, game: Game) -> list[str]:
+        """Returns the moves to the end of the game; in Tetris until the piece lies still."""
+        for kind, plan in _PLANS.items():
+            if isinstance(game, kind):
+                return plan(game) or [game.moves[0]]
+        raise TypeError(f"there is no plan for {type(game).__name__}")
+
+
+def _sokoban(game: Game) -> list[str] | None:
+    return sokoban_plan.solve(game.text())
+
+
+def _tetris(game: Game) -> list[str] | None:
+    assert isinstance(game, Tetris)
+    return tetris_plan.best(game)
+
+
+def _blocksworld(game: Game) -> list[str] | None:
+    assert isinstance(game, Blocksworld)
+    state, plan = game.state, []
+    left = distances(game.goal)
+    while state != game.goal:
+        after = min(neighbours(state), key=left.__getitem__)
+        block = next(n for n, (a, b) in enumerate(zip(state, after, strict=True), 1) if a != b)
+        plan.append(f"(move {block} to {after[block - 1]})")
+        state = moved(state, block, after[block - 1])
+    return plan
+
+
+_PLANS: dict[type, Callable[[Game], list[str] | None]] = {
+    Sokoban: _sokoban,
+    Tetris: _tetris,
+    Blocksworld: _blocksworld,
+}
+
+
+def reply(world: GameWorld, player: Player) -> Action:
+    """Returns a player's next reply: as many of its moves as one turn plays."""
+    moves: list[str] = []
+    while len(moves) < world.limits.per_turn:
+        more = player.moves(world.game)
+        moves += more
+        if len(more) > 1 or isinstance(player, SolverPlayer):
+            break
+    return Action(answer=f" {SEPARATOR} ".join(moves[: world.limits.per_turn]))
+
+
+async def play(world: GameWorld, player: Player, seed: int) -> float:
+    """Plays an episode to its end and returns the sum of its rewards."""
+    await world.reset(seed)
+    total = 0.0
+    for _ in range(world.limits.turns):
+        step = await world.step(reply(world, player))
+        total += step.reward
+        if step.done:
+            break
+    return total

@@ -1,0 +1,184 @@
+"""Makes Sokoban rooms that can be solved: a random floor plan, played backwards from the solved room.
+
+Playing backwards breadth first visits every state with the exact number of moves of its shortest solution.
+A start is drawn from the states whose number is in the wanted range. The number of plans and of visited
+states is bounded. If no plan has such a start, the room without inner walls is used, for which
+`Rooms.problem` shows beforehand whether it has one.
+
+A cell is a number: row times width plus column. A state is a whole number: the set of boxes, as bits by cell,
+above 8 bits for the player's cell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from air.worlds.games.game import HELD_OUT_FROM, held_out
+
+_MASKS = (
+    ((0, -1), (0, 0), (0, 1)),
+    ((-1, 0), (0, 0), (1, 0)),
+    ((0, -1), (0, 0), (1, 0)),
+    ((0, -1), (0, 0), (1, -1), (1, 0)),
+    ((0, 0), (0, 1), (1, 0)),
+)
+"""The shapes of floor that the walk stamps, as offsets of rows and columns."""
+_TURN = 0.35
+"""The chance that the walk draws a new direction before a step."""
+_PLANS = 50
+"""The number of floor plans that are tried for one seed."""
+_STATES = 60_000
+"""The number of states that one reverse play visits at most."""
+_PLAYER = 0xFF
+
+
+@dataclass(frozen=True)
+class Room:
+    """A room at the start of an episode."""
+
+    text: str
+    """The rows of the room, in Sokoban's symbols."""
+    shortest: int
+    """The number of moves of its shortest solution."""
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """What rooms are made."""
+
+    rows: int
+    columns: int
+    boxes: int
+    least: int
+    """The least number of moves of a room's shortest solution."""
+    most: int
+
+    def make(self, seed: int) -> Room:
+        """Returns the room of a seed."""
+        return _make(self, seed)
+
+    def problem(self) -> str:
+        """Returns why such rooms cannot be made, as a phrase; empty if they can."""
+        if all(open_room(self, side) for side in (False, True)):
+            return ""
+        return (
+            f"a room of {self.rows} x {self.columns} cells, walls included, has too few starts with"
+            f" {self.boxes} boxes that take {self.least} to {self.most} moves"
+        )
+
+
+@lru_cache(maxsize=4096)  # a group of episodes shares its seed
+def _make(rooms: Rooms, seed: int) -> Room:
+    rng = random.Random(seed)
+    side = seed >= HELD_OUT_FROM
+    for _ in range(_PLANS):
+        floor = floor_plan(rng, rooms.rows, rooms.columns)
+        if len(floor) < 2 * rooms.boxes + 1:
+            continue
+        targets = rng.sample(floor, rooms.boxes)
+        starts = _starts(rooms, floor, targets)
+        for _ in range(min(len(starts), 50)):
+            state, moves = starts[rng.randrange(len(starts))]
+            text = _text(rooms, floor, targets, state)
+            if held_out(text) == side:
+                return Room(text, moves)
+    room = open_room(rooms, side)
+    assert room is not None, "the source refuses rooms of which the open one has no start"
+    return room
+
+
+@lru_cache(maxsize=256)
+def open_room(rooms: Rooms, side: bool) -> Room | None:
+    """Returns a start in the room without inner walls, held out if `side`; None if there is none."""
+    inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
+    floor = [row * rooms.columns + column for row, column in inside]
+    for targets in itertools.combinations(floor, rooms.boxes):
+        for state, moves in _starts(rooms, floor, list(targets)):
+            text = _text(rooms, floor, list(targets), state)
+            if held_out(text) == side:
+                return Room(text, moves)
+    return None
+
+
+def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
+    """Returns the cells of floor that a random walk stamps inside the outer walls, in ascending order."""
+    floor = set()
+    directions = ((1, 0), (0, 1), (-1, 0), (0, -1))
+    down, right = rng.choice(directions)
+    row, column = rng.randint(1, rows - 2), rng.randint(1, columns - 2)
+    for _ in range(int(1.7 * (rows + columns))):
+        if rng.random() < _TURN:
+            down, right = rng.choice(directions)
+        row = min(max(row + down, 1), rows - 2)
+        column = min(max(column + right, 1), columns - 2)
+        for below, beside in rng.choice(_MASKS):
+            if 0 < row + below < rows - 1 and 0 < column + beside < columns - 1:
+                floor.add((row + below) * columns + column + beside)
+    return sorted(floor)
+
+
+def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[int, int]]:
+    """Returns the states with no box on a target, each with the moves of its shortest solution, if these are
+    in the wanted range."""
+    solved = sum(1 << cell for cell in targets)
+    return [
+        (state, moves)
+        for moves, states in enumerate(reverse_play(floor, targets, rooms.columns, rooms.most))
+        if moves >= rooms.least
+        for state in states
+        if not (state >> 8) & solved
+    ]
+
+
+def reverse_play(
+    floor: list[int], targets: list[int], columns: int, most: int
+) -> Iterator[list[int]]:
+    """Yields the states that are 0, 1, … `most` moves from the nearest solved state, each state once.
+    Ends earlier if there are no more, or if too many were visited."""
+    cells = set(floor)
+    solved = sum(1 << cell for cell in targets)
+    layer = [solved << 8 | cell for cell in floor if not solved >> cell & 1]
+    seen = set(layer)
+    for _ in range(most + 1):
+        if not layer:
+            return
+        yield layer
+        if len(seen) > _STATES:
+            return
+        before: list[int] = []
+        for state in layer:
+            player, boxes = state & _PLAYER, state >> 8
+            for step in (-columns, columns, -1, 1):
+                origin = player - step
+                if origin not in cells or boxes >> origin & 1:
+                    continue
+                walked = boxes << 8 | origin
+                if walked not in seen:
+                    seen.add(walked)
+                    before.append(walked)
+                if (
+                    boxes >> (player + step) & 1
+                ):  # the step may have pushed this box off the player's cell
+                    pushed = (boxes ^ (1 << player + step) ^ (1 << player)) << 8 | origin
+                    if pushed not in seen:
+                        seen.add(pushed)
+                        before.append(pushed)
+        layer = before
+
+
+def _text(rooms: Rooms, floor: list[int], targets: list[int], state: int) -> str:
+    cells = ["#"] * (rooms.rows * rooms.columns)
+    for cell in floor:
+        cells[cell] = "X" if state >> 8 >> cell & 1 else "_"
+    for cell in targets:
+        cells[cell] = "O"
+    player = state & _PLAYER
+    cells[player] = "S" if cells[player] == "O" else "P"
+    return "\n".join(
+        "".join(cells[start : start + rooms.columns])
+        for start in range(0, len(cells), rooms.columns)
+    )

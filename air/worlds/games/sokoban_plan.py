@@ -1,0 +1,51 @@
+"""Solves Sokoban rooms, by breadth-first search from the shown room forwards.
+
+It shares nothing with the generator, which plays backwards, so that each proves the other's rooms.
+"""
+
+from __future__ import annotations
+
+_STATES = 500_000
+
+
+def solve(text: str) -> list[str] | None:
+    """Returns the fewest moves that solve the room that `text` shows; None if there are none, or if more
+    than half a million states were visited."""
+    line = text.index("\n") + 1
+    steps = {"Up": -line, "Down": line, "Left": -1, "Right": 1}
+    walls = {n for n, symbol in enumerate(text) if symbol in "#\n"}
+    targets = frozenset(n for n, symbol in enumerate(text) if symbol in "OS√")
+    boxes = frozenset(n for n, symbol in enumerate(text) if symbol in "X√")
+    player = next(n for n, symbol in enumerate(text) if symbol in "PS")
+    came: dict[tuple[int, frozenset[int]], tuple[tuple[int, frozenset[int]], str] | None]
+    came = {(player, boxes): None}
+    todo = [(player, boxes)]
+    for state in todo:
+        here, boxes = state
+        if boxes == targets:
+            return _way(came, state)
+        if len(came) > _STATES:
+            return None
+        for move, step in steps.items():
+            there, moved = here + step, boxes
+            if there in walls:
+                continue
+            if there in boxes:
+                if there + step in walls or there + step in boxes:
+                    continue
+                moved = boxes - {there} | {there + step}
+            if (there, moved) not in came:
+                came[there, moved] = state, move
+                todo.append((there, moved))
+    return None
+
+
+def _way(
+    came: dict[tuple[int, frozenset[int]], tuple[tuple[int, frozenset[int]], str] | None],
+    state: tuple[int, frozenset[int]],
+) -> list[str]:
+    moves = []
+    while (step := came[state]) is not None:
+        state, move = step
+        moves.append(move)
+    return moves[::-1]

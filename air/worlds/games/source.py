@@ -1,0 +1,236 @@
+"""The tasks `game:NAME`: what a name means, the rules as the prompt tells them, and the world of a name."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from air.errors import ConfigError, MissingError
+from air.worlds.games import blocksworld, sokoban, tetris
+from air.worlds.games.game import Game
+from air.worlds.games.rooms import Rooms
+from air.worlds.games.tetris_board import Board
+from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
+from air.worlds.sources import WorldTask
+
+RULES = 1
+"""The version of all rules and generators. It is raised when a seed's episodes change, and is part of the
+digest by which recorded episodes name their world."""
+
+NAMES = (
+    "sokoban4x5",
+    "sokoban5",
+    "sokoban6",
+    "sokoban8",
+    "tetris1",
+    "tetris2-size3",
+    "tetris2",
+    "blocksworld-text",
+    "blocksworld-1d",
+    "blocksworld-2d",
+)
+"""The names that are listed. Options make more of them: `sokoban6-boxes2-level3`."""
+SOKOBAN_LEVELS = {1: (1, 3), 2: (4, 6), 3: (7, 10), 4: (11, 20)}
+"""The least and most moves of the shortest solution, by level."""
+_LIMITS = ("turns", "moves", "total")
+_OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
+
+
+@dataclass(frozen=True)
+class GameKind:
+    """What a name means."""
+
+    make: Callable[[], Game]
+    limits: Limits
+    rules: str
+
+
+class GameSource:
+    """The source of the tasks `game:NAME`."""
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task `game:NAME`. Raises MissingError if there is no such game, and ConfigError if an
+        option is wrong."""
+        kind = game_kind(name)
+        text = f"{RULES}\n{name}\n{kind.limits}\n{kind.rules}"
+        return WorldTask(
+            id=f"game:{name}",
+            make=lambda: GameWorld(kind.make(), kind.limits),
+            instructions=kind.rules,
+            digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+            replays=True,
+            max_turns=kind.limits.turns,
+            format_penalty=kind.limits.penalty,
+            facts=FACTS,
+        )
+
+    def names(self) -> list[str]:
+        """Returns the names without options."""
+        return list(NAMES)
+
+
+def game_kind(name: str) -> GameKind:
+    """Returns what a name means. Raises MissingError and ConfigError as `GameSource.load`."""
+    for pattern, build in _FAMILIES.items():
+        match = re.fullmatch(rf"{pattern}((?:-[^-]*)*)", name)
+        if match:
+            *own, rest = match.groups()
+            return build(own, _Options(name, rest))
+    raise MissingError(f"there is no game {name!r}", remedy=f"known: {', '.join(NAMES)}")
+
+
+class _Options:
+    """The options of a name, such as `-boxes2-level3`. Each is taken once; `limits` refuses what is left."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self._values: dict[str, int] = {}
+        self._known: list[str] = []
+        for part in text.split("-")[1:]:
+            match = _OPTION.fullmatch(part)
+            if match is None or match[1] in self._values:
+                raise self.error(f"the option {part!r} is malformed or named twice")
+            self._values[match[1]] = int(match[2])
+
+    def take(self, key: str, default: int | None, least: int, most: int) -> int | None:
+        """Returns the value of an option, or `default` if it is not named."""
+        self._known.append(key)
+        value = self._values.pop(key, None)
+        if value is None:
+            return default
+        if not least <= value <= most:
+            raise self.error(f"the option `{key}` must be from {least} to {most}")
+        return value
+
+    def number(self, key: str, default: int, least: int, most: int) -> int:
+        """As `take`, for an option that always has a value."""
+        value = self.take(key, default, least, most)
+        assert value is not None
+        return value
+
+    def limits(self, turns: int, moves: int, total: int) -> Limits:
+        """Returns the limits with those that the name sets. Raises ConfigError for what no game knows."""
+        values = [
+            self.number(key, value, 1, 1000)
+            for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
+        ]
+        for key in self._values:
+            raise self.error(f"there is no option `{key}`", f"known: {', '.join(self._known)}")
+        return Limits(*values)
+
+    def error(
+        self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
+    ) -> ConfigError:
+        """An error about this name."""
+        return ConfigError(message, where=f"game:{self.name}", remedy=remedy)
+
+
+def _sokoban(own: list[str], options: _Options) -> GameKind:
+    rows = int(own[0])
+    columns = int(own[1] or rows)
+    if not (4 <= rows <= 12 and 4 <= columns <= 12):
+        raise options.error(
+            "a room has 4 to 12 rows and columns, walls included", "such as sokoban6 or sokoban4x5"
+        )
+    boxes = options.number("boxes", 1, 1, 4)
+    level = options.take("level", None, 1, len(SOKOBAN_LEVELS))
+    depth = options.take("depth", None, 1, 200)
+    limits = options.limits(turns=6, moves=5, total=10)
+    least, most = SOKOBAN_LEVELS[level] if level else (1, depth or limits.total)
+    if level and depth:
+        raise options.error("`level` and `depth` exclude each other", "name one of them")
+    if level and least > limits.total:
+        raise options.error(
+            f"level {level} needs {least} moves and an episode has {limits.total}",
+            f"add `-total{most}`, and `-turns` to have time for them",
+        )
+    most = most if depth else min(most, limits.total)
+    rooms = Rooms(rows, columns, boxes, least, most)
+    if problem := rooms.problem():
+        raise options.error(problem, "take a larger room, fewer boxes or another level")
+    rules = f"""\
+You play Sokoban in a room of {rows} rows and {columns} columns with {_count(boxes, "box", "boxes")}. \
+Push {"the box onto the target" if boxes == 1 else "every box onto a target"}. \
+You push a box by moving against it, if the cell behind it is free. You cannot pull.
+{_legend(sokoban.SYMBOLS)}
+{_moves(sokoban.Sokoban.moves, limits)}
+Each move costs 0.1. A box on a target earns 1, taking it off costs 1, and solving the room earns 10."""
+    return GameKind(lambda: sokoban.Sokoban(rooms), limits, rules)
+
+
+def _tetris(own: list[str], options: _Options) -> GameKind:
+    kind = int(own[0])
+    size = options.number("size", 4, 3, 4)
+    gaps = options.take("level", None, 1, size)
+    limits = options.limits(turns=11, moves=5, total=40)
+    board = Board(size, kind, None if gaps == size else gaps)
+    pieces = {
+        1: "Every piece is a single cell",
+        2: "A piece has two cells: one above the other (at first only the lower one is on the board),"
+        " or side by side",
+    }[kind]
+    rules = f"""\
+You play Tetris on a board of {size} rows and {size} columns. Fill one whole row to win. \
+{pieces}. A piece moves only when you move it, and cannot turn. \
+It lies still when it can go no further down after a move; then the next piece comes into the top row. \
+A piece that lies still in the top row loses the game.
+{_legend(tetris.SYMBOLS)}
+{_moves(tetris.Tetris.moves, limits)}
+Each move costs 0.1. A full row earns 10 and ends the game."""
+    return GameKind(lambda: tetris.Tetris(board), limits, rules)
+
+
+def _blocksworld(own: list[str], options: _Options) -> GameKind:
+    view = cast(Literal["text", "1d", "2d"], own[0])
+    blocks = options.number("blocks", 3, 2, 4)
+    level = options.take("level", None, 1, 2 * blocks - 2)
+    limits = options.limits(turns=11, moves=5, total=20)
+    if not all(blocksworld.instances(blocks, level, side) for side in (False, True)):
+        raise options.error(
+            f"with {blocks} blocks too few goals are {level} moves away", "take another level"
+        )
+    shown = {
+        "text": "",
+        "1d": "A state is a list: for each block, in order, what it stands on; 0 is the table.\n",
+        "2d": "A state is a picture: each column is a stack on the table, a number is a block, _ is empty.\n",
+    }[view]
+    rules = f"""\
+There are {blocks} blocks, numbered from 1. Move them, one at a time, until they stand as in the goal. \
+A block can be moved if no block stands on it, to the table or onto a block that has none on it.
+{shown}A move is (move X to Y): X is the block, and Y is the block to put it on, or 0 for the table. \
+{_many(limits, "(move 2 to 0) || (move 1 to 2)")}
+A move costs 1, one that cannot be read costs 5, and the one that reaches the goal earns 10."""
+    return GameKind(functools.partial(blocksworld.Blocksworld, view, blocks, level), limits, rules)
+
+
+def _count(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+def _legend(symbols: Mapping[str, str]) -> str:
+    return f"Symbols: {', '.join(f'{symbol} {meaning}' for symbol, meaning in symbols.items())}."
+
+
+def _moves(moves: tuple[str, ...], limits: Limits) -> str:
+    return f"Moves: {', '.join(moves)}. {_many(limits, f' {SEPARATOR} '.join(moves[1:3]))}"
+
+
+def _many(limits: Limits, example: str) -> str:
+    if limits.per_turn == 1:
+        return f"One reply plays one move, and the game has {limits.total} moves."
+    return (
+        f"Separate moves with {SEPARATOR}, as in {example}. One reply plays up to {limits.per_turn} moves,"
+        f" and the game has {limits.total} moves in {limits.turns} replies."
+    )
+
+
+_FAMILIES: dict[str, Callable[[list[str], _Options], GameKind]] = {
+    r"sokoban(\d{1,2})(?:x(\d{1,2}))?": _sokoban,
+    r"tetris([12])": _tetris,
+    "blocksworld-(text|1d|2d)": _blocksworld,
+}
+SOURCE = GameSource()

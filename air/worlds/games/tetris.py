@@ -1,0 +1,122 @@
+"""Tetris on a small board without gravity: a piece moves only when the player moves it, and never turns.
+
+A piece lies still as soon as, after a move, it cannot go further down. Rewards: -0.1 for each move, +10 for
+each full row. The first full row wins and ends the game. A piece that lies still in the top row loses.
+"""
+
+from __future__ import annotations
+
+import random
+
+from air.worlds.games.game import Outcome
+from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, winnable
+
+SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
+_EVENNESS = 5
+"""The larger, the less the draw of pieces favours those that came less often."""
+_DRAWS = 50
+"""The number of sequences of pieces that are drawn, if they cannot be won."""
+_STEPS = {move.lower(): step for move, step in STEPS.items()}
+
+
+class Tetris:
+    """A game of Tetris."""
+
+    moves: tuple[str, ...] = ("Left", "Right", "Down")
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.won = False
+        self.over = True
+
+    def reset(self, seed: int) -> None:
+        """Starts the episode of a seed."""
+        rng = random.Random(seed)
+        self.filled = _first(self.board, rng)
+        """The settled cells."""
+        self.pieces = _draw(self.board, self.filled, rng)
+        """All pieces of the episode, more than can come."""
+        self._next()
+        self.won = self.over = False
+
+    def _next(self) -> None:
+        """Brings the next piece into the top row."""
+        self.piece: Cells | None
+        """The piece that moves; None when the game is over."""
+        self.piece, self.x = self.pieces.pop(0)
+        self.y = 0
+
+    def step(self, move: str) -> Outcome:
+        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        if self.over:
+            raise RuntimeError("the game is over")
+        step = _STEPS.get(move.lower())
+        if step is None:
+            return Outcome(0.0, False, valid=False, counted=False, problem=f"no move: {move}")
+        board, piece = self.board, self.piece
+        assert piece is not None
+        moved = board.free(piece, self.x + step[0], self.y + step[1], self.filled)
+        if moved:
+            self.x += step[0]
+            self.y += step[1]
+        if board.free(piece, self.x, self.y + 1, self.filled):
+            return Outcome(-0.1, effective=moved)
+        self.filled, rows = board.clear(self.filled | board.bits(piece, self.x, self.y))
+        self.won = rows > 0
+        self.over = self.won or board.lost(self.filled)
+        self.piece = None
+        if not self.over:
+            self._next()
+        return Outcome(-0.1 + 10 * rows, effective=True)
+
+    def _symbols(self) -> str:
+        size, filled = self.board.size, self.filled
+        cells = ["#" if filled >> n & 1 else "_" for n in range(size * size)]
+        if self.piece is not None:
+            for right, below in self.piece:
+                if self.y + below >= 0:
+                    cells[(self.y + below) * size + self.x + right] = "X"
+        return "".join(cells)
+
+    def text(self) -> str:
+        """Returns the rows of the board."""
+        size, cells = self.board.size, self._symbols()
+        return "\n".join(cells[n : n + size] for n in range(0, size * size, size))
+
+    def grid(self) -> list[list[int]]:
+        """Returns the rows of the board; 0 is empty, 1 filled, 2 the piece that moves."""
+        return [["_#X".index(symbol) for symbol in row] for row in self.text().split("\n")]
+
+    def shortest(self) -> int | None:
+        """Returns None: the way to win depends on pieces that are not drawn yet."""
+        return None
+
+
+def _first(board: Board, rng: random.Random) -> int:
+    """The settled cells at the start: none, or the lowest row with neighbouring gaps."""
+    if board.gaps is None:
+        return 0
+    row = (1 << board.size) - 1
+    gaps = ((1 << board.gaps) - 1) << rng.randrange(board.size - board.gaps + 1)
+    return (row ^ gaps) << (board.size - 1) * board.size
+
+
+def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
+    """Draws pieces that can be won, and the columns in which they come."""
+    for _ in range(_DRAWS):
+        pieces = _sequence(board, rng)
+        if board.always_winnable or winnable(board, filled, pieces):
+            return pieces
+    return [(board.pieces[0], 0)] * (board.size * board.size)
+
+
+def _sequence(board: Board, rng: random.Random) -> list[Drawn]:
+    counts = [0] * len(board.pieces)
+    drawn = []
+    for _ in range(board.size * board.size):
+        weights = [_EVENNESS + max(counts) - count for count in counts]
+        number = rng.choices(range(len(weights)), weights)[0]
+        counts[number] += 1
+        piece = board.pieces[number]
+        drawn.append((piece, rng.randrange(1 if piece is LYING else 0, board.size)))
+    return drawn

@@ -1,0 +1,121 @@
+"""The boards and pieces of Tetris, and where a piece can come to lie.
+
+A cell is a pair (x, y), x from the left, y from the top. Settled cells are the bits y * size + x of one
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+Cells = tuple[tuple[int, int], ...]
+
+SQUARE: Cells = ((0, 0),)
+UPRIGHT: Cells = ((0, 0), (0, -1))
+"""Two cells, one on the other. At first only the lower one is on the board."""
+LYING: Cells = ((0, 0), (-1, 0))
+"""Two cells, side by side. The piece's place is that of the right one."""
+PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
+"""The pieces of the two kinds of game."""
+STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
+"""The moves, and by how many columns and rows each moves a piece."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """What boards and pieces a game has."""
+
+    size: int = 4
+    """The number of rows, and of columns."""
+    kind: int = 1
+    """1: single cells. 2: two cells, upright or lying."""
+    gaps: int | None = None
+    """How many cells of the lowest row are empty at the start; None: all, as the whole board."""
+
+    @property
+    def pieces(self) -> tuple[Cells, ...]:
+        """The pieces that are drawn."""
+        return PIECES[self.kind]
+
+    @property
+    def always_winnable(self) -> bool:
+        """Whether every sequence of pieces can be won, which a test proves by trying all."""
+        return self.size > 3 or self.kind == 1
+
+    def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
+        """Returns whether a piece can be at a place. Cells above the board are free."""
+        for right, below in cells:
+            column, row = x + right, y + below
+            if not 0 <= column < self.size or row >= self.size:
+                return False
+            if row >= 0 and filled >> (row * self.size + column) & 1:
+                return False
+        return True
+
+    def bits(self, cells: Cells, x: int, y: int) -> int:
+        """Returns the cells of a piece at a place, without those above the board."""
+        return sum(
+            1 << (y + below) * self.size + x + right for right, below in cells if y + below >= 0
+        )
+
+    def lost(self, filled: int) -> bool:
+        """Returns whether a cell of the top row is settled."""
+        return filled & ((1 << self.size) - 1) != 0
+
+    def clear(self, filled: int) -> tuple[int, int]:
+        """Returns the settled cells without the full rows, and the number of full rows."""
+        full = (1 << self.size) - 1
+        rows = [filled >> row * self.size & full for row in range(self.size)]
+        rest = [row for row in rows if row != full]
+        gone = self.size - len(rest)
+        return sum(row << (gone + n) * self.size for n, row in enumerate(rest)), gone
+
+
+Way = tuple[str, ...]
+"""Moves of a piece until it lies still."""
+Drawn = tuple[Cells, int]
+"""A piece, and the column in which it comes."""
+
+
+def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Way, int]:
+    """Returns all places where a piece can come to lie: the shortest way to each, and the settled cells with
+    the piece, full rows included."""
+    ways: dict[tuple[int, int], Way] = {(x, y): ()}
+    todo = [(x, y)]
+    places: dict[int, Way] = {}
+    for here in todo:
+        for move, (right, below) in STEPS.items():
+            place = here[0] + right, here[1] + below
+            if not board.free(piece, *place, filled):
+                place = here
+            way = (*ways[here], move)
+            if not board.free(piece, place[0], place[1] + 1, filled):
+                places.setdefault(filled | board.bits(piece, *place), way)
+            elif place not in ways:
+                ways[place] = way
+                todo.append(place)
+    return {way: settled for settled, way in places.items()}
+
+
+def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
+    """Returns whether a player who knows the pieces to come can fill a row."""
+    boards = {filled}
+    for piece, column in pieces:
+        after = set()
+        for settled in boards:
+            for place in settlings(board, settled, piece, column):
+                rest, rows = board.clear(place)
+                if rows:
+                    return True
+                if not board.lost(rest):
+                    after.add(rest)
+        boards = after
+    return False
+
+
+@lru_cache(maxsize=100_000)
+def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[int, ...]:
+    """Returns the settled cells of all `landings` of a piece that comes in a column."""
+    return tuple(landings(board, filled, piece, column, 0).values())

@@ -1,0 +1,115 @@
+"""A game as a world: moves in, the board as text out, with the limits of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions.base import Action
+from air.worlds.base import Observation, Step
+from air.worlds.games.game import Game
+
+SEPARATOR = "||"
+_QUOTED = 60
+"""The number of characters of an invalid move that its feedback repeats."""
+
+FACTS = {
+    "success": "1 if the game was won, else 0",
+    "num_actions": "moves that were played",
+    "action_is_valid": "share of the moves that the rules allow",
+    "action_is_effective": "share of the moves that changed the game",
+    "penalty": "sum of the penalties for turns with an invalid move; part of the reward",
+    "shortest": "moves of the shortest way to win from the start, if the game knows it",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of an episode."""
+
+    turns: int
+    per_turn: int
+    """The number of moves of one reply that are played; the rest is ignored."""
+    total: int
+    """The number of moves of an episode. The last of them ends it."""
+    penalty: float = 0.1
+    """What a turn with an invalid move, or with none, costs besides the game's own rewards."""
+
+
+class GameWorld:
+    """A game as a world. It holds nothing that must be closed."""
+
+    def __init__(self, game: Game, limits: Limits) -> None:
+        self.game = game
+        self.limits = limits
+        self._start()
+        self._open = False
+
+    def _start(self) -> None:
+        self._played = self._asked = self._valid = self._effective = self._penalties = 0
+        self._open = True
+
+    async def reset(self, seed: int) -> Observation:
+        """Starts the episode of a seed and returns its board."""
+        self.game.reset(seed)
+        self._start()
+        return Observation(self._board())
+
+    async def step(self, action: Action) -> Step:
+        """Plays the moves of a reply and returns the board after them. After the end it plays none."""
+        if not self._open:
+            return Step(Observation("The episode has ended."), done=True)
+        moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
+        reward, problems = self._play(moves[: self.limits.per_turn])
+        if not moves:
+            problems.append("your reply has no move")
+        lines = [f"Reward: {round(reward, 9):g}"]
+        if problems:
+            self._penalties += 1
+            lines += [f"Invalid: {problem}." for problem in problems]
+        lines.append(self._board())
+        self._open = not self.game.over and self._played < self.limits.total
+        total = reward - (self.limits.penalty if problems else 0.0)
+        return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
+
+    def _play(self, moves: list[str]) -> tuple[float, list[str]]:
+        """Plays moves, and returns their reward and what was wrong with them."""
+        reward, problems = 0.0, []
+        for move in moves:
+            outcome = self.game.step(move)
+            self._asked += 1
+            self._played += outcome.counted
+            self._valid += outcome.valid
+            self._effective += outcome.effective
+            reward += outcome.reward
+            if outcome.problem:
+                problems.append(" ".join(outcome.problem.split())[:_QUOTED])
+            if self.game.over or self._played >= self.limits.total:
+                break
+        return reward, problems
+
+    def _board(self) -> str:
+        if self.game.over:
+            return (
+                f"{self.game.text()}\n{'You have won.' if self.game.won else 'The game is lost.'}"
+            )
+        return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
+
+    async def close(self) -> dict[str, Any]:
+        """Ends the episode and returns its facts."""
+        self._open = False
+        return dict(self.facts())
+
+    def facts(self) -> Mapping[str, float]:
+        """Returns the numbers of the episode so far: see `FACTS`."""
+        asked = self._asked or 1
+        facts = {
+            "success": float(self.game.won),
+            "num_actions": float(self._played),
+            "action_is_valid": self._valid / asked,
+            "action_is_effective": self._effective / asked,
+            "penalty": -self._penalties * self.limits.penalty,
+        }
+        shortest = self.game.shortest()
+        return facts if shortest is None else facts | {"shortest": float(shortest)}
