@@ -13,7 +13,7 @@ import zlib
 from functools import lru_cache
 from typing import Literal
 
-from air.worlds.games.game import HELD_OUT_FROM, Outcome, held_out
+from air.worlds.games.game import Outcome, evaluates, held_out
 
 State = tuple[int, ...]
 View = Literal["text", "1d", "2d"]
@@ -41,7 +41,7 @@ class Blocksworld:
 
     def reset(self, seed: int) -> None:
         """Starts the episode of a seed."""
-        pairs = instances(self.blocks, self.level, seed >= HELD_OUT_FROM)
+        pairs = instances(self.blocks, self.level, evaluates(seed))
         self.state, self.goal = pairs[seed % len(pairs)]
         self._shortest = distances(self.goal)[self.state]
         self.won = self.over = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple, Protocol
 
-HELD_OUT_FROM = 1_000_000
-"""Seeds from here on draw from the held-out instances; lower seeds never do."""
+from air.worlds.sources import VALIDATION_SEED
+
 _HELD_OUT_SHARE = 5
 """One instance of this many is held out."""
 
@@ -58,6 +58,11 @@ class Game(Protocol):
         """Returns the number of moves of the shortest way to win this episode from its start; None if the
         game does not know."""
         ...
+
+
+def evaluates(seed: int) -> bool:
+    """Returns whether the episode of a seed evaluates, so that its instance must be a held-out one."""
+    return seed >= VALIDATION_SEED
 
 
 def held_out(instance: str) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from air.worlds.games.game import HELD_OUT_FROM, held_out
+from air.worlds.games.game import evaluates, held_out
 
 _MASKS = (
     ((0, -1), (0, 0), (0, 1)),
@@ -74,7 +74,7 @@ class Rooms:
 @lru_cache(maxsize=4096)  # a group of episodes shares its seed
 def _make(rooms: Rooms, seed: int) -> Room:
     rng = random.Random(seed)
-    side = seed >= HELD_OUT_FROM
+    side = evaluates(seed)
     for _ in range(_PLANS):
         floor = floor_plan(rng, rooms.rows, rooms.columns)
         if len(floor) < 2 * rooms.boxes + 1:

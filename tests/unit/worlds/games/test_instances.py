@@ -10,23 +10,23 @@ import pytest
 
 from air.worlds.games import SOURCE, game_kind
 from air.worlds.games.blocksworld import instances, states
-from air.worlds.games.game import HELD_OUT_FROM
 from air.worlds.games.rooms import Rooms, open_room
 from air.worlds.games.sokoban_plan import solve
 from air.worlds.games.tetris_board import LYING, Board, settlings
+from air.worlds.sources import VALIDATION_SEED
 
 SOKOBAN = ("sokoban4x5", "sokoban5", "sokoban6", "sokoban8", "sokoban6-boxes2", "sokoban7x6-level3")
 RULES_1 = {
-    "sokoban4x5": "06387aebc8e4",
-    "sokoban5": "95068fd7f9eb",
-    "sokoban6": "bb88d1752b11",
-    "sokoban8": "bdedff56304f",
-    "tetris1": "04ec74910aba",
-    "tetris2-size3": "5245813f27eb",
-    "tetris2": "ccbbb4cd3165",
-    "blocksworld-text": "cce5a0a45bb6",
-    "blocksworld-1d": "0cf8588536df",
-    "blocksworld-2d": "0b34c1c9d326",
+    "sokoban4x5": "ad7f69cf5af6",
+    "sokoban5": "96e3aa5365a8",
+    "sokoban6": "b272555fbbcd",
+    "sokoban8": "1781b63dca83",
+    "tetris1": "391b37771f05",
+    "tetris2-size3": "6f0aff214044",
+    "tetris2": "442a889565e8",
+    "blocksworld-text": "b56d4cb65cbe",
+    "blocksworld-1d": "5a3ce8fa7c35",
+    "blocksworld-2d": "abee594e3d91",
 }
 """A digest of each game's episodes under version 1 of the rules."""
 
@@ -37,7 +37,7 @@ def test_rooms_take_the_moves_that_the_generator_says(name: str) -> None:
     kind = game_kind(name)
     game = kind.make()
     lengths = []
-    for seed in (*range(40), *range(HELD_OUT_FROM, HELD_OUT_FROM + 20)):
+    for seed in (*range(40), *range(VALIDATION_SEED, VALIDATION_SEED + 20)):
         game.reset(seed)
         assert "√" not in game.text()
         moves = solve(game.text())
@@ -121,7 +121,7 @@ def test_held_out_instances_are_never_trained_on(name: str) -> None:
             shown.add(game.text())
         return shown
 
-    training, validation = boards(0), boards(HELD_OUT_FROM + 123)
+    training, validation = boards(0), boards(VALIDATION_SEED)
     assert len(training) >= 20
     assert len(validation) >= 5
     assert not training & validation
@@ -147,7 +147,7 @@ def test_a_seed_decides_an_episode_alone(name: str) -> None:
     second.reset(99)
     random.seed(4)
     lines = []
-    for seed in (0, 1, 2, HELD_OUT_FROM):
+    for seed in (0, 1, 2, VALIDATION_SEED):
         first.reset(seed)
         second.reset(seed)
         rng = random.Random(seed)

@@ -17,10 +17,10 @@ import pytest
 
 from air.worlds.games import SOURCE, GameWorld
 from air.worlds.games.blocksworld import Blocksworld
-from air.worlds.games.game import HELD_OUT_FROM
 from air.worlds.games.players import Player, RandomPlayer, SolverPlayer, play
 from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, UPRIGHT
+from air.worlds.sources import VALIDATION_SEED
 
 StateT = TypeVar("StateT", bound=Hashable)
 Rule = Callable[[StateT, str], tuple[StateT | None, float]]
@@ -145,7 +145,7 @@ async def test_random_play_of_blocksworld() -> None:
     game = world.game
     assert isinstance(game, Blocksworld)
     pairs = set()
-    for first in (0, HELD_OUT_FROM):
+    for first in (0, VALIDATION_SEED):
         seeds = range(first, first + 156)
         returns = await played(world, [RandomPlayer(n) for n in range(3)], seeds)
         differences = []
@@ -174,7 +174,7 @@ async def test_the_solver_earns_all_of_blocksworld() -> None:
     assert isinstance(world, GameWorld)
     game = world.game
     assert isinstance(game, Blocksworld)
-    for seed in (*range(130), *range(HELD_OUT_FROM, HELD_OUT_FROM + 40)):
+    for seed in (*range(130), *range(VALIDATION_SEED, VALIDATION_SEED + 40)):
         earned = await play(world, SolverPlayer(), seed)
         game.reset(seed)
         rule = blocksworld(piles_of(game.goal))
