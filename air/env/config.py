@@ -224,6 +224,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The highest number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
     """For each kind of box, the number of boxes that are started before an episode needs them."""
+    reuse_boxes: bool = False
+    """Whether a container in which an episode has ended is reset for another episode, which saves the start
+    of a container (see `docs/boxes.md`). A box in which anything unusual happened is removed, as are boxes of
+    episodes that failed, and boxes with GPUs or network. false: each episode has a new box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or beginnings of UUIDs.
     `auto`: all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import verifiers.v1 as vf
 
@@ -236,11 +236,23 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
-    def lease(self, spec: TaskSpec) -> AbstractAsyncContextManager[Box]:
-        """Returns an async context manager that yields a box for an agent, as `Pool.lease` describes."""
+    @asynccontextmanager
+    async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
+        """Async context manager: yields a box for an agent, as `Pool.lease` does. With `reuse_boxes`, the box
+        is reset afterwards for another episode, unless an exception was raised."""
         self._check_serving()
-        assert self._agents is not None
-        return self._agents.lease(self._box_spec(spec))
+        pool = self._agents
+        assert pool is not None
+        box = await pool.take(self._box_spec(spec))
+        try:
+            yield box
+        except BaseException:  # cancellation too: a command may still run
+            pool.give_back(box)
+            raise
+        if box.spec.reusable:
+            pool.give_back_for_reuse(box)
+        else:
+            pool.give_back(box)
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
         """Returns a new world for one episode in `box`, a box in which nothing has run.
@@ -277,7 +289,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
         box_spec = spec.box_spec(self.config.provider)
-        return box_spec.model_copy(update={"image": self.config.image or box_spec.image})
+        closed = box_spec.provider == "docker" and not (box_spec.network or box_spec.gpus)
+        return box_spec.model_copy(
+            update={
+                "image": self.config.image or box_spec.image,
+                "reusable": self.config.reuse_boxes and closed,
+            }
+        )
 
     def _harness(self) -> AirHarnessConfig | None:
         """Returns the settings of air's own harness (its agent loop), or None for another harness."""

@@ -266,3 +266,27 @@ async def test_a_task_whose_score_can_be_forged_is_named(
     assert "evaluation of titanic imports the artefact" in caplog.text
     (path,) = (tmp_path / "r").glob("*.jsonl")
     assert next(iter(read(path)))["trust"] == "evaluator"
+
+
+@pytest.mark.docker
+async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before() -> None:
+    """Of three episodes the first two play in one container. The second leaves a process, so the third has
+    a new one."""
+    seen: list[list[str]] = []
+    marks = "secret.txt /tmp/secret /dev/shm/secret"
+    look = f"cut -d' ' -f22 /proc/1/stat; ls {marks} 2>/dev/null; echo x | tee {marks} >/dev/null"
+
+    def script(conversation: Sequence[Message]) -> str:
+        if len([m for m in conversation if m["role"] == "assistant"]) == 0:
+            return f"Look.\n```bash\n{look}\n```"
+        seen.append(str(conversation[-1]["content"]).splitlines()[:-1])
+        leave = "setsid sleep 1000 >/dev/null 2>&1 &\n" if len(seen) == 2 else ""
+        return f"Done.\n```bash\n{leave}submit\n```"
+
+    config = research(["titanic"], "docker", reuse_boxes=True, max_boxes=1, max_turns=3)
+    async with played_by(script, config) as play:
+        for _ in range(3):
+            episode = await play()
+            assert episode.ok, episode.errors or episode.traces[0].errors
+    (first,), (second,), (third,) = seen  # the start of each container, and no file
+    assert first == second != third
