@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -25,7 +25,7 @@ from air.serve import token
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.settings import ServeConfig
+from air.serve.settings import ListenConfig, ServeConfig
 
 T = TypeVar("T")
 FACTS = "air.facts"
@@ -39,13 +39,36 @@ class ClientLeft(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
-    """What the protocols of one server share."""
+class BaseServer:
+    """What the protocols of any server share."""
+
+    config: ListenConfig
+    metrics: Metrics
+    log: Log
+    healthy: ClassVar[str] = "ok"
+    """The `status` in the answer of `/health`."""
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what `/health` says about the server itself."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Server(BaseServer):
+    """What the protocols of a server of boxes share."""
 
     config: ServeConfig
     boxes: Boxes
-    metrics: Metrics
-    log: Log
+
+    def facts(self) -> dict[str, Any]:
+        boxes = self.boxes
+        counts = {
+            "live": boxes.pool.stats.live,
+            "lent": boxes.lent,
+            "max": boxes.max_boxes,
+            "queued": boxes.queued,
+        }
+        return {"image": self.config.image, "boxes": counts}
 
 
 class Protocol(ABC):
@@ -78,19 +101,12 @@ class Protocol(ABC):
         return None
 
 
-def application(server: Server, protocols: Sequence[Protocol]) -> Starlette:
+def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
     """Returns the application that serves these protocols."""
 
     async def health(_: Request) -> Response:
-        boxes = server.boxes
-        body: dict[str, Any] = {"status": "ok", "version": version("air-agent")}
-        body["image"] = server.config.image
-        body["boxes"] = {
-            "live": boxes.pool.stats.live,
-            "lent": boxes.lent,
-            "max": boxes.max_boxes,
-            "queued": boxes.queued,
-        }
+        body: dict[str, Any] = {"status": server.healthy, "version": version("air-agent")}
+        body |= server.facts()
         return JSONResponse(body | {each.name: each.facts() for each in protocols})
 
     async def metrics(_: Request) -> Response:
@@ -109,7 +125,7 @@ def application(server: Server, protocols: Sequence[Protocol]) -> Starlette:
 class _Guard:
     """Middleware: refuses requests without the token or with too large a body, and logs and counts all."""
 
-    def __init__(self, app: ASGIApp, server: Server, protocols: Sequence[Protocol]) -> None:
+    def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Runs a server of boxes until SIGINT or SIGTERM, which end every box."""
+"""Runs a server until SIGINT or SIGTERM, which end every box."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
 import uvicorn
 
 from air.errors import AirError, InfrastructureError, UsageError
-from air.serve.app import Protocol, Server, application
+from air.serve.app import BaseServer, Protocol, Server, application
 from air.serve.boxes import Boxes
 from air.serve.log import Log, LogHandler
 from air.serve.metrics import Metrics
-from air.serve.settings import ServeConfig
+from air.serve.settings import ListenConfig, ServeConfig
 
+ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2
 """Seconds that running requests have to end after a signal; then their boxes end."""
 
@@ -30,26 +33,43 @@ async def serve(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves until a signal arrives. `say` gets one line when the server answers.
+    """Serves boxes until a signal arrives. `say` gets one line when the server answers.
 
     Raises UsageError if the address is in use, and what the protocols' checks raise.
     """
+
+    @contextlib.asynccontextmanager
+    async def opened(metrics: Metrics, log: Log) -> AsyncIterator[Server]:
+        async with Boxes(config.max_boxes, config.warm, metrics, fresh=config.fresh_boxes) as boxes:
+            yield Server(config, metrics, log, boxes)
+        log.event("stop", boxes=boxes.pool.stats.live)
+
+    await run(config, opened, protocols, say=say, log=log)
+
+
+async def run(
+    config: ListenConfig,
+    opened: Callable[[Metrics, Log], AbstractAsyncContextManager[ServerT]],
+    protocols: Sequence[Callable[[ServerT], Protocol]],
+    *,
+    say: Callable[[str], None] = print,
+    log: Log | None = None,
+) -> None:
+    """Serves until a signal arrives. `opened` yields what the protocols share, and ends it afterwards."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
     listener = bind(config.host, config.port)
     with contextlib.closing(listener), _logging_to(log):
-        async with Boxes(config.max_boxes, config.warm, metrics, fresh=config.fresh_boxes) as boxes:
-            server = Server(config, boxes, metrics, log)
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(opened(metrics, log))
             spoken = [make(server) for make in protocols]
-            async with contextlib.AsyncExitStack() as stack:
-                for each in spoken:
-                    await stack.enter_async_context(each.running())
-                await _answer(server, spoken, listener, say)
-        log.event("stop", boxes=boxes.pool.stats.live)
+            for each in spoken:
+                await stack.enter_async_context(each.running())
+            await _answer(server, spoken, listener, say)
 
 
 async def _answer(
-    server: Server,
+    server: BaseServer,
     protocols: Sequence[Protocol],
     listener: socket.socket,
     say: Callable[[str], None],
@@ -71,7 +91,7 @@ async def _answer(
     def started() -> None:
         address = url(listener, "https" if server.config.tls_cert else "http")
         say(f"serving on {address}")
-        server.log.event("start", url=address, image=server.config.image)
+        server.log.event("start", url=address, **server.facts())
 
     http = _Http(settings, started)
     loop = asyncio.get_running_loop()
@@ -109,7 +129,7 @@ class _Http(uvicorn.Server):
         self.stopped = self.should_exit = True
 
 
-def check_certificate(config: ServeConfig) -> None:
+def check_certificate(config: ListenConfig) -> None:
     """Raises UsageError if the server's certificate and key cannot be read, or do not belong together."""
     if config.tls_cert:
         try:

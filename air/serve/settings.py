@@ -1,10 +1,11 @@
-"""The settings of `air serve sandbox`."""
+"""The settings of a server's address, and those of `air serve sandbox`."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 from pathlib import Path
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -12,8 +13,8 @@ from air.config import BaseConfig
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 
-class ServeConfig(BaseConfig):
-    """Settings of a server of boxes: its address, its token, and the boxes that it lends."""
+class ListenConfig(BaseConfig):
+    """Settings that every server has: its address, its token, and what it accepts."""
 
     host: str = "127.0.0.1"
     """The address on which the server listens. Any address but loopback needs a `token`."""
@@ -21,6 +22,27 @@ class ServeConfig(BaseConfig):
     """The port on which the server listens. 0 takes any free port."""
     token: str = ""
     """The secret that every request must carry; empty: none. See `air.serve.token`."""
+    tls_cert: str = ""
+    """The file (PEM) with the server's certificate and those that signed it. Empty: plain HTTP."""
+    tls_key: str = ""
+    """The file with the private key of `tls_cert`."""
+    max_body_mb: float = Field(64.0, gt=0)
+    """Maximum size of a request in MiB."""
+
+    @model_validator(mode="after")
+    def _closed(self) -> Self:
+        if not self.token and not is_loopback(self.host):
+            raise ValueError(
+                f"`host`: {self.host} is not loopback, so other machines need a `token`"
+            )
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("`tls_cert` and `tls_key` belong together: give both or none")
+        return self
+
+
+class ServeConfig(ListenConfig):
+    """Settings of a server of boxes, and of the boxes that it lends."""
+
     image: str = "air-code"
     """The image of the boxes: `air-code` has many languages, `air-base` only Python and bash."""
     max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
@@ -40,22 +62,6 @@ class ServeConfig(BaseConfig):
     domain: str = ""
     """The domain of the ports of E2B's sandboxes, `PORT-ID.DOMAIN`, as their clients get it. Every name below
     it must lead here. Empty: `localhost` and the server's port."""
-    tls_cert: str = ""
-    """The file (PEM) with the server's certificate and those that signed it. Empty: plain HTTP."""
-    tls_key: str = ""
-    """The file with the private key of `tls_cert`."""
-    max_body_mb: float = Field(64.0, gt=0)
-    """Maximum size of a request in MiB."""
-
-    @model_validator(mode="after")
-    def _closed(self) -> ServeConfig:
-        if not self.token and not is_loopback(self.host):
-            raise ValueError(
-                f"`host`: {self.host} is not loopback, so other machines need a `token`"
-            )
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("`tls_cert` and `tls_key` belong together: give both or none")
-        return self
 
     @property
     def spec(self) -> BoxSpec:
