@@ -1,4 +1,4 @@
-"""The command `air serve sandbox`: serves boxes over the interfaces of other sandboxes."""
+"""The command `air serve`: serves boxes, or episodes of tasks, over the interfaces of other projects."""
 
 from __future__ import annotations
 
@@ -7,24 +7,85 @@ import asyncio
 import os
 from pathlib import Path
 
-HELP = "serve boxes over HTTP to the clients of SandboxFusion and E2B"
+HELP = "serve boxes to the clients of SandboxFusion and E2B, or tasks to those of OpenEnv and ORS"
 EXAMPLES = (
     "air serve sandbox",
     "air serve sandbox --port 9000 --max-boxes 16",
     "AIR_SERVE_TOKEN=secret air serve sandbox --host 0.0.0.0",
     "air serve sandbox --image air-base",
+    "air serve openenv titanic",
+    "air serve ors titanic question:gsm8k --port 9000",
 )
 TOKEN_ENV = "AIR_SERVE_TOKEN"
 
 
+_LISTEN = ("host", "port", "token", "tls_cert", "tls_key")
+_SANDBOX = ("image", "max_boxes", "warm", "queue_seconds", "datasets", "fresh_boxes", "domain")
+_LIMITS = ("cpus", "memory_mb", "disk_mb", "pids")
+_EPISODES = (
+    *("tasks", "task_roots", "mlgym_root", "provider", "max_sessions", "grader_boxes"),
+    *("max_turns", "seconds", "idle_seconds", "seeds", "gpus"),
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["sandbox"], metavar="sandbox", help="what to serve")
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="sandbox|openenv|ors")
+    for name, text, add in (
+        ("sandbox", "boxes, for the clients of SandboxFusion and E2B", _add_sandbox),
+        ("openenv", "episodes of tasks, for the clients of OpenEnv", _add_episodes),
+        ("ors", "episodes of tasks, for the clients of ORS (Open Reward Standard)", _add_episodes),
+    ):
+        kind = kinds.add_parser(name, help=text, description=f"Serve {text}.")
+        add(kind)
+        _add_listen(kind)
+
+
+def _add_listen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port, or 0 for a free one (default: 8080)")
     parser.add_argument(
         "--token",
         help=f"secret that requests must carry; any --host but loopback needs one (default: {TOKEN_ENV})",
     )
+    parser.add_argument(
+        "--tls-cert", help="certificate file (PEM), for https (default: plain http)"
+    )
+    parser.add_argument("--tls-key", help="private key file of --tls-cert")
+
+
+def _add_episodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tasks", nargs="+", metavar="TASK", help="ids of the tasks to offer")
+    parser.add_argument(
+        "--task-roots", nargs="+", type=Path, metavar="DIR", help="folders with tasks of your own"
+    )
+    parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help="checkout of MLGym")
+    parser.add_argument(
+        "--provider", choices=["docker", "process"], help="kind of box (default: docker)"
+    )
+    parser.add_argument(
+        "--max-sessions",
+        type=int,
+        help="most clients at once, each with a box for a research task (default: two for each CPU core)",
+    )
+    parser.add_argument("--grader-boxes", type=int, help="most graders at once (default: 2)")
+    parser.add_argument(
+        "--max-turns", type=int, help="actions of an episode (default: the task's, or 50)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="time limit of an episode (default: the task's)"
+    )
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        help="seconds without a message after which a client's episode ends (default: 900)",
+    )
+    parser.add_argument(
+        "--seeds", type=int, help="episodes of each task in the list of a split (default: 100)"
+    )
+    parser.add_argument("--gpus", nargs="+", metavar="GPU", help="GPUs for boxes (default: none)")
+
+
+def _add_sandbox(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", help="image of the boxes (default: air-code)")
     parser.add_argument(
         "--max-boxes", type=int, help="most boxes at once (default: two for each CPU core)"
@@ -47,10 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--domain", help="domain of E2B sandboxes' ports, PORT-ID.DOMAIN (default: localhost:PORT)"
     )
     parser.add_argument(
-        "--tls-cert", help="certificate file (PEM), for https (default: plain http)"
-    )
-    parser.add_argument("--tls-key", help="private key file of --tls-cert")
-    parser.add_argument(
         "--queue-seconds",
         type=float,
         help="seconds that clients wait beyond the time limits in their requests (default: 10)",
@@ -60,22 +117,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal arrives; then returns 0."""
     from air.config import validate
-    from air.serve.e2b.protocol import E2B
-    from air.serve.fusion.protocol import Fusion
-    from air.serve.server import serve
-    from air.serve.settings import ServeConfig
 
-    limits = ("cpus", "memory_mb", "disk_mb", "pids")
-    names = [
-        *("host", "port", "token", "image", "max_boxes", "warm", "queue_seconds", "datasets"),
-        *("fresh_boxes", "domain", "tls_cert", "tls_key"),
-    ]
-    defaults = ServeConfig().limits.model_dump()
+    names = _LISTEN + (_SANDBOX if args.what == "sandbox" else _EPISODES)
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))
-    changed = {name: value for name in limits if (value := getattr(args, name)) is not None}
-    config = validate(
-        ServeConfig, settings | {"limits": defaults | changed}, where="air serve sandbox"
-    )
-    asyncio.run(serve(config, [Fusion, E2B], say=lambda line: print(line, flush=True)))
+    where = f"air serve {args.what}"
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    if args.what == "sandbox":
+        from air.serve.e2b.protocol import E2B
+        from air.serve.fusion.protocol import Fusion
+        from air.serve.server import serve
+        from air.serve.settings import ServeConfig
+
+        changed = {name: value for name in _LIMITS if (value := getattr(args, name)) is not None}
+        limits = ServeConfig().limits.model_dump() | changed
+        boxes = validate(ServeConfig, settings | {"limits": limits}, where=where)
+        asyncio.run(serve(boxes, [Fusion, E2B], say=say))
+        return 0
+    from air.serve.episodes.server import serve_episodes
+    from air.serve.episodes.settings import EpisodesConfig
+    from air.serve.openenv.protocol import OpenEnv
+
+    episodes = validate(EpisodesConfig, settings, where=where)
+    asyncio.run(serve_episodes(episodes, [OpenEnv], say=say))
     return 0

@@ -1,0 +1,154 @@
+"""One episode of one of air's tasks, whose agent is a client of the server."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.actions.base import Action
+from air.aio import to_the_end
+from air.errors import InfrastructureError
+from air.serve.episodes.offers import Mistake, Offer
+from air.worlds.base import Refusal, World
+
+_LOG = logging.getLogger(__name__)
+
+
+class NotPlaying(Exception):
+    """Exception for an action without a running episode: before its start, or after its end."""
+
+
+class UnknownTool(Mistake):
+    """The task has no tool of that name."""
+
+
+class Failed(Exception):
+    """Air or the machine failed, so the episode has ended without a further reward."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The result of one action of the client's agent."""
+
+    text: str
+    reward: float | None
+    done: bool
+    mistake: Mistake | None = None
+    """Why the action was none; None if the task took it."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Play:
+    """One episode. `start` begins it, `close` ends it. Only one method may run at a time."""
+
+    def __init__(self, offer: Offer, seed: int, note: Callable[[str, str], None]) -> None:
+        self.offer, self.seed = offer, seed
+        self.id = uuid.uuid4().hex
+        self.turns = 0
+        self.done = False
+        self._note = note
+        self._world: World[Action] | None = None
+        self._stack = AsyncExitStack()
+        self._deadline = math.inf
+
+    async def start(self) -> str:
+        """Begins the episode, and returns all that the agent must know first. Raises Failed."""
+        try:
+            self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
+        except BaseException as error:
+            expected = isinstance(error, Exception)
+            await to_the_end(self._end("failed" if expected else "left"))
+            if expected:
+                raise self._failure(error) from error
+            raise
+        self._deadline = time.monotonic() + self.offer.seconds
+        return text
+
+    async def say(self, message: str) -> Turn:
+        """Carries out a message of the agent. Raises NotPlaying and Failed."""
+        return await self._turn(lambda: self.offer.said(message))
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
+        """Carries out a call of a tool. Raises NotPlaying and Failed."""
+
+        def action() -> Action:
+            names = [each["function"]["name"] for each in self.offer.tools]
+            if name not in names:
+                raise UnknownTool(f"There is no tool {name!r}. Tools: {', '.join(names)}.")
+            return self.offer.called(name, arguments)
+
+        return await self._turn(action)
+
+    async def close(self) -> None:
+        """Ends the episode and frees its box. Further calls do nothing."""
+        await to_the_end(self._end("left"))
+
+    async def _turn(self, action: Callable[[], Action]) -> Turn:
+        if self._world is None:
+            raise NotPlaying("the episode is over" if self.done else "no episode has begun")
+        try:
+            turn = await self._played(self._world, action)
+        except BaseException as error:
+            expected = isinstance(error, Exception)
+            await to_the_end(self._end("failed" if expected else "left"))
+            if expected:
+                raise self._failure(error) from error
+            raise
+        if turn.done:
+            await to_the_end(self._end("done"))
+        return turn
+
+    async def _played(self, world: World[Action], action: Callable[[], Action]) -> Turn:
+        if time.monotonic() >= self._deadline:
+            return await self._limit(
+                world, "[the time of the episode is over]", self.offer.no_reward
+            )
+        self.turns += 1
+        mistake: Mistake | None = None
+        text, reward, done = "", self.offer.no_reward, False
+        try:
+            step = await world.step(action())
+            text, reward, done = step.observation.text, self.offer.reward(step), step.done
+        except Mistake as error:
+            mistake, text = error, str(error)
+        except Refusal as error:
+            text = str(error)
+        if reward is not None and not math.isfinite(reward):
+            raise InfrastructureError(f"the reward of {self.offer.id} is {reward}")
+        if done or self.turns < self.offer.max_turns:
+            return Turn(text, reward, done, mistake, self._metadata(world))
+        return await self._limit(world, f"{text}\n[no actions are left]", reward, mistake)
+
+    async def _limit(
+        self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
+    ) -> Turn:
+        """Ends the episode because it reached a limit. What its end gives joins the last reward."""
+        last = await self.offer.at_limit(world)
+        total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
+        return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})
+
+    def _metadata(self, world: World[Action]) -> dict[str, Any]:
+        facts = {name: value for name, value in world.facts().items() if math.isfinite(value)}
+        return {"task": self.offer.id, "turn": self.turns, **facts}
+
+    def _failure(self, error: BaseException) -> Failed:
+        if not isinstance(error, InfrastructureError):
+            _LOG.error("task %s raised %r", self.offer.id, error, exc_info=error)
+        text = " ".join(str(error).split()) or type(error).__name__
+        return Failed(f"the server failed, the episode is over without further reward: {text}")
+
+    async def _end(self, how: str) -> None:
+        if self.done:
+            return
+        self.done, self._world = True, None
+        self._note(self.offer.id, how)
+        try:
+            await self._stack.aclose()
+        except Exception as error:  # the client's episode is over in any case
+            _LOG.warning("the end of an episode of %s: %s", self.offer.id, error)

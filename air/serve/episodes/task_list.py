@@ -1,0 +1,145 @@
+"""The requests for splits and lists of tasks, which OpenEnv and ORS have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.errors import UsageError
+from air.serve.app import body_of
+from air.serve.episodes.offers import Catalogue
+from air.serve.episodes.server import EpisodesServer
+
+NAME = "air"
+"""The name of the one environment of a server."""
+T = TypeVar("T", bound=BaseModel)
+
+
+class Refused(Exception):
+    """An answer with a status of HTTP that is no success, and the text that says why."""
+
+    def __init__(self, status: int, detail: Any) -> None:
+        super().__init__(str(detail))
+        self.status, self.detail = status, detail
+
+    def response(self) -> Response:
+        """Returns the answer."""
+        return JSONResponse({"detail": self.detail}, self.status)
+
+
+class Closed(BaseModel):
+    """A body whose unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Split(Closed):
+    split: str
+
+
+class _Task(_Split):
+    index: int
+
+
+class _Range(_Split):
+    start: int | None = Field(None, ge=0)
+    stop: int | None = Field(None, ge=0)
+
+
+def answering(
+    handler: Callable[[Request], Awaitable[Any]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """Returns an endpoint that answers with what `handler` returns as JSON, or with its refusal."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            result = await handler(request)
+        except Refused as error:
+            return error.response()
+        except UsageError as error:
+            return Refused(400, str(error)).response()
+        return result if isinstance(result, Response) else JSONResponse(result)
+
+    return endpoint
+
+
+async def body(request: Request, kind: type[T], most_mb: float) -> T:
+    """Returns the body of a request. Raises Refused if it is malformed."""
+    try:
+        return kind.model_validate_json(await body_of(request, most_mb) or b"{}")
+    except ValidationError as error:
+        raise Refused(422, problems(error)) from None
+    except ValueError as error:
+        raise Refused(413, str(error)) from None
+
+
+def problems(error: ValidationError) -> list[dict[str, Any]]:
+    """Returns what is wrong with a body or a message, in the form of OpenEnv and ORS."""
+    rows: list[dict[str, Any]] = json.loads(error.json(include_url=False, include_input=False))
+    return rows
+
+
+def routes(server: EpisodesServer) -> Sequence[BaseRoute]:
+    """Returns the routes for lists of tasks."""
+    tasks, most = server.catalogue, server.config.max_body_mb
+
+    async def environments(_: Request) -> list[str]:
+        return [NAME]
+
+    async def splits(request: Request) -> list[dict[str, str]]:
+        _check(request)
+        return [{"name": name, "type": name} for name in tasks.splits]
+
+    async def listed(request: Request) -> dict[str, Any]:
+        _check(request)
+        split = (await body(request, _Split, most)).split
+        return {"tasks": _range(tasks, split, 0, None), "env_name": NAME}
+
+    async def count(request: Request) -> dict[str, int]:
+        _check(request)
+        tasks.entry((await body(request, _Split, most)).split, 0)
+        return {"num_tasks": tasks.count()}
+
+    async def one(request: Request) -> dict[str, Any]:
+        _check(request)
+        wanted = await body(request, _Task, most)
+        return {"task": spec(tasks, wanted.split, wanted.index), "env_name": NAME}
+
+    async def some(request: Request) -> dict[str, Any]:
+        _check(request)
+        wanted = await body(request, _Range, most)
+        rows = _range(tasks, wanted.split, wanted.start or 0, wanted.stop)
+        return {"tasks": rows, "env_name": NAME}
+
+    posts = {"tasks": listed, "num_tasks": count, "task": one, "task_range": some}
+    return [
+        Route("/list_environments", answering(environments)),
+        Route("/{env}/splits", answering(splits)),
+        *(
+            Route(f"/{{env}}/{path}", answering(handler), methods=["POST"])
+            for path, handler in posts.items()
+        ),
+    ]
+
+
+def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
+    """Returns the entry of a split's list, as clients get it. Raises UsageError if there is none."""
+    task, seed = tasks.entry(split, index)
+    return {"task": task, "seed": seed}
+
+
+def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[dict[str, Any]]:
+    stop = tasks.count() if stop is None else min(stop, tasks.count())
+    tasks.entry(split, 0)
+    return [spec(tasks, split, index) for index in range(start, stop)]
+
+
+def _check(request: Request) -> None:
+    if request.path_params["env"] != NAME:
+        raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

@@ -1,0 +1,1 @@
+"""OpenEnv's protocol, for its stock clients. `protocol` has the routes, `session` one client's WebSocket."""

@@ -1,0 +1,132 @@
+"""OpenEnv's protocol: episodes on `/ws`, and what describes the server.
+
+A client of an episode keeps one WebSocket. OpenEnv's requests `POST /reset` and `POST /step` make an
+environment for each request, so no episode could be played by them: they are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from air.errors import ConfigError
+from air.serve.app import Protocol, body_of
+from air.serve.episodes import task_list
+from air.serve.episodes.server import EpisodesServer, Full
+from air.serve.episodes.task_list import NAME, Refused, answering
+from air.serve.openenv import frames
+from air.serve.openenv.session import Session, rpc
+
+RESERVED = {"reset", "step", "state", "close"}
+"""Names that OpenEnv does not allow for tools."""
+
+
+class OpenEnv(Protocol):
+    """Serves OpenEnv's clients."""
+
+    name = "openenv"
+
+    def __init__(self, server: EpisodesServer) -> None:
+        self._server = server
+        for offer in server.catalogue.offers.values():
+            names = {each["function"]["name"] for each in offer.tools}
+            if names & RESERVED:
+                raise ConfigError(
+                    f"task {offer.id} has a tool named {min(names & RESERVED)!r}, which OpenEnv reserves",
+                    where="air serve openenv",
+                    remedy="serve it by `air serve ors`",
+                )
+
+    def routes(self) -> Sequence[BaseRoute]:
+        described = _openapi()
+
+        async def metadata(_: Request) -> dict[str, Any]:
+            text = f"Tasks of air: {', '.join(self._server.catalogue.offers)}"
+            return {"name": NAME, "description": text, "version": version("air-agent")}
+
+        async def schema(_: Request) -> dict[str, Any]:
+            return frames.SCHEMAS
+
+        async def openapi(_: Request) -> dict[str, Any]:
+            return described
+
+        async def mcp(request: Request) -> Response:
+            try:
+                wanted = json.loads(await body_of(request, self._server.config.max_body_mb))
+            except (ValueError, RecursionError):
+                wanted = None
+            return JSONResponse(rpc(self._server, wanted))
+
+        async def refused(request: Request) -> Response:
+            raise Refused(501, f"{request.url.path} cannot play an episode: use the WebSocket /ws")
+
+        return [
+            WebSocketRoute("/ws", self._serve),
+            Route("/metadata", answering(metadata)),
+            Route("/schema", answering(schema)),
+            Route("/openapi.json", answering(openapi)),
+            Route("/mcp", mcp, methods=["POST"]),
+            Route("/reset", answering(refused), methods=["POST"]),
+            Route("/step", answering(refused), methods=["POST"]),
+            Route("/state", answering(refused)),
+            *task_list.routes(self._server),
+        ]
+
+    async def _serve(self, socket: WebSocket) -> None:
+        await socket.accept()
+        places = self._server.places
+        try:
+            if socket.query_params.get("session_id"):
+                text = "the server has no sessions to attach to: connect without session_id"
+                await socket.send_text(frames.error("SESSION_ERROR", text))
+                return
+            try:
+                places.take()
+            except Full as error:
+                counts = {"active_sessions": places.taken, "max_sessions": places.total}
+                await socket.send_text(frames.error("CAPACITY_REACHED", str(error), **counts))
+                return
+            try:
+                await Session(self._server, socket).run()
+            finally:
+                places.free()
+        except WebSocketDisconnect:
+            pass  # the client left while it was answered
+        finally:
+            if socket.application_state is WebSocketState.CONNECTED:
+                await _close(socket)
+
+
+async def _close(socket: WebSocket) -> None:
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the client closed it first
+        await socket.close()
+
+
+def _openapi() -> dict[str, Any]:
+    """Returns the description of the HTTP requests. `/reset`, `/step` and `/state` are not served."""
+    paths = {
+        "/health": "get",
+        "/metadata": "get",
+        "/schema": "get",
+        "/mcp": "post",
+        "/list_environments": "get",
+        "/{env}/splits": "get",
+        "/{env}/tasks": "post",
+        "/{env}/num_tasks": "post",
+        "/{env}/task": "post",
+        "/{env}/task_range": "post",
+    }
+    answers = {"200": {"description": "JSON"}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "air serve openenv", "version": "1.0.0"},
+        "paths": {path: {method: {"responses": answers}} for path, method in paths.items()},
+    }

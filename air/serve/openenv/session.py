@@ -1,0 +1,188 @@
+"""One client's WebSocket: its episodes, one after the other, until it leaves or is silent for too long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from air.aio import ended, to_the_end
+from air.errors import UsageError
+from air.serve.episodes.play import Failed, NotPlaying, Play
+from air.serve.episodes.server import EpisodesServer
+from air.serve.episodes.task_list import problems
+from air.serve.openenv import frames
+
+MOST_WAITING = 64
+"""The most messages of a client that wait for their answers. A client that sends more is disconnected."""
+MOST_SEED = 1 << 31
+
+
+class _Bye(Exception):
+    """The client sent `close`."""
+
+
+class _Problem(Exception):
+    """A message that gets an error as its answer. The connection goes on."""
+
+    def __init__(self, code: str, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.frame = frames.error(code, message, **more)
+
+
+class Session:
+    """Serves one client. Episodes end with the connection, whatever they are doing."""
+
+    def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
+        self._server, self._socket = server, socket
+        self._play: Play | None = None
+        self._episode_id: str | None = None
+        self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+
+    async def run(self) -> None:
+        """Answers messages until the client leaves. Frees its box before it returns."""
+        reading = asyncio.create_task(self._read())
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait([reading, working], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await ended(reading)
+            await ended(working)
+            if self._play is not None:
+                await to_the_end(self._play.close())
+        for task in (reading, working):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def _read(self) -> None:
+        """Reads messages; returns when the client has left, even during a long step."""
+        while True:
+            try:
+                message = await self._socket.receive_text()
+            except (WebSocketDisconnect, KeyError):  # KeyError: a message of bytes
+                return
+            if self._waiting.full():
+                await self._send(
+                    frames.error("SESSION_ERROR", "too many messages wait for answers")
+                )
+                return
+            self._waiting.put_nowait(message)
+
+    async def _work(self) -> None:
+        idle = self._server.config.idle_seconds
+        while True:
+            try:
+                async with asyncio.timeout(idle):
+                    message = await self._waiting.get()
+            except TimeoutError:
+                text = f"no message for {idle:g} s: the session is over"
+                await self._send(frames.error("SESSION_ERROR", text))
+                return
+            try:
+                answer = await self._answer(message)
+            except _Problem as problem:
+                answer = problem.frame
+            except _Bye:
+                return
+            await self._send(answer)
+
+    async def _send(self, text: str) -> None:
+        if self._socket.application_state is WebSocketState.CONNECTED:
+            await self._socket.send_text(text)
+
+    async def _answer(self, message: str) -> str:
+        kind, data = _parsed(message)
+        try:
+            if kind == "reset":
+                return await self._reset(frames.Reset.model_validate(data))
+            if kind == "step":
+                return await self._step(frames.step_kind(data).model_validate(data))
+        except ValidationError as error:
+            raise _Problem("VALIDATION_ERROR", "Invalid message", errors=problems(error)) from None
+        except (NotPlaying, Failed, UsageError) as error:
+            raise _Problem("EXECUTION_ERROR", str(error)) from None
+        if kind == "state":
+            return frames.text("state", self._state())
+        if kind == "mcp":
+            return frames.text("mcp", rpc(self._server, data))
+        raise _Bye
+
+    async def _reset(self, wanted: frames.Reset) -> str:
+        task, seed = self._chosen(wanted)
+        play = self._server.play(task, seed)
+        if self._play is not None:
+            await self._play.close()
+        self._play, self._episode_id = play, wanted.episode_id or play.id
+        prompt = await play.start()
+        return frames.first(prompt, {"task": task, "seed": seed, "max_turns": play.offer.max_turns})
+
+    def _chosen(self, wanted: frames.Reset) -> tuple[str, int]:
+        tasks = self._server.catalogue
+        if wanted.split is not None or wanted.index is not None:
+            if wanted.task is not None or wanted.split is None or wanted.index is None:
+                raise UsageError("give `split` and `index` together, without `task`")
+            task, seed = tasks.entry(wanted.split, wanted.index)
+        elif wanted.task is None and len(tasks.offers) > 1:
+            raise UsageError(
+                "the server offers several tasks", remedy=f"give `task`: {', '.join(tasks.offers)}"
+            )
+        else:
+            task, seed = wanted.task or next(iter(tasks.offers)), random.randrange(MOST_SEED)
+            tasks.offer(task)
+        return task, seed if wanted.seed is None else wanted.seed
+
+    async def _step(self, action: frames.Message | frames.ListTools | frames.CallTool) -> str:
+        if isinstance(action, frames.ListTools):
+            return frames.of_tools(frames.described(tools(self._server, self._play)))
+        if self._play is None:
+            raise NotPlaying("no episode has begun: send `reset` first")
+        if isinstance(action, frames.CallTool):
+            turn = await self._play.call(action.tool_name, action.arguments)
+        else:
+            turn = await self._play.say(action.message)
+        return frames.of_turn(turn, action)
+
+    def _state(self) -> dict[str, Any]:
+        play = self._play
+        if play is None:
+            return {"episode_id": None, "step_count": 0, "task": None}
+        return {"episode_id": self._episode_id, "step_count": play.turns, "task": play.offer.id}
+
+
+def _parsed(message: str) -> tuple[str, dict[str, Any]]:
+    """Returns the type and the data of a message. Raises _Problem if it is none."""
+    try:
+        body = json.loads(message)
+    except (ValueError, RecursionError) as error:
+        raise _Problem("INVALID_JSON", f"Invalid JSON: {error}") from None
+    kind = body.get("type") if isinstance(body, dict) else None
+    if kind not in ("reset", "step", "state", "close", "mcp"):
+        raise _Problem("UNKNOWN_TYPE", f"Unknown message type: {kind!r:.80}")
+    known = {"type", "data"} if kind in ("reset", "step", "mcp") else {"type"}
+    data = body.get("data", {} if kind == "reset" else None)
+    if set(body) - known or ("data" in known and not isinstance(data, dict)):
+        text = f"a message `{kind}` has " + " and ".join(f"`{name}`" for name in sorted(known))
+        raise _Problem("VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}])
+    return kind, data or {}
+
+
+def tools(server: EpisodesServer, play: Play | None) -> tuple[Any, ...]:
+    """Returns the tools of an episode, or before the first one, those of the server's first task."""
+    offer = next(iter(server.catalogue.offers.values())) if play is None else play.offer
+    return tuple(offer.tools)
+
+
+def rpc(server: EpisodesServer, request: Any, play: Play | None = None) -> dict[str, Any]:
+    """Answers a JSON-RPC request of MCP. It lists tools; calls are steps, since only these have rewards."""
+    wanted = request if isinstance(request, dict) else {}
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": wanted.get("id")}
+    if wanted.get("jsonrpc") != "2.0":
+        return answer | {"error": {"code": -32600, "message": "Invalid Request"}}
+    if wanted.get("method") == "tools/list":
+        return answer | {"result": {"tools": frames.described(tools(server, play))}}
+    text = "Method not found: call tools by steps of the type `call_tool`, which have rewards"
+    return answer | {"error": {"code": -32601, "message": text}}
