@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from air.serve import server as http_server
 from air.serve.app import BaseServer, Protocol
-from air.serve.episodes.offers import Catalogue, catalogue
+from air.serve.episodes.catalogue import Catalogue, catalogue
 from air.serve.episodes.play import Play
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.log import Log

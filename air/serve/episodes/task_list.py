@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from air.errors import UsageError
 from air.serve.app import body_of
-from air.serve.episodes.offers import Catalogue
+from air.serve.episodes.catalogue import Catalogue
 from air.serve.episodes.server import EpisodesServer
 
 NAME = "air"

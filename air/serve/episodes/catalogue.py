@@ -1,0 +1,74 @@
+"""All tasks that a server offers, and their episodes by split and index."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from air.errors import UsageError
+from air.serve.episodes.offers import Offer, WorldOffer
+from air.serve.episodes.settings import EpisodesConfig
+from air.worlds import sources
+
+VALIDATION_SEEDS = 1_000_123
+"""The seed of a split's first episode that is for validation, far above those of training."""
+
+
+class Catalogue:
+    """All tasks of a server, in the order in which its settings name them."""
+
+    def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
+        self.offers = {offer.id: offer for offer in offers}
+        self._seeds = seeds
+
+    splits = ("train", "validation")
+
+    def count(self) -> int:
+        """Returns the number of episodes in the list of each split."""
+        return len(self.offers) * self._seeds
+
+    def entry(self, split: str, index: int) -> tuple[str, int]:
+        """Returns the task and the seed of an episode in a split's list, in which tasks alternate.
+
+        Raises UsageError if there is no such split or index.
+        """
+        if split not in self.splits:
+            raise UsageError(f"there is no split {split!r}", remedy="known: train, validation")
+        if not 0 <= index < self.count():
+            raise UsageError(f"there is no index {index}", remedy=f"0 to {self.count() - 1}")
+        seed, number = divmod(index, len(self.offers))
+        first = VALIDATION_SEEDS if split == "validation" else 0
+        return list(self.offers)[number], first + seed
+
+    def offer(self, task: str) -> Offer:
+        """Returns an offered task by its id. Raises UsageError if the server does not offer it."""
+        if task not in self.offers:
+            raise UsageError(
+                f"the server does not offer task {task!r}",
+                remedy=f"offered: {', '.join(self.offers)}",
+            )
+        return self.offers[task]
+
+
+def _is_world(task: str) -> bool:
+    return task.partition(":")[0] in sources.SOURCES and ":" in task
+
+
+@asynccontextmanager
+async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
+    """Async context manager: the tasks of the settings, ready to be played.
+
+    Raises UsageError if a task does not exist or cannot be played here.
+    """
+    worlds = {name: sources.load(name) for name in config.tasks if _is_world(name)}
+    research = [name for name in config.tasks if name not in worlds]
+    offers: dict[str, Offer] = {
+        name: WorldOffer(task, config.max_turns or task.max_turns, config.seconds or task.seconds)
+        for name, task in worlds.items()
+    }
+    async with AsyncExitStack() as stack:
+        if research:
+            from air.serve.episodes.research import offered
+
+            offers |= await stack.enter_async_context(offered(config, research))
+        yield Catalogue([offers[name] for name in config.tasks], config.seeds)

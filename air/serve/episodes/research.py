@@ -1,0 +1,123 @@
+"""Research tasks in boxes, as a server offers them. A message is a shell script, `validate` or `submit`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions.base import Action, Ending
+from air.env.config import ResearchEnvConfig
+from air.env.environment import ResearchEnv
+from air.serve.episodes.offers import Mistake, Offer, Schema, text_of, tool
+from air.serve.episodes.settings import EpisodesConfig
+from air.tasks.spec import TaskSpec
+from air.worlds.base import Step, World
+from air.worlds.research.world import ResearchWorld, describe
+
+MAX_TURNS = 50
+_ENDINGS: Mapping[str, Ending] = {"validate": "validate", "submit": "submit"}
+TOOLS = (
+    tool("bash", "Runs a shell script in the workspace.", script="The script."),
+    tool("validate", "Scores the artefact. The reward is the change of the score."),
+    tool("submit", "Scores the artefact as validate does, and ends the episode."),
+)
+"""The tools of a research task."""
+
+
+@dataclass(frozen=True)
+class ResearchOffer:
+    """Offers a research task in a box of the pool."""
+
+    spec: TaskSpec
+    env: ResearchEnv
+    max_turns: int
+    seconds: float
+    tools: Sequence[Schema] = TOOLS
+    no_reward: float | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @asynccontextmanager
+    async def open(self, seed: int) -> AsyncIterator[tuple[World[Action], str]]:
+        async with self.env.lease(self.spec) as box:
+            box.note_use(task=self.spec.id)
+            world = self.env.world(self.spec, box)
+            try:
+                await world.reset(seed)
+                yield world, describe(self.spec)
+            finally:
+                await world.abandon()
+
+    def said(self, message: str) -> Action:
+        lines = message.strip("\n").split("\n")
+        ending = _ENDINGS.get(lines[-1].strip())
+        script = "\n".join(lines[:-1] if ending else lines).strip("\n")
+        if not script.strip() and ending is None:
+            raise Mistake("The message is empty: send a shell script, `validate` or `submit`.")
+        for line in script.split("\n"):
+            if line.strip() in _ENDINGS:
+                raise Mistake(f"`{line.strip()}` must be the last line of the message.")
+        return Action(script=script if script.strip() else "", ending=ending)
+
+    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
+        if name == "bash":
+            script = text_of(arguments, "script")
+            if not script.strip():
+                raise Mistake("`script` is empty.")
+            return Action(script=script)
+        if arguments:
+            raise Mistake(f"`{name}` takes no arguments.")
+        return Action(ending=_ENDINGS[name])
+
+    def reward(self, step: Step) -> float | None:
+        return None if step.validation is None else step.validation.delta
+
+    async def at_limit(self, world: World[Action]) -> float | None:
+        assert isinstance(world, ResearchWorld)
+        validation = await world.validate(automatic=True)
+        return validation.delta
+
+
+@asynccontextmanager
+async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator[dict[str, Offer]]:
+    """Async context manager: the research tasks with these ids, with pools of boxes and graders.
+
+    Raises UsageError if a task does not exist or cannot be played here.
+    """
+    env = ResearchEnv(_env_config(config, names))
+    try:
+        await env.start()
+        offers: dict[str, Offer] = {}
+        for name in names:
+            spec = env.spec(name)
+            seconds = config.seconds or spec.limits.episode_seconds
+            offers[name] = ResearchOffer(spec, env, config.max_turns or MAX_TURNS, seconds)
+        yield offers
+    finally:
+        await env.stop()
+
+
+def _env_config(config: EpisodesConfig, research: Sequence[str]) -> ResearchEnvConfig:
+    """Returns the settings of the environment that lends boxes and graders for research tasks."""
+    runtime = "docker" if config.provider == "docker" else "subprocess"
+    return ResearchEnvConfig.model_validate(
+        {
+            "taskset": {
+                "id": "air",
+                "tasks": list(research),
+                "task_roots": list(config.task_roots),
+                "mlgym_root": config.mlgym_root,
+            },
+            "agent": {
+                "runtime": {"type": runtime},
+                "max_turns": config.max_turns or MAX_TURNS,
+            },
+            "max_boxes": config.max_sessions,
+            "grader_boxes": config.grader_boxes,
+            "gpus": list(config.gpus),
+        }
+    )

@@ -1,0 +1,210 @@
+"""The connection of one episode to an OpenEnv server: one WebSocket, whose loss ends the episode.
+
+One message is answered before the next is sent. After a loss or a time-out nothing is sent again: the server
+may have carried out the step, and a new connection would be another environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from typing import Any
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from air.errors import InfrastructureError
+from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.remote.address import is_loopback
+
+CONNECT_SECONDS = 30.0
+CLOSE_SECONDS = 5.0
+MOST_BYTES = 100 << 20
+"""The largest message, as in OpenEnv's own client."""
+_WAITS = (0.1, 5.0)
+"""The first and the longest pause before another attempt to get a place on a full server, in seconds."""
+
+
+class ServerError(Exception):
+    """An answer of the type `error`. The connection goes on after some codes."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Connection:
+    """One episode's connection. `open` before anything else."""
+
+    def __init__(self, url: str, options: OpenEnvOptions) -> None:
+        self.url, self._options = url, options
+        self._socket: ClientConnection | None = None
+        self._session = ""
+        self._busy = False
+        self.lost = ""
+        """Why the connection cannot be used any more; empty while it can."""
+
+    async def open(self, reset: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Connects, and returns the answer to the first `reset`. Waits while the server has no free place.
+
+        Raises InfrastructureError, and ServerError if `reset` failed.
+        """
+        pause, longest = _WAITS
+        jitter = random.Random(seed)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._options.wait
+        while True:
+            try:
+                await self._connect()
+                return await self.ask("reset", reset)
+            except ServerError as error:
+                if error.code != "CAPACITY_REACHED":
+                    raise
+                await self._drop()
+                if loop.time() + pause > until:
+                    text = f"{self.url}: no free place within {self._options.wait:g} s: {error}"
+                    raise InfrastructureError(text) from error
+                await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
+                pause = min(2 * pause, longest)
+
+    async def ask(self, kind: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Sends a message and returns the data of its answer. Raises ServerError and InfrastructureError."""
+        if self.lost:
+            raise InfrastructureError(self.lost)
+        message = {"type": kind} if data is None else {"type": kind, "data": data}
+        self._busy = True
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                answer = await self._exchange(json.dumps(message))
+        except TimeoutError:
+            raise await self._failed(f"no answer within {self._options.timeout:g} s") from None
+        except (ConnectionClosed, OSError) as error:
+            raise await self._failed(f"the connection was lost: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise await self._failed(f"an answer that is no JSON: {error}") from error
+        if not isinstance(answer, dict) or not isinstance(answer.get("data"), dict):
+            raise await self._failed(f"an answer without data: {str(answer)!r:.200}")
+        self._busy = False
+        if answer.get("type") == "error":
+            raise ServerError(str(answer["data"].get("code")), _message(answer["data"]))
+        expected = "observation" if kind in ("reset", "step") else kind
+        if answer.get("type") != expected:
+            raise await self._failed(f"the answer to `{kind}` has the type {answer.get('type')!r}")
+        result: dict[str, Any] = answer["data"]
+        return result
+
+    async def close(self) -> None:
+        """Ends the episode on the server. Its loss here is no failure: the episode is over."""
+        if self._socket is not None and not self.lost and not self._busy:
+            with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._socket.send(json.dumps({"type": "close"}))
+        self.lost = self.lost or "the episode is over"
+        await self._drop()
+        if self._session:
+            with contextlib.suppress(InfrastructureError):
+                await self._rpc("openenv/session/close", session_id=self._session)
+            self._session = ""
+
+    async def _exchange(self, message: str) -> Any:
+        assert self._socket is not None
+        if self._session and self._socket.close_code is not None:
+            await self._connect()  # lost between two steps: the session has the same environment
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed:
+            if self._session:
+                raise
+            # The server's reason for closing, such as CAPACITY_REACHED, may wait to be read.
+        return json.loads(await self._socket.recv())
+
+    async def _connect(self) -> None:
+        if self._options.attach and not self._session:
+            await self._create_session()
+        address = "ws" + self.url.removeprefix("http") + "/ws"
+        if self._session:
+            address += f"?session_id={self._session}"
+        try:
+            self._socket = await connect(
+                address,
+                additional_headers=self._options.headers(),
+                open_timeout=CONNECT_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                max_size=MOST_BYTES,
+                # A server whose step blocks its event loop answers no ping meanwhile.
+                ping_timeout=max(CONNECT_SECONDS, self._options.timeout),
+                proxy=None if is_loopback(self.url) else True,
+            )
+        except InvalidStatus as error:
+            raise await self._failed(_refused(error.response.status_code)) from error
+        except (OSError, TimeoutError, WebSocketException) as error:
+            text = str(error) or type(error).__name__
+            raise await self._failed(f"no connection: {text}") from error
+
+    async def _create_session(self) -> None:
+        pause, longest = _WAITS
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._options.wait
+        while True:
+            answer = await self._rpc("openenv/session/create")
+            result, error = answer.get("result"), answer.get("error")
+            if isinstance(result, dict) and isinstance(result.get("session_id"), str):
+                self._session = result["session_id"]
+                return
+            full = isinstance(error, dict) and "max_sessions" in (error.get("data") or {})
+            if not full or loop.time() + pause > until:
+                raise InfrastructureError(f"{self.url}: no session to attach to: {error!s:.200}")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
+
+    async def _rpc(self, method: str, **params: str) -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        answer = await request(self.url, self._options, "POST", "/mcp", body)
+        return answer if isinstance(answer, dict) else {}
+
+    async def _drop(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            with contextlib.suppress(OSError, WebSocketException):
+                await socket.close()
+
+    async def _failed(self, text: str) -> InfrastructureError:
+        """Returns the error that ends the episode, after the connection was closed."""
+        self.lost = f"{self.url}: {text}"
+        await self._drop()
+        return InfrastructureError(self.lost)
+
+
+async def request(
+    url: str, options: OpenEnvOptions, method: str, path: str, body: Any = None
+) -> Any:
+    """Returns the JSON that the server answers to a request of HTTP. Raises InfrastructureError."""
+    try:
+        async with httpx.AsyncClient(
+            timeout=CONNECT_SECONDS, headers=options.headers(), trust_env=not is_loopback(url)
+        ) as client:
+            answer = await client.request(method, url + path, json=body)
+            answer.raise_for_status()
+            return answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        text = str(error) or type(error).__name__
+        raise InfrastructureError(f"{url}{path}: {text}") from error
+
+
+def _message(data: dict[str, Any]) -> str:
+    details = data.get("errors")
+    return str(data.get("message")) + (f": {json.dumps(details)}" if details else "")
+
+
+def _refused(status: int) -> str:
+    if status == 401:
+        return "the token was refused (HTTP 401): set #token_env=NAME"
+    if status in (403, 404, 405):
+        return (
+            f"there is no WebSocket at /ws (HTTP {status}): OpenEnv 0.1 speaks only HTTP, "
+            "which cannot play episodes; the server needs OpenEnv 0.2 or later"
+        )
+    return f"the connection was refused with HTTP {status}"

@@ -1,0 +1,203 @@
+"""The world of one episode on an OpenEnv server.
+
+Whatever the server or the network does wrong raises `InfrastructureError`, and so does every later step: the
+episode has no reward then, and never goes on in another environment. What the agent does wrong, such as an
+action that the server's schema refuses, is an observation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from air.actions.base import Action
+from air.errors import InfrastructureError
+from air.worlds.base import Observation, Step
+from air.worlds.openenv.connection import Connection, ServerError, request
+from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.remote.speech import (
+    Malformed,
+    RemoteTool,
+    call,
+    json_object,
+    reward_of,
+    single_text,
+    spoken,
+    told,
+)
+
+
+class Server:
+    """What all episodes on one server share: its schema and the number of its tasks, each asked for once."""
+
+    def __init__(self, url: str, options: OpenEnvOptions) -> None:
+        self.url, self.options = url, options
+        self._schema: Mapping[str, Any] | None = None
+        self._place: tuple[str, int] | None = None
+
+    async def action_schema(self) -> Mapping[str, Any]:
+        """Returns the JSON schema of actions. Raises InfrastructureError."""
+        if self._schema is None:
+            answer = await request(self.url, self.options, "GET", "/schema")
+            schema = answer.get("action") if isinstance(answer, dict) else None
+            if not isinstance(schema, dict):
+                raise InfrastructureError(f"{self.url}/schema: no schema of actions")
+            self._schema = schema
+        return self._schema
+
+    async def index(self, seed: int) -> int:
+        """Returns the index of a seed's task in the split. Raises InfrastructureError."""
+        if self._place is None:
+            names = await request(self.url, self.options, "GET", "/list_environments")
+            name = names[0] if isinstance(names, list) and names else ""
+            body = {"split": self.options.split}
+            path = f"/{name}/num_tasks"
+            answer = await request(self.url, self.options, "POST", path, body)
+            count = answer.get("num_tasks") if isinstance(answer, dict) else None
+            if not isinstance(count, int) or count < 1:
+                raise InfrastructureError(f"{self.url}{path}: no number of tasks")
+            self._place = (str(name), count)
+        return seed % self._place[1]
+
+
+class OpenEnvWorld:
+    """One episode on an OpenEnv server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self._options = server, server.options
+        self._connection = Connection(server.url, server.options)
+        self._schema: Mapping[str, Any] = {}
+        self._field = self._options.field
+        self._tools: list[RemoteTool] | None = None
+        self._actions = self._valid = 0
+        self._done = False
+
+    async def reset(self, seed: int) -> Observation:
+        """Connects and begins the episode; waits while the server has no free place."""
+        reset: dict[str, Any] = {"seed": seed}
+        if self._options.task:
+            reset["task"] = self._options.task
+        if self._options.split:
+            reset |= {"split": self._options.split, "index": await self._server.index(seed)}
+        if not self._field or self._options.tools is None:
+            self._schema = await self._server.action_schema()
+        try:
+            data = await self._connection.open(reset, seed)
+            reward_of(data.get("reward"), self._server.url)
+            if data.get("done"):
+                raise InfrastructureError(f"{self._server.url}: the episode was over at `reset`")
+            if self._with_tools:
+                self._tools = await self._listed()
+        except ServerError as error:
+            raise InfrastructureError(
+                f"{self._server.url}: `reset` failed ({error.code}): {error}"
+            ) from error
+        self._field = self._field or single_text(self._schema)
+        return Observation(
+            "\n\n".join(filter(None, (told(data.get("observation")), self._usage())))
+        )
+
+    async def step(self, action: Action) -> Step:
+        """Sends one action and returns its result. After a failure, every further step fails too."""
+        if self._connection.lost:
+            raise InfrastructureError(self._connection.lost)
+        self._actions += 1
+        try:
+            return await self._step(action)
+        except InfrastructureError as error:
+            self._connection.lost = self._connection.lost or str(error)
+            raise
+
+    async def _step(self, action: Action) -> Step:
+        try:
+            body = self._body(action)
+        except Malformed as error:
+            return Step(Observation(str(error)))
+        try:
+            data = await self._connection.ask("step", body)
+        except ServerError as error:
+            return self._after(error)
+        observation = data.get("observation")
+        reward = reward_of(data.get("reward"), self._server.url)
+        text, valid = self._shown(observation)
+        self._valid += valid
+        self._done = bool(data.get("done"))
+        return Step(Observation(text), done=self._done, reward=reward)
+
+    async def close(self) -> dict[str, Any]:
+        """Ends the episode on the server."""
+        await self._connection.close()
+        return dict(self.facts())
+
+    def facts(self) -> Mapping[str, float]:
+        """Returns the number of actions, and the share of them that the server took."""
+        share = self._valid / self._actions if self._actions else 0.0
+        return {"num_actions": float(self._actions), "action_is_valid": share}
+
+    @property
+    def _with_tools(self) -> bool:
+        if self._options.tools is not None:
+            return self._options.tools
+        return "tool_name" in self._schema.get("properties", {})
+
+    async def _listed(self) -> list[RemoteTool]:
+        data = await self._connection.ask("step", {"type": "list_tools"})
+        observation = data.get("observation")
+        tools = observation.get("tools") if isinstance(observation, dict) else None
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise InfrastructureError(f"{self._server.url}: no list of tools")
+        return [
+            RemoteTool(
+                str(tool.get("name")),
+                str(tool.get("description") or ""),
+                tool.get("input_schema") or tool.get("inputSchema") or {},
+            )
+            for tool in tools
+        ]
+
+    def _usage(self) -> str:
+        """Returns the text that tells the agent what an action is, if it is no plain text."""
+        if self._tools is not None:
+            lines = [tool.text for tool in self._tools]
+            form = '{"name": "…", "arguments": {…}}'
+            return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
+        if self._field:
+            return ""
+        return f"An action is a JSON object with this schema: {json.dumps(self._schema)}"
+
+    def _body(self, action: Action) -> dict[str, Any]:
+        if self._tools is not None:
+            name, arguments = call(action, self._tools)
+            return {"type": "call_tool", "tool_name": name, "arguments": arguments}
+        if self._field:
+            return {self._field: spoken(action)}
+        return json_object(spoken(action))
+
+    def _after(self, error: ServerError) -> Step:
+        """Returns the step of an action for which the server reported an error."""
+        known = error.code == "VALIDATION_ERROR"
+        if known or (error.code == "EXECUTION_ERROR" and self._options.errors == "observation"):
+            return Step(Observation(f"[error] {error}"))
+        raise InfrastructureError(f"{self._server.url}: {error.code}: {error}") from error
+
+    def _shown(self, observation: Any) -> tuple[str, bool]:
+        """Returns an observation as text, and whether the server took the action."""
+        if not isinstance(observation, dict) or "tool_name" not in observation:
+            return told(observation), True
+        problem = observation.get("error")
+        if isinstance(problem, dict):
+            if problem.get("error_type") == "transport_error":
+                raise InfrastructureError(f"{self._server.url}: {problem.get('message')}")
+            return f"[error] {problem.get('message')}", False
+        return _result(observation.get("result")), True
+
+
+def _result(result: Any) -> str:
+    """Returns the result of a tool as text: the texts of its content, else its data."""
+    if not isinstance(result, dict):
+        return told(result)
+    content = result.get("content")
+    blocks = content if isinstance(content, list) else []
+    texts = [block["text"] for block in blocks if isinstance(block, dict) and block.get("text")]
+    return "\n".join(map(str, texts)) if texts else told(result.get("data", result))

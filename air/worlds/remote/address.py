@@ -1,0 +1,97 @@
+"""Addresses of remote worlds, as task ids have them: a URL, and settings behind `#`.
+
+`http://HOST:8000/base#split=train&max_turns=20`: the settings are separated by `&` and never sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from pydantic import Field
+
+from air.config import BaseConfig, validate
+from air.errors import ConfigError, MissingError
+
+_WEB = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+OptionsT = TypeVar("OptionsT", bound="RemoteOptions")
+
+
+class RemoteOptions(BaseConfig):
+    """The settings that every remote world has, behind `#` in its task id."""
+
+    split: str = ""
+    """The split whose tasks are played: the seed of an episode, modulo their number, is the task's index.
+    Empty: the server chooses."""
+    max_turns: int = Field(30, ge=1)
+    """The number of turns of an episode."""
+    seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
+    """The time limit of an episode in seconds."""
+    timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Seconds to wait for one answer. After that, the episode has failed."""
+    wait: float = Field(600.0, ge=0, allow_inf_nan=False)
+    """Seconds to wait for a free place on a server that has none. After that, the episode has failed."""
+    errors: Literal["failure", "observation"] = "failure"
+    """What an error is that the server reports in the middle of an episode. `failure`: the server failed, and
+    the episode is not used. `observation`: the agent caused it, and sees its text."""
+    token_env: str = ""
+    """The name of the environment variable with the token that requests carry. Empty: none."""
+
+    def headers(self) -> dict[str, str]:
+        """Returns the headers that carry the token. Raises MissingError if its variable is not set."""
+        if not self.token_env:
+            return {}
+        token = os.environ.get(self.token_env)
+        if not token:
+            raise MissingError(
+                "the variable is not set",
+                where=self.token_env,
+                remedy="put the server's token there",
+            )
+        return {"Authorization": f"Bearer {token}", "X-API-Key": token}
+
+
+def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
+    """Returns the server's URL, with http or https and without a final slash, and the settings behind it.
+
+    Raises ConfigError, which names `task_id`.
+    """
+    parts = urlsplit(name)
+    try:
+        port_ok = parts.port is None or parts.port > 0
+    except ValueError:
+        port_ok = False
+    if parts.scheme not in _WEB or not parts.hostname or not port_ok:
+        raise ConfigError("no URL", where=task_id, remedy="write http://HOST:PORT")
+    if parts.query:
+        raise ConfigError("a `?` in the URL", where=task_id, remedy="settings come behind `#`")
+    if parts.password or parts.username:
+        raise ConfigError(
+            "a password in the URL would be written into every recorded episode",
+            where=task_id,
+            remedy="put it into an environment variable, and its name behind the URL: #token_env=NAME",
+        )
+    try:
+        pairs = parse_qsl(parts.fragment, strict_parsing=bool(parts.fragment))
+    except ValueError:
+        remedy = "write #NAME=VALUE&NAME=VALUE"
+        raise ConfigError("malformed settings behind `#`", where=task_id, remedy=remedy) from None
+    settings: dict[str, Any] = dict(pairs)
+    if len(settings) < len(pairs):
+        raise ConfigError("a setting stands twice behind `#`", where=task_id)
+    path = parts.path.rstrip("/").removesuffix("/ws").rstrip("/")
+    url = urlunsplit((_WEB[parts.scheme], parts.netloc, path, "", ""))
+    return url, validate(options, settings, where=task_id)
+
+
+def digest(url: str, options: RemoteOptions) -> str:
+    """Returns a digest of the address and of the settings that decide what is played."""
+    text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL leads to this machine, so that no proxy may come between."""
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

@@ -1,0 +1,133 @@
+"""Actions of an agent as what remote servers take, and their observations as text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from air.actions.base import Action
+from air.errors import InfrastructureError
+
+_NAMES = ("name", "tool_name", "tool")
+_ARGUMENTS = ("arguments", "input", "parameters")
+
+
+class Malformed(Exception):
+    """Exception for an action that the server cannot take. The agent sees its message."""
+
+
+@dataclass(frozen=True)
+class RemoteTool:
+    """A tool of a remote server."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The schemas of the arguments by name."""
+        properties = self.schema.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+    @property
+    def text(self) -> str:
+        """One line that tells a model about the tool."""
+        about = " ".join(self.description.split())
+        return f"- {self.name}: {about} Arguments: {json.dumps(self.properties)}"
+
+
+def spoken(action: Action) -> str:
+    """Returns an action as text, for a server that takes text."""
+    return action.answer or action.text
+
+
+def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
+    """Returns the name and the arguments of the tool that an action calls. Raises Malformed.
+
+    An action as text is `{"name": …, "arguments": {…}}`. If there is one tool, which takes one text, it may
+    also be this text.
+    """
+    if action.tool is not None:
+        if action.tool.arguments is not None:
+            return action.tool.name, dict(action.tool.arguments)
+        return action.tool.name, _by_place(action.tool.name, action.tool.args, tools)
+    text = spoken(action)
+    if len(tools) == 1 and (only := single_text(tools[0].schema)):
+        return tools[0].name, {only: text}
+    body = json_object(text)
+    name = next((body[key] for key in _NAMES if key in body), None)
+    arguments: Any = next((body[key] for key in _ARGUMENTS if key in body), {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise Malformed('Call a tool: {"name": "…", "arguments": {…}}.')
+    return name, arguments
+
+
+def _by_place(name: str, args: Sequence[str], tools: Sequence[RemoteTool]) -> dict[str, Any]:
+    tool = next((tool for tool in tools if tool.name == name), None)
+    if tool is None:
+        raise Malformed(f"There is no tool {name!r}. Tools: {', '.join(t.name for t in tools)}.")
+    if len(args) > len(tool.properties):
+        raise Malformed(f"{name} takes {len(tool.properties)} arguments, not {len(args)}.")
+    return dict(zip(tool.properties, args, strict=False))
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Returns the JSON object that a text is. Raises Malformed if it is none."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise Malformed("The action must be a JSON object.")
+    return body
+
+
+def single_text(schema: Mapping[str, Any]) -> str:
+    """Returns the name of the one field of a schema that must be given, if it is a text; else an empty text.
+
+    OpenEnv's field `metadata`, which every action has, does not count.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return ""
+    names = [name for name in properties if name != "metadata"]
+    required = schema.get("required")
+    if isinstance(required, list) and len(names) > 1:
+        names = [name for name in names if name in required]
+    if len(names) != 1:
+        return ""
+    field = properties[names[0]]
+    return names[0] if isinstance(field, Mapping) and field.get("type") == "string" else ""
+
+
+def told(observation: Any) -> str:
+    """Returns an observation as text: its one text, or a line for each of its fields that is not empty."""
+    if not isinstance(observation, Mapping):
+        return _plain(observation)
+    fields = {
+        name: value
+        for name, value in observation.items()
+        if name not in ("metadata", "done", "reward") and value not in (None, "", [], {})
+    }
+    texts = [value for value in fields.values() if isinstance(value, str)]
+    if len(fields) == 1 and texts:
+        return texts[0]
+    return "\n".join(f"{name}: {_plain(value)}" for name, value in fields.items())
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def reward_of(value: Any, server: str) -> float:
+    """Returns a reward as a server gives it; none (null) is 0. Raises InfrastructureError if it is no finite
+    number, since any number in its place would be a wrong reward."""
+    if value is None:
+        return 0.0
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    raise InfrastructureError(f"{server}: the reward is {value!r:.80}, no finite number")

@@ -1,0 +1,100 @@
+"""A proxy between a client and a real OpenEnv server that drops, delays and errs at random."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+from tests.until import until
+
+KINDS = ("drop", "error", "garbage", "not a number", "late")
+
+
+class FaultyProxy:
+    """Copies messages between clients and the server at `url`, but harms some observations.
+
+    Each observation has a fault with the probability `share`, one of `kinds`. `late` alone does no harm.
+    `no answer` is a further kind, which a client only ends by its time-out.
+    """
+
+    def __init__(self, url: str, share: float, seed: int) -> None:
+        self._url, self.share, self._random = url, share, random.Random(seed)
+        self.kinds: Sequence[str] = KINDS
+        self.faults: Counter[str] = Counter()
+        self.open = 0
+
+    async def handle(self, client: ServerConnection) -> None:
+        """Serves one client."""
+        self.open += 1
+        try:
+            async with connect(f"{self._url.replace('http', 'ws')}/ws", proxy=None) as server:
+                with contextlib.suppress(ConnectionClosed):
+                    while True:
+                        message = await _next(client, server)
+                        with contextlib.suppress(ConnectionClosed):  # it may have said why before
+                            await server.send(message)
+                        await self._answer(client, server)
+        finally:
+            self.open -= 1
+
+    async def _answer(self, client: ServerConnection, server: ClientConnection) -> None:
+        answer = await server.recv()
+        body = json.loads(answer)
+        fault = ""
+        if body["type"] == "observation" and self._random.random() < self.share:
+            fault = self._random.choice(self.kinds)
+        self.faults[fault] += 1
+        if fault == "drop":
+            client.transport.abort()
+            await client.wait_closed()
+        elif fault == "no answer":
+            await client.wait_closed()
+        elif fault == "error":
+            data = {"message": "out of memory", "code": "EXECUTION_ERROR"}
+            await client.send(json.dumps({"type": "error", "data": data}))
+        elif fault == "garbage":
+            await client.send(answer[: len(answer) // 2])
+        elif fault == "not a number":
+            body["data"]["reward"] = float("nan")
+            await client.send(json.dumps(body))
+        else:
+            await asyncio.sleep(self._random.uniform(0, 0.05) if fault == "late" else 0)
+            await client.send(answer)
+
+
+async def _next(client: ServerConnection, server: ClientConnection) -> str | bytes:
+    """The client's next message; raises ConnectionClosed if either side closes before."""
+    asking = asyncio.create_task(client.recv())
+    gone = asyncio.create_task(server.wait_closed())
+    try:
+        await asyncio.wait([asking, gone], return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return asking.result()
+        # What the server said before it closed, such as CAPACITY_REACHED.
+        await client.send(await server.recv())
+        await client.close()
+        return await asking
+    finally:
+        for task in (asking, gone):
+            task.cancel()
+        await asyncio.gather(asking, gone, return_exceptions=True)
+
+
+@asynccontextmanager
+async def between(url: str, share: float, seed: int) -> AsyncIterator[tuple[str, FaultyProxy]]:
+    """A proxy before the server at `url`; yields its own URL. No connection is left open at the end."""
+    proxy = FaultyProxy(url, share, seed)
+    server: Server
+    async with serve(proxy.handle, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield f"http://{host}:{port}", proxy
+        await until(lambda: not proxy.open)
