@@ -82,11 +82,14 @@ class ToolCalls(WorldFormat):
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
         if not message.tool_calls:
-            return [{"role": "user", "content": shown}]
-        first, *others = (
-            {"role": "tool", "tool_call_id": call.id, "content": ""} for call in message.tool_calls
-        )
-        return [{**first, "content": shown}, *({**o, "content": "not done"} for o in others)]
+            # Chat templates treat this form as they treat messages of the role `tool`.
+            called = "<tool_call>" in message.text
+            content = f"<tool_response>\n{shown}\n</tool_response>" if called else shown
+            return [{"role": "user", "content": content}]
+        return [
+            {"role": "tool", "tool_call_id": call.id, "content": shown}
+            for call in message.tool_calls
+        ]
 
 
 class Hermes(ToolCalls):

@@ -35,10 +35,21 @@ class Toolbox:
     """The tools of one world, as JSON schemas in the form of OpenAI's `tools`."""
 
     def __init__(self, schemas: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.schemas = tuple(schemas)
+        functions = [schema.get("function", schema) for schema in schemas]
+        # All fields in one order: what a chat template shows does not depend on who wrote the schema.
+        self.schemas: tuple[Mapping[str, Any], ...] = tuple(
+            {
+                "type": "function",
+                "function": {
+                    "name": one.get("name"),
+                    "description": one.get("description") or "",
+                    "parameters": one.get("parameters") or {"type": "object", "properties": {}},
+                },
+            }
+            for one in functions
+        )
         self._parameters: dict[str, Mapping[str, Any]] = {}
-        for schema in schemas:
-            function = schema.get("function", schema)
+        for function in functions:
             name = function.get("name")
             if not isinstance(name, str) or not name or name in self._parameters:
                 raise ConfigError(
@@ -58,7 +69,7 @@ class Toolbox:
     @property
     def described(self) -> str:
         """The text that explains the tools in a system prompt: one line of JSON for each."""
-        lines = [json.dumps(s.get("function", s), ensure_ascii=False) for s in self.schemas]
+        lines = [json.dumps(s["function"], ensure_ascii=False) for s in self.schemas]
         return "\n".join(["Tools:", *lines])
 
     def parameters(self, name: str) -> Mapping[str, Any]:

@@ -87,6 +87,7 @@ def started(episode: Episode) -> dict[str, Any]:
         "training_step": TRAINING_STEP.get(),
         "pay": pay | {"episode_seconds": episode.seconds},
         "format": episode.format_name,
+        "tools": [dict(tool) for tool in episode.format.request_tools] if episode.format else [],
         "settings": _settings(config, harness),
         "task_roots": [str(root.absolute()) for root in taskset.task_roots],
         "mlgym_root": None if taskset.mlgym_root is None else str(taskset.mlgym_root.absolute()),

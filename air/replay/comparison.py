@@ -15,7 +15,7 @@ from air.env.config import AirHarnessConfig
 from air.env.observation_truncation import TokenCounter, counter_for
 from air.replay.ignored_differences import Difference, Folders, texts, values
 from air.replay.options import ReplayOptions
-from air.replay.restore import Play, action_of
+from air.replay.restore import Play, action_of, message_of
 from air.trajectories import Step, Trajectory, Validation
 from air.worlds import base as worlds
 from air.worlds.research.world import describe
@@ -140,7 +140,7 @@ class Comparison:
             return
         self._problem(step, "format")
         try:
-            again = self._then.named(self._play.format.parse(step.reply).text)
+            again = self._then.named(self._play.format.read(message_of(step)).text)
         except FormatError as error:
             again = self._then.named(str(error)) + self._now.named(self._footer(step))
         self._done.differs(
@@ -164,7 +164,7 @@ class Comparison:
         """Parses the recorded reply again, and compares its exact text with the recorded `action`."""
         self._problem(step, "")
         try:
-            again = self._play.format.parse(step.reply)
+            again = self._play.format.read(message_of(step))
         except FormatError as error:
             self._done.differs(Difference(step.turn, "action", repr(step.action), str(error)))
             return

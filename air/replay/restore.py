@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from air.actions import Action, ActionFormat, FormatError, ToolCall
+from air.actions import Action, ActionFormat, FormatError, Message, MessageCall, ToolCall
 from air.actions.mlgym import SIGNATURES
 from air.env.config import AirHarnessConfig
 from air.errors import ConfigError, UsageError, boundary
@@ -123,7 +123,13 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
     if step.action is None:
         return None
     with boundary(ConfigError, where, FormatError):
-        return played.parse(step.reply)
+        return played.read(message_of(step))
+
+
+def message_of(step: Step) -> Message:
+    """Returns the model's message of a recorded step, as action formats read it."""
+    calls = (MessageCall(call.id, call.name, call.arguments) for call in step.tool_calls)
+    return Message(step.reply, tuple(calls), step.reasoning or "")
 
 
 def _as_graded(one: Validation) -> worlds.Validation:

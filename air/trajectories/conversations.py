@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from air.errors import ConfigError, boundary
 from air.trajectories.reader import load
 
-Message = dict[str, str]
+Message = dict[str, Any]
 
 
 def messages(path: Path) -> list[Message]:
     """Returns an episode's conversation as chat messages, from the first prompt to the model's last reply.
+    The answer to that reply is left out.
 
     It is empty if the episode has no reply, is unfinished or ended with an infrastructure failure. Raises
     ConfigError if the file is not a trajectory, or the harness is not `air`, so that actions are tool calls.
@@ -26,21 +28,33 @@ def messages(path: Path) -> list[Message]:
             where=str(path),
             remedy="record demonstrations with the harness `air`",
         )
-    ended_well = end is not None and end.ok
-    return trajectory.messages()[:-1] if ended_well and trajectory.steps else []
+    if end is None or not end.ok or not trajectory.steps:
+        return []
+    talk = trajectory.messages()
+    while talk[-1]["role"] != "assistant":
+        talk.pop()
+    return talk
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes the conversations of episodes into the file `out`, one JSON line `{"messages": […]}` each.
+    """Writes the conversations of episodes into the file `out`, one JSON line `{"messages": […]}` each, with
+    `"tools"` if requests offered tools.
 
     Returns the number of lines; an episode for which `messages` is empty has none. Raises ConfigError if a
     file cannot be converted or written.
     """
-    talks = [talk for path in paths if (talk := messages(path))]
+    lines = [line for path in paths if (line := _line(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):
         out.parent.mkdir(parents=True, exist_ok=True)
         # JSON can contain a lone surrogate, which UTF-8 cannot encode; it becomes a question mark.
         with out.open("w", encoding="utf-8", errors="replace") as file:
-            for talk in talks:
-                file.write(json.dumps({"messages": talk}, ensure_ascii=False) + "\n")
-    return len(talks)
+            for line in lines:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return len(lines)
+
+
+def _line(path: Path) -> dict[str, Any]:
+    talk = messages(path)
+    start = load(path).start
+    tools = {"tools": list(start.tools)} if start is not None and start.tools else {}
+    return {"messages": talk, **tools} if talk else {}

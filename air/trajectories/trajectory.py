@@ -51,6 +51,17 @@ class Call(Line):
     """An action as text, in a world without a shell, such as moves or an answer; empty if there is none."""
 
 
+class MessageCall(Line):
+    """A tool call of a reply, as the model server took it out of the reply's text."""
+
+    id: str = ""
+    """The id that the observation named."""
+    name: str
+    """The tool's name."""
+    arguments: str = ""
+    """The arguments as the model wrote them: the JSON text of an object, unless they are malformed."""
+
+
 class TokenRef(Line):
     """Where a reply's tokens and logprobs are stored: a range of nodes in the episode's verifiers trace.
 
@@ -186,6 +197,8 @@ class Start(Line):
     """Versions of Python and of the packages that can affect a result, by name."""
     system: str = ""
     """The system prompt."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """The tools that each request offered to the model server, in the form of OpenAI's `tools`."""
     prompt: str = ""
     """The first user message."""
     model: str = ""
@@ -208,6 +221,8 @@ class Step(Line):
     """The model's reply, in full, without the reasoning that the model server returned apart from it."""
     reasoning: str | None = None
     """The model's reasoning, in full, if the model server returned it apart from the reply; else None."""
+    tool_calls: tuple[MessageCall, ...] = ()
+    """The tool calls that the model server returned apart from the reply's text; usually none."""
     action: str | None = None
     """The action's text as the model wrote it; None if the reply has no action."""
     call: Call | None = None
@@ -351,17 +366,32 @@ class Trajectory:
         """Returns the gradings that the action of `step` caused, not those at the episode's end."""
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """Returns the conversation, from the prompts to the last observation, as chat messages. The reasoning
-        of a reply is the field `reasoning_content` of its message."""
+        of a reply is the field `reasoning_content` of its message; the answer to a reply with tool calls is
+        one message of the role `tool` for each call."""
         if self.start is None:
             return []
-        talk = [{"role": "system", "content": self.start.system}] if self.start.system else []
+        talk: list[dict[str, Any]] = []
+        if self.start.system:
+            talk.append({"role": "system", "content": self.start.system})
         talk.append({"role": "user", "content": self.start.prompt})
         for step in self.steps:
             reasoning = {"reasoning_content": step.reasoning} if step.reasoning else {}
-            talk.append({"role": "assistant", "content": step.reply, **reasoning})
-            talk.append({"role": "user", "content": step.shown})
+            reply: dict[str, Any] = {"role": "assistant", "content": step.reply, **reasoning}
+            if not step.tool_calls:
+                talk += [reply, {"role": "user", "content": step.shown}]
+                continue
+            functions = [call.model_dump(exclude={"id"}) for call in step.tool_calls]
+            calls = zip(step.tool_calls, functions, strict=True)
+            reply["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": f} for call, f in calls
+            ]
+            talk.append(reply)
+            talk += [
+                {"role": "tool", "tool_call_id": call.id, "content": step.shown}
+                for call in step.tool_calls
+            ]
         return talk
 
 

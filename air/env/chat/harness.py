@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import httpx
@@ -52,12 +53,6 @@ class Reply:
     repeat them. Empty if it returned no reasoning."""
     tool_calls: Sequence[Mapping[str, Any]] = ()
     """The tool calls that the model server took out of the text. Later requests repeat them."""
-
-    @property
-    def wire(self) -> dict[str, Any]:
-        """The reply as a message of later requests."""
-        calls = {"tool_calls": list(self.tool_calls)} if self.tool_calls else {}
-        return {"role": "assistant", "content": self.text, **self.reasoning, **calls}
 
     @property
     def message(self) -> Message:
@@ -115,8 +110,6 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     ) -> None:
         max_turns = episode.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
-        action_format = episode.format
-        assert action_format is not None
         observations: list[dict[str, Any]] = []
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": episode.system(data.system_prompt)},
@@ -127,14 +120,13 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             if reply is None:
                 return
             left = None if max_turns is None else max_turns - episode.counters.turns
-            shown = await self.act(episode, reply, tokens, left)
+            answers = await self.act(episode, reply, tokens, left)
             if episode.why_ended:
                 return
             if left is not None and left <= 0:
                 episode.why_ended = "turns"
                 return
-            answers = action_format.observation(reply.message, shown)
-            messages += [reply.wire, *answers]
+            messages += [model.repeated(reply), *answers]
             observations.append(answers[0])
             freed = await asyncio.to_thread(self._leave_out, observations, tokens)
             added = await asyncio.to_thread(_observation_tokens, answers, tokens)
@@ -190,14 +182,19 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
 
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
-    ) -> str:
-        """Performs the action in `reply` and records the turn; returns the text that the model is shown next.
-        Sets `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None:
-        no limit)."""
-        action_format = episode.format
+    ) -> list[dict[str, Any]]:
+        """Performs the action in `reply` and records the turn; returns the messages that the model is shown
+        next, of which the first has the observation. There are none if the token limit cut the reply. Sets
+        `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None: no
+        limit)."""
+        action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(
-            episode.record_step, reply.text, reasoning=reasoning_text(reply.reasoning), left=left
+            episode.record_step,
+            reply.text,
+            reasoning=message.reasoning or None,
+            left=left,
+            tool_calls=[asdict(call) for call in message.tool_calls],
         )
         if reply.cut:
             limit = self.config.max_context_tokens
@@ -207,24 +204,26 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             episode.counters.format_errors += not full
             episode.why_ended = "context" if full else "length"
             await record(None, None, "", problem="length")
-            return ""
+            return []
         try:
-            action = await asyncio.to_thread(action_format.read, reply.message)
+            action = await asyncio.to_thread(action_format.read, message)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.standing(left))
-            await record(None, None, shown, problem="format")
-            return shown
+            answers = action_format.observation(message, shown)
+            await record(None, None, answers[0]["content"], problem="format")
+            return answers
         episode.malformed_in_a_row = 0
         step = await episode.world.step(action)
         limit = self.config.max_observation_tokens
         shown, cut = await asyncio.to_thread(tokens.cap, step.observation.text, limit)
         shown += action_format.footer(episode.standing(left))
         episode.counters.cut_observations += cut or step.observation.truncated
-        await record(action, step, shown)
+        answers = action_format.observation(message, shown)
+        await record(action, step, answers[0]["content"])
         if step.done:
             episode.end()
-        return shown
+        return answers
 
     def _count_format_error(self, episode: Episode, action_format: ActionFormat) -> None:
         episode.counters.format_errors += 1
@@ -280,7 +279,8 @@ class _Model:
         self._body = {"model": ctx.model} | ({"tools": list(tools)} if tools else {})
         self.max_tokens = ctx.sampling.max_tokens
         self._last: Reply | None = None
-        self.keeps_reasoning = isinstance(ctx.client, vf.TrainClientConfig)
+        self._trains = isinstance(ctx.client, vf.TrainClientConfig)
+        self.keeps_reasoning = self._trains
         """Whether prompts contain the reasoning of earlier replies, as the last prompt showed. Until one has,
         it is assumed in training, where no episode may exceed the limit of its tokens."""
         self._http = httpx.AsyncClient(
@@ -296,6 +296,16 @@ class _Model:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._http.aclose()
+
+    def repeated(self, reply: Reply) -> dict[str, Any]:
+        """Returns a reply as a message of later requests. In training it is unchanged, because its tokens
+        must stay as they are. Elsewhere, arguments of tool calls that are not JSON are left out: servers such
+        as vLLM's refuse requests with them, and the agent must not be able to cause a failure."""
+        message = {"role": "assistant", "content": reply.text, **reply.reasoning}
+        if reply.tool_calls:
+            calls = list(reply.tool_calls)
+            message["tool_calls"] = calls if self._trains else [_with_json(call) for call in calls]
+        return message
 
     async def complete(self, messages: list[dict[str, Any]]) -> Reply:
         """Returns one chat completion; verifiers sets the sampling parameters.
@@ -324,6 +334,15 @@ class _Model:
             self.keeps_reasoning = prompt >= self._last.total_tokens
         self._last = reply
         return reply
+
+
+def _with_json(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call.get("function") or {}
+    try:
+        plain = isinstance(json.loads(function.get("arguments") or ""), dict)
+    except (ValueError, RecursionError):
+        plain = False
+    return call if plain else {**call, "function": {**function, "arguments": "{}"}}
 
 
 def _refuse(response: httpx.Response) -> None:
