@@ -271,7 +271,7 @@ def _turns(items: Sequence[Item]) -> Table:
     for item in items:
         step = item.step or {}
         graded = item.validates[-1] if item.validates else {}
-        delta = number(graded.get("delta"))
+        delta = number(graded.get("delta") if graded else step.get("reward"))
         colour = "green" if (delta or 0) > 0 else "red" if (delta or 0) < 0 else ""
         action = step.get("action")
         text = preview(action, 300) if isinstance(action, str) else _no_action(step)
@@ -280,7 +280,7 @@ def _turns(items: Sequence[Item]) -> Table:
             Text(text, "red" if item.bad else ""),
             "" if step.get("code") is None else one_line(str(step["code"]), 12),
             figure(number(graded.get("score"))) if graded else "",
-            Text(figure(delta, "+.3g") if graded else "", colour),
+            Text("" if delta is None else figure(delta, "+.3g"), colour),
             figure(number(step.get("exec_seconds")), ".2f") if step else "",
         )
     return table
@@ -306,6 +306,8 @@ def _title(item: Item) -> str:
         parts.append("timed out")
     if item.step and step.get("action") is None:
         parts.append(f"no action ({one_line(str(step.get('problem') or 'format'), 40)})")
+    if (reward := number(step.get("reward"))) is not None:
+        parts.append(f"reward {figure(reward, '+.4g')}")
     if took := number(step.get("exec_seconds")):
         parts.append(seconds(took))
     return " · ".join(parts)

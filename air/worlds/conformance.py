@@ -41,7 +41,7 @@ RESERVED = frozenset(
 )
 """Metrics of every episode. A fact of a world must not have one of these names."""
 TEXTS = (
-    "0", "1", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
+    "10", "5", "0", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
     "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
     "\n\n", " ", "\t", "é 漢字 🙂", "\x00", "\ud800", "x" * 50_000,
 )  # fmt: skip

@@ -179,6 +179,8 @@ def _end(facts: Facts, line: dict[str, Any]) -> bool:
     metrics = line.get("metrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     facts.test = number(metrics.get("test_score"))
+    if not facts.validates:  # a world's only score
+        facts.score = facts.best = number(metrics.get("score"))
     for name in ("model", "exec", "grading", "queue"):
         seconds = number(metrics.get(f"seconds_{name}"))
         if seconds is not None:

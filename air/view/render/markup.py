@@ -136,6 +136,9 @@ def _summary(one: Item, preview: str | None) -> str:
         chips.append(chip(str(step.get("problem") or "no action"), "red"))
     for graded in one.validates:
         chips.append(_score_chip(graded))
+    if (reward := number(step.get("reward"))) is not None:
+        kind = "green" if reward > 0 else "red" if reward < 0 else "quiet"
+        chips.append(chip(f"reward {figure(reward, '+.3g')}", kind))
     took = number(step.get("exec_seconds"))
     if took:
         chips.append(chip(seconds(took), "quiet"))
