@@ -2,6 +2,7 @@
 #   PYTHON   the Python to build on, 3.11 to 3.13 (python3)
 #   ARGS     arguments for the command, e.g. make quickstart ARGS=--fresh
 #   RUN      the folder of a recorded run, for `make pictures`
+#   AGENTGYM a checkout of AgentGym, for `make test-agentgym`
 #   PRIME_RL a checkout of prime-rl, for `make schema`
 #   UV_*     uv's own settings, e.g. UV_TORCH_BACKEND=cpu for a CPU-only torch
 
@@ -18,7 +19,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -66,6 +67,10 @@ vllm: $(READY)  ## install vLLM, for `rl --inference vllm`, into an environment 
 
 test-vllm: vllm  ## run whole training steps through a real vLLM process (ten minutes)
 	@AIR_VLLM_PYTHON="$${AIR_VLLM_PYTHON:-$(VLLM_HOME)/bin/python}" $(BIN)/pytest tests/vllm $(ARGS)
+
+test-agentgym: $(READY)  ## play and train on three real servers of a checkout: AGENTGYM=DIR (needs Java 17)
+	@PYTHON="$(PYTHON)" .ci/agentgym
+	@AIR_AGENTGYM_ROOT="$(abspath $(AGENTGYM))" $(BIN)/pytest -q tests/agentgym $(ARGS)
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS=--algorithms: each algorithm on a small game
 	@$(AIR_CLI) setup

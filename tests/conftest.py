@@ -27,6 +27,7 @@ SPLIT_ENV = "AIR_SPLIT_SEED"
 REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
     "mlgym": ("AIR_MLGYM_ROOT", "checkout of MLGym"),
+    "agentgym": ("AIR_AGENTGYM_ROOT", "checkout of AgentGym (make test-agentgym)"),
     "vllm": ("AIR_VLLM_PYTHON", "interpreter with vLLM (make test-vllm)"),
 }
 """Markers, the variable that must be set for them, and what it names."""

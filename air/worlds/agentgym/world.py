@@ -19,6 +19,7 @@ from air.worlds.agentgym import sessions
 from air.worlds.agentgym.client import Client, ErrorBody, clean
 from air.worlds.agentgym.environment import Environment, Outcome, Unsendable
 from air.worlds.base import Observation, Step
+from air.worlds.sources import VALIDATION_SEED
 
 logger = logging.getLogger(__name__)
 MAX_ACTION = 8_000
@@ -27,8 +28,6 @@ MAX_OBSERVATION = 20_000
 """The most characters of an observation that the agent is shown."""
 CREATE_TRIES = 3
 """How often a session is asked for. No other request is repeated: it could act twice."""
-HELD_OUT_SEED = 1_000_000
-"""From this seed on, episodes take held-out tasks."""
 CLOSE_SECONDS = 10.0
 """Seconds that the end of a session, or of a cancelled request for one, may take."""
 
@@ -239,11 +238,11 @@ class AgentGymWorld:
 
 
 def data_id(environment: Environment, seed: int, ids: range | None) -> int:
-    """Returns the id of the task that a seed chooses out of `ids`. Without `ids`, seeds below `HELD_OUT_SEED`
-    choose a task for training, and others one that is held out, as the seeds of validation do."""
-    if ids is None:
-        ids = environment.train if seed < HELD_OUT_SEED else environment.test
-        seed %= HELD_OUT_SEED
+    """Returns the id of the task that a seed chooses out of `ids`. Without `ids`, a seed below
+    `VALIDATION_SEED` chooses a task for training, any other a task that is held out."""
+    if ids is None and seed >= VALIDATION_SEED:
+        return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
+    ids = environment.train if ids is None else ids
     return ids[seed % len(ids)]
 
 

@@ -1,0 +1,1 @@
+"""Tests of AgentGym's real servers, for `make test-agentgym`."""
