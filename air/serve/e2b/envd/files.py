@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import logging
 import mimetypes
 import posixpath
 import time
@@ -19,8 +20,9 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from air.errors import AirError, BoxDiedError
 from air.serve.e2b.envd import wire
-from air.serve.e2b.errors import STATUS, ApiError, RpcError
+from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
@@ -29,6 +31,7 @@ _METADATA = "x-metadata-"
 _MOST_KEY, _MOST_METADATA = 246, 4096
 _PREFIX = len("user.e2b.")
 _MOST_FILES = 10_000
+_LOG = logging.getLogger(__name__)
 
 
 def signature(path: str, operation: str, user: str, token: str, expiration: str | None) -> str:
@@ -113,10 +116,13 @@ async def _pieces(
 
 
 async def _closed(program: Program, handle: int) -> None:
+    """Closes a file in the sandbox. With the sandbox, the file has ended, too."""
     try:
         await program.ask("close", handle=handle)
-    except Exception:
+    except (SandboxGone, BoxDiedError):
         return
+    except AirError as error:  # for instance, a command of the client's has killed the program
+        _LOG.warning("a file in a sandbox was not closed: %s", error)
 
 
 async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
