@@ -73,12 +73,15 @@ class VerifiersBox(Box):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs a command in the runtime, as `Box.exec` describes; output after `max_bytes` bytes is dropped.
         Raises ConfigError if `stdin` is not empty, because verifiers' runtimes have no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
+        for path, data in (files or {}).items():
+            await self.write(path, data)
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         if cwd is not None:
             argv = ["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", cwd, *argv]

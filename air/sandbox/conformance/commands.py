@@ -9,7 +9,7 @@ import secrets
 import time
 
 from air.errors import BoxDiedError
-from air.sandbox.conformance.check import Checks, expect, line, same, sh
+from air.sandbox.conformance.check import Checks, expect, line, refused, same, sh
 from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
@@ -63,6 +63,20 @@ async def standard_input_is_what_was_given(box: Box) -> None:
     result = await box.exec(["cat"], stdin=data, timeout=60, max_bytes=len(data))
     expect(result.stdout == data, "5 MB through cat came back changed")
     same((await box.exec(["cat"], timeout=60)).stdout, b"")
+
+
+@CHECKS.add()
+async def files_of_a_command_are_written_before_it(box: Box) -> None:
+    large = bytes(range(256)) * 5000  # these do not go with the request
+    for data in (b"one\n", b"", large):
+        given = {"a/in": data, "last": b"2"}
+        result = await box.exec(
+            "cat a/in last -", stdin=b"3", files=given, timeout=60, max_bytes=1 << 21
+        )
+        expect(result.stdout == data + b"23", f"{len(data)} bytes came back changed")
+    with refused("folder", "'a'"):
+        await box.exec("touch ran", files={"last": b"4", "a": b"5"}, timeout=60)
+    same(await line(box, "ls; cat last"), "a\nlast\n4")
 
 
 @CHECKS.add()

@@ -203,6 +203,7 @@ class Box(ABC):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         """Runs one command in the box, waits until it ends, and returns its result, even if it fails.
@@ -214,6 +215,8 @@ class Box(ABC):
             cwd: working directory, absolute or relative to the workspace; by default the workspace.
             env: environment variables in addition to those of `BoxSpec.env`.
             stdin: the bytes that the command reads from its standard input.
+            files: files to write first, as `write` does: contents by path. If one cannot be written,
+                BoxFileError is raised, and the command does not run.
             max_bytes: the maximum size of standard output and of standard error, each.
         """
 

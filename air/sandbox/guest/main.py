@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16
+"""Bytes of one read: as much as a pipe holds."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
 """The operations for which the guest of an open box takes the rights of the user whom a request names."""
 QUIET = 4
@@ -48,6 +49,14 @@ HOST_SILENT = "its host was silent for too long"
 """Why the guest ends after `SILENCE_SECONDS`; never because of a command."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
+
+
+class FileRefused(Exception):
+    """Error: a file of a command cannot be written. Its text is the reason."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(why)
+        self.path = path
 
 
 class Guest:
@@ -158,7 +167,7 @@ class Guest:
     # Frames
 
     def _receive(self) -> bool:
-        data = os.read(0, 1 << 20)
+        data = os.read(0, READ_BYTES)
         self.heard = time.monotonic()
         self.inbox += data
         return bool(data)
@@ -272,6 +281,11 @@ class Guest:
         ident: int = header["id"]
         if self.frozen:
             raise Refused("the box is frozen")
+        try:
+            body = self._write_files(header, body)
+        except FileRefused as error:
+            self.send({"id": ident, "refused": [error.path, str(error)]})
+            return
         header["now"] = time.monotonic()
         try:
             child = self.starter.start(ident, header, body)
@@ -287,6 +301,18 @@ class Guest:
             os.set_blocking(fd, False)
             self.pipes[fd] = command
             self.epoll.register(fd, select.EPOLLIN)
+
+    def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
+        """Writes the files of a command, which are the beginning of `body`; returns what follows them."""
+        start = 0
+        for path, size in header.get("files", ()):
+            one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
+            try:
+                self.files.write(one, body[start : start + size])
+            except (OSError, Refused) as error:
+                raise FileRefused(path, running_commands.reason(error)) from error
+            start += size
+        return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Sends a signal to the process group of a started command; SIGKILL to all its descendants."""

@@ -202,6 +202,12 @@ class Connection:
         if not self.reason:
             self._write(frame(header, body))
 
+    def post_with_next(self, header: Mapping[str, Any]) -> None:
+        """Sends a frame like `post`, together with the next one if that follows at once."""
+        if not self.reason:
+            self._unsent.append(frame(header))
+            asyncio.get_running_loop().call_soon(self._flush)
+
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
         """Sends a request to the guest, and returns the header and body of its one answer.
 

@@ -100,7 +100,7 @@ class GuestBox(Box):
 
     def hand_out(self) -> None:
         """Tells the guest that a caller has the box: from now on it lives for at most `limits.seconds`."""
-        self._guest.post({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
+        self._guest.post_with_next({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
     async def exec(
@@ -111,16 +111,21 @@ class GuestBox(Box):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
         self._check_awake()
+        files = await self._small(files or {})
         ident = self._guest.new_id()
         request = {"op": "exec", "id": ident, "max_bytes": max_bytes}
         request |= self._request(command, timeout, cwd, env)
+        request["files"] = [[path, len(data)] for path, data in files.items()]
         self._execs += 1
         try:
             async with asyncio.timeout(timeout + GRACE_SECONDS):
-                header, body = await self._guest.request(request, stdin)
+                header, body = await self._guest.request(
+                    request, b"".join([*files.values(), stdin])
+                )
         except ValueError as error:
             return ExecResult(126, b"", f"air: {error}\n".encode(), began=False)
         except BoxFileError as error:  # the guest no longer runs commands
@@ -134,7 +139,18 @@ class GuestBox(Box):
             raise
         finally:
             self._execs -= 1
+        if "refused" in header:
+            raise BoxFileError("{!r}: {}".format(*header["refused"]))
         return result_of(header, body)
+
+    async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Returns the files of a command that go with its request: all, unless they are large together.
+        Otherwise writes them."""
+        if sum(map(len, files.values())) <= PIECE:
+            return files
+        for path, data in files.items():
+            await self.write(path, data)
+        return {}
 
     def _check_awake(self) -> None:
         if self._frozen:

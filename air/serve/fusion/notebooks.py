@@ -15,9 +15,9 @@ from air.serve.fusion.programs import (
     OUTPUT_BYTES,
     BadRequest,
     Programs,
+    exec_first,
     fetch_all,
     result_of,
-    write_all,
 )
 
 FOLDER = "/tmp/air-kernel"
@@ -71,12 +71,9 @@ async def _run(box: Box, request: RunJupyterRequest) -> RunJupyterAnswer:
     fields = request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
     program = files("air.serve.fusion").joinpath("kernel_driver.py").read_bytes()
     own = {driver: program, asked: json.dumps(fields | {"most_output": OUTPUT_BYTES}).encode()}
-    await write_all(box, request, own)
-    outcome = await box.exec(
-        ["python3", driver, asked, answer],
-        timeout=request.total_timeout + START_SECONDS,
-        max_bytes=OUTPUT_BYTES,
-    )
+    seconds = request.total_timeout + START_SECONDS
+    command = ["python3", driver, asked, answer]
+    outcome = await exec_first(box, request, own, command, timeout=seconds)
     ran = result_of(outcome, first=True)
     # A file of the client, for instance a module, may run before the kernel and end with any status.
     if ran.status == "Error" or (ran.return_code == NOT_STARTED and not request.files):

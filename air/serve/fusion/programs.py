@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
 from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError, MissingError
-from air.sandbox.contract.box import Box, BoxSpec, ExecResult
+from air.sandbox.contract.box import Box, BoxSpec, Command, ExecResult
 from air.serve.app import Server
 from air.serve.fusion.languages import LANGUAGES, Language, source
 from air.serve.fusion.messages import (
@@ -147,13 +147,32 @@ class Programs:
         raise AssertionError("unreachable")
 
 
-async def write_all(box: Box, request: FilesRequest, own: Mapping[str, bytes]) -> None:
-    """Writes a request's files and then `own` files of the server. Raises BadRequest if they do not fit."""
-    for path, data in (request.contents() | dict(own)).items():
-        try:
-            await box.write(path, data)
-        except BoxFileError as error:
-            raise BadRequest(str(error), "code" if path in own else "files") from None
+async def exec_first(
+    box: Box,
+    request: FilesRequest,
+    own: Mapping[str, bytes],
+    command: Command,
+    *,
+    timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+) -> ExecResult:
+    """Writes a request's files and then `own` files of the server, and runs the first command of a box.
+
+    Raises BadRequest if the files do not fit.
+    """
+    try:
+        return await box.exec(
+            command,
+            timeout=timeout,
+            env=env,
+            stdin=stdin,
+            files=request.contents() | dict(own),
+            max_bytes=OUTPUT_BYTES,
+        )
+    except BoxFileError as error:
+        is_own = any(str(error).startswith(f"{path!r}: ") for path in own)
+        raise BadRequest(str(error), "code" if is_own else "files") from None
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
@@ -177,29 +196,26 @@ async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
 
 
 async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCodeAnswer:
-    code = source(request.language, request.code).encode()
-    await write_all(box, request, {language.file: code})
-    compiled = None
+    own = {language.file: source(request.language, request.code).encode()}
+    stdin = (request.stdin or "").encode()
+    compiled = ran = None
     if language.compile:
-        compiled = result_of(
-            await box.exec(
-                language.compile,
-                timeout=request.compile_timeout,
-                env=language.env,
-                max_bytes=OUTPUT_BYTES,
-            ),
-            first=True,
+        seconds = request.compile_timeout
+        outcome = await exec_first(
+            box, request, own, language.compile, timeout=seconds, env=language.env
         )
-    ran = None
-    if compiled is None or compiled.return_code == 0:
+        compiled = result_of(outcome, first=True)
+    seconds = request.run_timeout
+    if compiled is None:
+        outcome = await exec_first(
+            box, request, own, language.run, timeout=seconds, env=language.env, stdin=stdin
+        )
+        ran = result_of(outcome, first=True)
+    elif compiled.return_code == 0:
         outcome = await box.exec(
-            language.run,
-            timeout=request.run_timeout,
-            env=language.env,
-            stdin=(request.stdin or "").encode(),
-            max_bytes=OUTPUT_BYTES,
+            language.run, timeout=seconds, env=language.env, stdin=stdin, max_bytes=OUTPUT_BYTES
         )
-        ran = result_of(outcome, first=compiled is None)
+        ran = result_of(outcome, first=False)
     status, message = status_of(compiled, ran)
     return RunCodeAnswer(
         status=status,
