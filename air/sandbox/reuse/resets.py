@@ -11,7 +11,7 @@ commands, which waits for its job: a command that runs the script, or any other 
 and ends. Standard library only, Python >= 3.8, no import of `air`.
 """
 
-# ruff: noqa: PTH116, PTH123, PTH208, SIM105
+# ruff: noqa: PTH208, SIM105
 from __future__ import annotations
 
 import array
@@ -56,6 +56,7 @@ DEVICES = "/dev"
 """Anybody may set the times of its files to now."""
 LOOPBACK = "/proc/net/dev"
 """Its counters show whether anything used the loopback network. Ports stay taken after such a connection."""
+TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
@@ -86,7 +87,10 @@ class Reuse:
         """Why the box must be thrown away; empty as long as nothing unusual happened."""
         self.strays = 0
         """How many processes that the guest did not start it has reaped since the last sweep."""
-        self.times: dict[str, tuple[int, int]] = {}
+        self.opened: dict[str, int] = {}
+        """Descriptors of the folders, and of the tables that exist."""
+        self.new: dict[str, tuple[int, int, int]] = {}
+        """The times of each folder in the new box, and how many files its file system has room for."""
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
@@ -113,8 +117,13 @@ class Reuse:
             self.reason = "its kernel keeps keys beyond the end of processes"
             return
         for folder in self.folders:
-            status = os.stat(folder)
-            self.times[folder] = (status.st_atime_ns, status.st_mtime_ns)
+            self.opened[folder] = os.open(folder, _FOLDER)
+            self.new[folder] = _contents(self.opened[folder])
+        for path in (*COUNTED, LOOPBACK):
+            try:
+                self.opened[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue
         self.state = self._observed()
 
     def event(self, fd: int) -> bool:
@@ -189,13 +198,11 @@ class Reuse:
         """Removes all files of the box, and raises Unfit if anything differs from the new box."""
         room = [MOST_ENTRIES]
         for folder in self.folders:
+            fd = self.opened[folder]
             try:
-                fd = os.open(folder, _FOLDER)
-                try:
+                if _contents(fd) != self.new[folder]:
                     _empty(fd, room, MOST_DEPTH)
-                finally:
-                    os.close(fd)
-                os.utime(folder, ns=self.times[folder])
+                    os.utime(fd, ns=self.new[folder][:2])
             except OSError as error:
                 raise Unfit(f"the files in {folder} cannot be removed: {error.strerror}") from error
         self._settle(self._difference)
@@ -209,21 +216,27 @@ class Reuse:
         """Returns what a reset compares: equal values mean that nothing of the commands is there."""
         state: dict[str, Any] = {}
         for folder in self.folders:
-            status, room = os.lstat(folder), os.statvfs(folder)
+            fd = self.opened[folder]
+            status, room = os.fstat(fd), os.fstatvfs(fd)
             state[folder] = (
                 (status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_size),
                 # Files that only a process in flight holds open would still take room.
                 (room.f_ffree, room.f_bfree, room.f_files, room.f_blocks),
-                sorted(os.listxattr(folder)),
-                _inode_flags(folder),
+                sorted(os.listxattr(fd)),
+                _inode_flags(fd),
             )
         for path in LISTED:
             state[path] = _names(path)
         for path in COUNTED:
-            state[path] = _lines(path)
-        state[LOOPBACK] = _text(LOOPBACK)
+            state[path] = self._table(path).count(b"\n")
+        state[LOOPBACK] = self._table(LOOPBACK)
         state[DEVICES] = _times(DEVICES, self.folders)
         return state
+
+    def _table(self, path: str) -> bytes:
+        """Returns the beginning of a table, which is all of it in a new box; nothing if there is none."""
+        fd = self.opened.get(path)
+        return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
         """Calls `problem` until it returns None; raises Unfit with its text after `SETTLE_SECONDS`."""
@@ -268,6 +281,15 @@ def _empty(folder: int, room: list[int], depth: int) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
+def _contents(folder: int) -> tuple[int, int, int]:
+    """Returns the times of a folder, and how many files its file system still has room for.
+
+    A file takes room even if nothing but an open descriptor leads to it.
+    """
+    status = os.fstat(folder)
+    return status.st_atime_ns, status.st_mtime_ns, os.fstatvfs(folder).f_ffree
+
+
 def _pids() -> set[int]:
     return {int(name) for name in os.listdir("/proc") if name.isdigit()}
 
@@ -286,28 +308,12 @@ def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
 
 
-def _text(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("latin-1")
-    except FileNotFoundError:
-        return None
-
-
-def _lines(path: str) -> int | None:
-    text = _text(path)
-    return None if text is None else text.count("\n")
-
-
-def _inode_flags(folder: str) -> bytes:
+def _inode_flags(folder: int) -> bytes:
     """Returns the flags of a folder that `chattr` sets; empty if the file system has none."""
-    fd = os.open(folder, _FOLDER)
     try:
-        return bytes(fcntl.ioctl(fd, FS_IOC_GETFLAGS, bytes(8)))
+        return bytes(fcntl.ioctl(folder, FS_IOC_GETFLAGS, bytes(8)))
     except OSError:
         return b""
-    finally:
-        os.close(fd)
 
 
 def _has_keyrings() -> bool:
@@ -426,7 +432,7 @@ class Prestarted:
             mark: "",
         }
         texts = [*argv, *(f"{name}={value}" for name, value in env.items())]
-        parts = ["script" if plain else "program", cwd, str(len(argv)), *texts]
+        parts = ["script" if plain else "program", mark, env[mark], cwd, str(len(argv)), *texts]
         job = b"\0".join(os.fsencode(part) for part in parts)
         inherits = any(part.startswith("/proc/self/fd/") for part in argv)
         if inherits or not argv or len(job) > JOB_BYTES or any("\0" in part for part in parts):

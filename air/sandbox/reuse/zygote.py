@@ -3,13 +3,13 @@
 The guest starts the image's own Python once per box, with the final command line (`python3 main.py`). While
 that Python starts, it imports this module, which does not return: it waits for orders, and forks a process
 for each. Only in the fork does the import end, so the interpreter itself goes on to run the script, as if it
-had just been started. Or the fork executes another program.
+had just been started. Or the fork executes another program. A fork shares its memory until it changes it, and
+each page that it copies then takes as long as thousands of instructions: so this module does little in it.
 
 The original process is root with few capabilities and never sees a request: the fork receives its job on a
 socket of its own, after it has become the user of commands. Standard library only, any Python >= 3.8.
 """
 
-# ruff: noqa: PTH112
 from __future__ import annotations
 
 import os
@@ -34,15 +34,16 @@ def main() -> None:
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # which only this module imports
-        prctl = _prctl()
+        prctl, leave = _calls("prctl", "exit")
         for capability in range(64):
-            if prctl(PR_CAPBSET_DROP, capability):
+            if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
                 break  # past the last capability
-        _freeze()
-        _work(prctl)
-        for name in set(sys.modules) - known:
-            del sys.modules[name]
+        _end_quickly(known, leave)
+        work = _worker(prctl)
+        # All that can be done before a fork is: each change in a fork copies a page of memory.
+        _freeze(known)
         _renew_main()
+        work()
     except BaseException:  # this process must never run the script
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -50,13 +51,82 @@ def main() -> None:
         raise ImportError("there is no other one", name="sitecustomize")
 
 
-def _prctl() -> Any:
-    """Returns the system call `prctl`. The package `ctypes` would cost more memory."""
+def _calls(*names: str) -> Any:
+    """Returns functions of the C library. The package `ctypes` would cost more memory."""
     import _ctypes
 
-    library = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
-    call, address = _ctypes.call_function, _ctypes.dlsym(library, "prctl")
-    return lambda option, value: call(address, (option, value, 0, 0, 0))
+    library, call = _ctypes.dlopen(None, 2), _ctypes.call_function  # type: ignore[arg-type]
+    addresses = [_ctypes.dlsym(library, name) for name in names]
+    return [lambda *values, at=address: call(at, values) for address in addresses]
+
+
+def _end_quickly(known: set[str], leave: Any) -> None:
+    """Lets a script that has come to its end call `leave` before Python dismantles the modules `known`.
+
+    To dismantle them changes, and so copies, nearly all memory that a fork shares, only to give it back. By
+    then all that a script can see of its end has happened: threads have ended, the functions of `atexit` have
+    run, its own and its imported modules are dismantled, in Python's usual order and by Python itself.
+
+    Python ends as usual after an exception or `sys.exit`, if the script imported a module that is not
+    Python's own (its library may have work to do), or put something into one of the modules `known`.
+    """
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):  # how these end is known
+        return
+    import atexit
+
+    standard, module_type, ref = sys.stdlib_module_names, type(sys), sys.modules["_weakref"].ref
+    sizes = {name: len(vars(sys.modules[name])) for name in known - {"__main__"}}
+    sizes["site"] = 0  # it still runs
+    kept: list[Any] = []
+    kept.append(kept)  # nothing frees what is in it: garbage collections skip what was frozen
+
+    class End:
+        """Leaves when it is destroyed."""
+
+        def __init__(self, main: Any) -> None:
+            self.main = ref(main)
+
+        def __del__(self) -> None:
+            if self.main() is not None:  # it would be dismantled later
+                return
+            try:
+                for stream in (sys.stdout, sys.stderr):
+                    if stream is not None and not stream.closed:
+                        stream.flush()
+            except Exception:  # Python, which flushes them as well, says so and ends as usual
+                return
+            leave(0)
+
+    def at_end() -> None:
+        modules = sys.modules
+        main = modules.get("__main__")
+        if type(main) is not module_type or hasattr(sys, "last_type"):
+            return
+        if "__file__" in vars(main) or "__cached__" in vars(main):
+            return  # Python removes these two when the script has come to its end
+        before, after = {}, {}
+        for name, module in modules.items():
+            if type(name) is not str:
+                return
+            if name in sizes:
+                if type(module) is not module_type or sizes[name] not in (0, len(vars(module))):
+                    return
+                before[name] = module
+            elif name == "__main__":
+                before[name] = module
+            elif name.partition(".")[0] in standard:
+                after[name] = module
+            else:
+                return
+        end = module_type("end")
+        vars(end)["end"] = End(main)
+        kept.append([end, *(each for each in before.values() if each is not main)])
+        modules.clear()
+        modules.update(before)
+        modules[""] = end  # Python dismantles what follows first
+        modules.update(after)
+
+    atexit.register(at_end)
 
 
 def _real_sitecustomize() -> bool:
@@ -81,10 +151,13 @@ def _real_sitecustomize() -> bool:
     return True
 
 
-def _freeze() -> None:
-    """Keeps garbage collections of forks from writing into, and so copying, the memory that they share."""
+def _freeze(known: set[str]) -> None:
+    """Forgets all modules but those `known`, and keeps garbage collections of forks from writing into, and so
+    copying, the memory that they share."""
     import gc
 
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
     gc.freeze()
 
 
@@ -98,68 +171,68 @@ def _renew_main() -> None:
         new.__annotations__ = {}
 
 
-def _work(prctl: Any) -> None:
-    """Forks a process for each order of the guest; returns in a fork that shall run the script."""
-    import _socket
-
-    control = _socket.socket(fileno=CONTROL)
-    os.set_inheritable(CONTROL, False)
-    control.send(STARTED)
-    while True:
-        order, sent = control.recvmsg(16, _socket.CMSG_SPACE(4), _socket.MSG_CMSG_CLOEXEC)[:2]
-        if not order:
-            os._exit(0)
-        fd = int.from_bytes(sent[0][2][:4], sys.byteorder)
-        pid = os.fork()
-        if not pid:
-            control.close()
-            return _take_job(_socket.socket(fileno=fd), int(order), prctl)
-        os.close(fd)
-        control.send(b"%d" % pid)
-        control.send(b"%d %d" % os.waitpid(pid, 0))
-
-
-def _take_job(jobs: Any, uid: int, prctl: Any) -> None:
-    """Becomes the user `uid`, kills all other processes of that user, and waits for a job on a socket.
-
-    Returns if the job is to run the script. A change of user makes a process undumpable, so until then no
-    process of the same user can trace this one.
-    """
-    import _socket
-
-    _become(uid)
-    jobs.send(READY)
-    data, sent = jobs.recvmsg(JOB_BYTES, _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC)[:2]
-    if not data:
-        os._exit(0)
-    streams = [int.from_bytes(sent[0][2][at : at + 4], sys.byteorder) for at in (0, 4, 8)]
-    for number, fd in enumerate(streams):
-        os.dup2(fd, number)
-        os.close(fd)
-    kind, cwd, count, *texts = data.split(b"\0")
-    argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
-    try:
-        os.chdir(cwd)
-        if kind == b"script" and not _has_own_site():
-            jobs.close()
-            os.environ.clear()
-            os.environ.update({os.fsdecode(name): os.fsdecode(env[name]) for name in env})
-            prctl(PR_SET_DUMPABLE, 1)  # otherwise its own /proc entries would belong to root
-            return
-        _execute(argv, env)
-    except BaseException as error:
-        jobs.send(FAILED)
-        text = getattr(error, "strerror", None) or str(error)
-        os.write(
-            2, f"air: cannot run {os.fsdecode(argv[0])!r}: {text}\n".encode("utf-8", "replace")
-        )
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-
-
-def _become(uid: int) -> None:
-    """Makes this fork a process of the user `uid` without capabilities, the only one of that user."""
+def _worker(prctl: Any) -> Any:
+    """Returns a function that forks a process for each order of the guest. It returns in a fork that shall
+    run the script."""
     import _signal  # type: ignore[import-not-found]
+    import _socket
 
+    family, kind = _socket.AF_UNIX, _socket.SOCK_SEQPACKET
+    room, flags = _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC
+    own = os.environ.pop("PYTHONPATH").partition(":")[2]  # its first entry is PATH
+    os.environ.update({"PYTHONPATH": own} if own else {})
+    packages = _own_packages()
+    control = _socket.socket(family, kind, 0, CONTROL)
+    os.set_inheritable(CONTROL, False)
+
+    def work() -> None:
+        control.send(STARTED)
+        while True:
+            order, sent = control.recvmsg(16, room, flags)[:2]
+            if not order:
+                os._exit(0)
+            fd, uid = int.from_bytes(sent[0][2][:4], sys.byteorder), int(order)
+            pid = os.fork()
+            if not pid:
+                os.close(CONTROL)
+                return take_job(_socket.socket(family, kind, 0, fd), uid)
+            os.close(fd)
+            control.send(b"%d" % pid)
+            control.send(b"%d %d" % os.waitpid(pid, 0))
+
+    def take_job(jobs: Any, uid: int) -> None:
+        """Becomes the user `uid`, kills all other processes of that user, and waits for a job on a socket.
+
+        Returns if the job is to run the script. A change of user makes a process undumpable, so until then
+        no process of the same user can trace this one.
+        """
+        _become(uid, _signal.SIGKILL)
+        jobs.send(READY)
+        data, sent = jobs.recvmsg(JOB_BYTES, room, flags)[:2]
+        if not data:
+            os._exit(0)
+        for number in range(3):
+            fd = int.from_bytes(sent[0][2][4 * number : 4 * number + 4], sys.byteorder)
+            os.dup2(fd, number)
+            os.close(fd)
+        job, name, value, *command = data.split(b"\0")
+        # With packages in the workspace, which Python adds to its path only at its start, it starts anew.
+        if job == b"script" and not (packages and os.access(packages, os.F_OK)):
+            jobs.close()
+            os.environ[name.decode()] = value.decode()
+            prctl(
+                PR_SET_DUMPABLE, 1, 0, 0, 0
+            )  # otherwise its own /proc entries would belong to root
+            return
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them, programs must not
+            _signal.signal(number, _signal.SIG_DFL)
+        _execute(jobs, command)
+
+    return work
+
+
+def _become(uid: int, kill: int) -> None:
+    """Makes this fork a process of the user `uid` without capabilities, the only one of that user."""
     os.setsid()
     score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     os.write(score, b"1000")  # if memory runs out, the kernel ends it before the guest
@@ -168,25 +241,32 @@ def _become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
     os.nice(NICER)
     try:  # noqa: SIM105 — contextlib would stay imported in the script
-        os.kill(-1, _signal.SIGKILL)
+        os.kill(-1, kill)
     except ProcessLookupError:
         pass
 
 
-def _has_own_site() -> bool:
-    """Whether the workspace has packages of its own, which Python adds to its path only at its start."""
+def _own_packages() -> str:
+    """Returns the folder in the workspace from which Python would import packages; empty if there is none."""
     import site
 
-    return bool(site.ENABLE_USER_SITE and site.USER_SITE and os.path.isdir(site.USER_SITE))
+    return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
 
 
-def _execute(argv: Any, env: Any) -> None:
-    """Executes a program in place of this process. Python ignores two signals, which the program must not."""
-    import _signal
-
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
-    os.execvpe(argv[0], argv, env)
+def _execute(jobs: Any, command: list[bytes]) -> None:
+    """Executes a program in place of this process, or tells the guest on the socket `jobs` that it cannot."""
+    cwd, count, *texts = command
+    argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
+    try:
+        os.chdir(cwd)
+        os.execvpe(argv[0], argv, env)
+    except BaseException as error:
+        jobs.send(FAILED)
+        text = getattr(error, "strerror", None) or str(error)
+        os.write(
+            2, f"air: cannot run {os.fsdecode(argv[0])!r}: {text}\n".encode("utf-8", "replace")
+        )
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
 if __name__ == "sitecustomize":
