@@ -66,8 +66,8 @@ class Episode(ABC):
     """The duration and token counts of the last model call, for the line of the next step."""
     why_ended: str = ""
     """Why the episode ended: `submit`, `done` (its world ended it), `turns`, `context`, `length`, `format`,
-    `killed`, `box` (the agent's commands ended their box), or the name of verifiers' stop condition. Empty
-    while the episode runs."""
+    `killed`, `history` (a program in the box changed its conversation with the model), `box` (the agent's
+    commands ended their box), or the name of verifiers' stop condition. Empty while the episode runs."""
 
     @property
     @abstractmethod

@@ -315,7 +315,8 @@ class End(Line):
     """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
     why: str = ""
     """Why the episode ended: `submit`, `done` (its world ended it), `turns`, `context`, `length`, `format`,
-    `killed`, `box` (the agent's commands ended their box), or one of verifiers' stop conditions."""
+    `killed`, `history` (a program in the box changed its conversation with the model), `box` (the agent's
+    commands ended their box), or one of verifiers' stop conditions."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None

@@ -8,8 +8,8 @@ refuses, or an infrastructure failure ends the program; it is never shown the fa
 
 Limits: the agent's commands run as the program's user, so they can kill the program; the episode then ends
 for the reason `killed` and is graded. A program that rewrites its history, such as by compaction, is refused
-the next reply, and the episode ends, too. The task's limit `exec_seconds` has no effect, because the program
-sets the timeouts of its commands.
+the next reply; when it repeats the refused request, the episode ends for the reason `history`. The task's
+limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class Gateway:
         self._one_request_at_a_time = asyncio.Lock()
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
+        self._refused = b""
+        """The body of the last refused request that was sent after the model's first reply."""
         self._unreachable = False
         """Whether the model endpoint refused a connection from this process."""
         self._ended = asyncio.Event()
@@ -262,9 +264,8 @@ class Gateway:
                 return
             body = await asyncio.to_thread(conversation.read, request)
             if isinstance(body, str):
-                # Programs ask for the list of models, too: they do without it.
-                self.episode.counters.refused_requests += request.method != "GET"
                 writer.write(http_requests.refusal(body))
+                self._note_refused(conversation, request)
                 return
             turns, answer = conversation.trace.num_turns, bytearray()
             head = conversation.first or request
@@ -285,6 +286,17 @@ class Gateway:
                             await writer.drain()
             if conversation.trace.num_turns > turns:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
+
+    def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
+        """Counts a refused request; ends the episode if it is the last refused one again. Some programs would
+        repeat it for minutes, with the same answer each time."""
+        if request.method == "GET":  # programs ask for the list of models, and do without it
+            return
+        self.episode.counters.refused_requests += 1
+        if conversation.first is not None and request.body == self._refused:
+            self.episode.why_ended = self.episode.why_ended or "history"
+            self._ended.set()
+        self._refused = request.body
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers one request of the executable `validate` or `submit` in the box. The response is a line

@@ -229,6 +229,18 @@ async def test_only_the_program_s_own_conversation_reaches_the_model(
     assert trace.info["air"]["why_ended"] == "submit"
 
 
+async def test_a_refused_request_that_is_repeated_ends_the_episode(
+    process: tuple[str, str],
+) -> None:
+    again = FORGE.replace("print(", "found += [ask('/v1/x', a=1), ask('/v1/x', a=1)]\nprint(")
+    script = tool_calls(TRY.format(1, 1, again), TRY.format(2, 3, "submit"))
+    trace = (await one(script, config(process))).traces[0]
+    assert trace.ok, trace.errors
+    assert trace.info["air"]["why_ended"] == "history"
+    assert trace.metrics["refused_requests"] == 6
+    assert trace.metrics["valid"] == 1  # what the first command wrote was graded at the end
+
+
 async def test_a_grader_that_fails_masks_the_episode_and_is_never_shown(
     process: tuple[str, str], tmp_path: Path
 ) -> None:
