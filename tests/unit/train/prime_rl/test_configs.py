@@ -32,7 +32,7 @@ ROOTS: dict[str, Root] = {
 }
 """Files that are not for `rl`."""
 VERIFIERS = "eval/endpoint.toml"
-EMBEDDED = {"quickstart.toml", "qwen3-0.6b/grpo_embedded.toml"}
+EMBEDDED = {"quickstart.toml", "qwen3-0.6b/grpo_embedded.toml", "questions/small.toml"}
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
 PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *OVERLAYS, VERIFIERS}]
 
