@@ -47,7 +47,7 @@ class WatchedWorld:
     """How the world failed to end; empty if it did not."""
 
     async def reset(self, seed: int) -> Observation:
-        return await self.world.reset(seed)
+        return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
         """Carries out an action. Raises InfrastructureError if its reward is not a finite number."""
@@ -58,7 +58,11 @@ class WatchedWorld:
         if not math.isfinite(step.reward):
             raise InfrastructureError(f"the world gave the reward {step.reward}")
         self.rewards.append(float(step.reward))
-        return replace(step, exec_seconds=step.exec_seconds or seconds)
+        return replace(
+            step,
+            observation=_sendable(step.observation),
+            exec_seconds=step.exec_seconds or seconds,
+        )
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once. A failure is only noted, because the episode's rewards are settled."""
@@ -80,6 +84,13 @@ class WatchedWorld:
             if not math.isfinite(value):
                 raise InfrastructureError(f"the world's fact {name} is {value}")
         return facts
+
+
+def _sendable(observation: Observation) -> Observation:
+    """Returns the observation without lone surrogates (halves of characters), which a world may repeat from
+    an action, and which no model server accepts."""
+    text = observation.text.encode("utf-8", "replace").decode()
+    return observation if text == observation.text else replace(observation, text=text)
 
 
 @dataclass

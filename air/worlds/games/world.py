@@ -45,6 +45,7 @@ class GameWorld:
         self.limits = limits
         self._start()
         self._open = False
+        self._was_reset = False
 
     def _start(self) -> None:
         self._played = self._asked = self._valid = self._effective = self._penalties = 0
@@ -54,6 +55,7 @@ class GameWorld:
         """Starts the episode of a seed and returns its board."""
         self.game.reset(seed)
         self._start()
+        self._was_reset = True
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
@@ -97,9 +99,9 @@ class GameWorld:
         return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its facts."""
+        """Ends the episode and returns its facts, if there was one."""
         self._open = False
-        return dict(self.facts())
+        return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
         """Returns the numbers of the episode so far: see `FACTS`."""

@@ -89,7 +89,7 @@ class ClosesOnce(Letters):
         (Endless, "any_action_is_answered", "30000 characters"),
         (Pays, "a_step_after_the_end_gives_nothing", "the reward 1.0 after the end"),
         (Unsure, "facts_are_numbers_with_fixed_names", "no finite number"),
-        (Renames, "facts_are_numbers_with_fixed_names", "declares"),
+        (Renames, "facts_are_numbers_with_fixed_names", "does not declare"),
         (ClosesOnce, "closes_at_any_time", "AssertionError"),
     ],
 )
