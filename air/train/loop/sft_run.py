@@ -54,7 +54,6 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         start = start_from(config)
         examples = read_examples(Path(config.data.name).expanduser())
         held_out = read_examples(Path(config.val.data.name).expanduser()) if config.val else []
-        embedded.set_threads()
         policy = load(
             start or _expanded(config.model.name),
             dtype=place.dtype(embedded.dtype),

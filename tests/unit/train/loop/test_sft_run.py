@@ -168,6 +168,20 @@ def test_the_same_settings_give_the_same_run(
     assert before([])["threads"] == {1}
 
 
+def test_all_cores_train_unless_the_file_says_otherwise(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    threads: list[int] = []
+    config = config_of(places, tmp_path)
+    free = config.model_copy(
+        update={"embedded": config.embedded.model_copy(update={"threads": None}), "max_steps": 1}
+    )
+    before = torch.get_num_threads()
+    sft_run.run(free, lambda _: threads.append(torch.get_num_threads()), lambda _: None)
+    assert threads == [os.cpu_count()]
+    assert torch.get_num_threads() == before
+
+
 def test_the_device_is_the_one_that_is_asked_for(places: dict[str, Path], tmp_path: Path) -> None:
     """No machine has the GPU 99."""
     config = config_of(places, tmp_path, "--embedded.device", "cuda:99")
