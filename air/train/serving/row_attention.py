@@ -28,6 +28,8 @@ class RowMask(Tensor):
     """
 
     cache: RowCache
+    is_causal: bool
+    """Whether the rows are new and equally long, so that torch's own causal attention is the same."""
     bias: Tensor
     """What is added to the scores, [rows, 1, queries, columns]: 0 or minus infinity."""
 
@@ -35,8 +37,12 @@ class RowMask(Tensor):
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
         """Returns the mask for the next forward pass with `cache`, from a plain mask."""
         mask = visible.as_subclass(cls)
-        mask.bias = bias_of(visible)
         mask.cache = cache
+        # With a sliding window, tokens see less.
+        mask.is_causal = cache.is_fresh and torch.equal(
+            visible[0, 0], torch.ones_like(visible[0, 0]).tril()
+        )
+        mask.bias = bias_of(visible)
         return mask
 
     @classmethod
@@ -58,6 +64,8 @@ class RowMask(Tensor):
         mask = kwargs.get("attn_mask")
         with torch._C.DisableTorchFunctionSubclass():
             if func is F.scaled_dot_product_attention and isinstance(mask, RowMask):
+                if mask.is_causal:
+                    return func(*args, **{**kwargs, "attn_mask": None, "is_causal": True})
                 return _attention(mask, args[0], kwargs.get("scale"))
             if func in _SHAPE or getattr(func, "__name__", "") == "__get__":
                 return func(*args, **kwargs)
