@@ -19,7 +19,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -107,6 +107,9 @@ test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: 
 	@AIR_FULL=1 AIR_VERL_ROOT="$(VERL)" $(BIN)/pytest -q tests/docker/serve $(ARGS)
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
 	@if [ -n "$(E2B)" ]; then $(PY) -m tests.docker.serve.e2b_suite "$(E2B)"; fi
+
+bench-worlds: $(READY)  ## time the games, without a model (a minute or two alone; ARGS="--games sokoban6")
+	@$(PY) bench/worlds.py $(ARGS)
 
 bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (needs 16 GB; half an hour alone)
 	@$(PY) bench/memory.py $(ARGS)

@@ -52,6 +52,7 @@ ONLY_IN: dict[str, set[str]] = {
     "uvicorn": {"serve", "train"},
     "streamlit": {"view"},
     "altair": {"view"},
+    "gymnasium": {"worlds"},
     "matplotlib": {"view"},
     "tensorboard": {"train"},
     "wandb": {"train"},

@@ -15,6 +15,7 @@ HEAVY = (
     "altair",
     "docker",
     "fastapi",
+    "gymnasium",
     "matplotlib",
     "openai",
     "pandas",
