@@ -32,6 +32,7 @@ class Sokoban:
         self.rooms = rooms
         self.won = False
         self.over = True
+        self._shortest: int | None = None
         line = rooms.columns + 1  # with the end of the line
         self._steps = {"up": -line, "down": line, "left": -1, "right": 1}
 
@@ -39,7 +40,7 @@ class Sokoban:
         """Starts the episode of a seed."""
         room = self.rooms.make(seed)
         self.load(room.text)
-        self._shortest: int | None = room.shortest
+        self._shortest = room.shortest
 
     def load(self, text: str) -> None:
         """Starts an episode in the room that `text` shows."""

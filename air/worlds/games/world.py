@@ -86,7 +86,7 @@ class GameWorld:
             self._effective += outcome.effective
             reward += outcome.reward
             if outcome.problem:
-                problems.append(" ".join(outcome.problem.split())[:_QUOTED])
+                problems.append(_one_line(outcome.problem))
             if self.game.over or self._played >= self.limits.total:
                 break
         return reward, problems
@@ -115,3 +115,9 @@ class GameWorld:
         }
         shortest = self.game.shortest()
         return facts if shortest is None else facts | {"shortest": float(shortest)}
+
+
+def _one_line(problem: str) -> str:
+    """A problem, which quotes what a model wrote, as a short line of printable characters."""
+    text = " ".join(problem[: 4 * _QUOTED].split())[:_QUOTED]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
