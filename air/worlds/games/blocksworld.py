@@ -32,7 +32,7 @@ class Blocksworld:
         self.level = level
         self.won = False
         self.over = True
-        self._shortest: int | None = None
+        self._shortest = 0
         self.moves = tuple(
             f"(move {block} to {place})"
             for block in range(1, blocks + 1)

@@ -55,8 +55,8 @@ class Game(Protocol):
         ...
 
     def shortest(self) -> int | None:
-        """Returns the number of moves of the shortest way to win this episode from its start; None if the
-        game does not know."""
+        """Returns the number of moves of the shortest way to win this episode from its start, 0 before
+        the start; None if the game never knows."""
         ...
 
 

@@ -32,7 +32,7 @@ class Sokoban:
         self.rooms = rooms
         self.won = False
         self.over = True
-        self._shortest: int | None = None
+        self._shortest: int | None = 0
         line = rooms.columns + 1  # with the end of the line
         self._steps = {"up": -line, "down": line, "left": -1, "right": 1}
 

@@ -56,6 +56,7 @@ class GameSource:
         """Returns the task `game:NAME`. Raises MissingError if there is no such game, and ConfigError if an
         option is wrong."""
         kind = game_kind(name)
+        known = kind.make().shortest() is not None
         text = f"{RULES}\n{name}\n{kind.limits}\n{kind.rules}"
         return WorldTask(
             id=f"game:{name}",
@@ -65,7 +66,7 @@ class GameSource:
             replays=True,
             max_turns=kind.limits.turns,
             format_penalty=kind.limits.penalty,
-            facts=FACTS,
+            facts={name: text for name, text in FACTS.items() if known or name != "shortest"},
         )
 
     def names(self) -> list[str]:

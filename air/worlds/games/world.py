@@ -20,7 +20,7 @@ FACTS = {
     "action_is_valid": "share of the moves that the rules allow",
     "action_is_effective": "share of the moves that changed the game",
     "penalty": "sum of the penalties for turns with an invalid move; part of the reward",
-    "shortest": "moves of the shortest way to win from the start, if the game knows it",
+    "shortest": "moves of the shortest way to win from the start; not in Tetris",
 }
 
 
