@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
 """For so many different specs the pool keeps spare boxes, those of the latest requests."""
+QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
+"""How long no caller must have got a box before spare boxes start, and for how long they wait for that. A
+start takes as much of the processors as many commands, and the callers' first commands come first."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -102,6 +105,9 @@ class Pool:
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
+        self._burst = self._latest = float("-inf")
+        """When callers began to get boxes at short intervals, and when the latest one got one."""
+        self._later: asyncio.TimerHandle | None = None
         self._open = False
 
     async def __aenter__(self) -> Pool:
@@ -122,6 +128,8 @@ class Pool:
 
     async def __aexit__(self, *exc: object) -> None:
         self._open = False
+        if self._later is not None:
+            self._later.cancel()
         for waiter in self._waiters:
             if not waiter.box.done():
                 waiter.box.set_exception(BoxStartError("the pool was closed meanwhile"))
@@ -284,6 +292,9 @@ class Pool:
                 self._waiters.remove(waiter)
                 self._lent[box] = waiter.subpool
                 waiter.box.set_result(box)
+                now = time.monotonic()
+                self._burst = now if now > self._latest + QUIET_SECONDS else self._burst
+                self._latest = now
         missing = Counter(waiter.subpool for waiter in self._waiters)
         missing.subtract({subpool: subpool.starting for subpool in missing})
         for waiter in self._waiters:
@@ -295,13 +306,24 @@ class Pool:
             limit = self._warm if subpool.spec.gpus else len(subpool.ready)
             while len(subpool.ready) > (0 if subpool.outdated else limit):
                 self._retire(subpool.ready.popleft())
-        if self._waiters:
+        if self._waiters or self._spares_wait():
             return
         for subpool in reversed(self._subpools.values()):
             if subpool.refill and not subpool.paused and not subpool.outdated:
                 missing_spares = self._warm - len(subpool.ready) - subpool.starting
                 for _ in range(min(missing_spares, self._max - self.stats.live)):
                     self._start(subpool, spare=True)
+
+    def _spares_wait(self) -> bool:
+        """Whether spare boxes do not start yet. Calls `_balance` again when they may."""
+        wait = min(self._latest + QUIET_SECONDS, self._burst + BURST_SECONDS) - time.monotonic()
+        if wait > 0 and self._later is None:
+            self._later = asyncio.get_running_loop().call_later(wait, self._resume)
+        return wait > 0
+
+    def _resume(self) -> None:
+        self._later = None
+        self._balance()
 
     def _next(self, subpool: _SubPool) -> GuestBox | None:
         """Returns a usable box of `subpool`, or None. Removes ready boxes that are dead or too old."""

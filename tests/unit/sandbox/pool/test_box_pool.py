@@ -98,6 +98,15 @@ async def test_spares_are_ready_and_refilled() -> None:
     assert not _left()
 
 
+async def test_spares_start_when_callers_have_had_time_for_their_first_commands() -> None:
+    async with Pool(4, warm=1) as pool:
+        pool.prepare(SPEC)
+        await _settled(pool, 1)
+        async with pool.lease(SPEC):
+            assert pool.stats.live == 1
+            await _settled(pool, 2)
+
+
 async def test_a_spare_makes_room_for_another_spec() -> None:
     async with Pool(2, warm=2) as pool:
         pool.prepare(SPEC)
