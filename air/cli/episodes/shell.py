@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-turns",
         type=int,
-        help=f"turns of the episode ({MAX_TURNS}, or the world's own); 0: no limit",
+        help=f"turns of the episode (the world's own, or {MAX_TURNS}); 0: no limit",
     )
     parser.add_argument("--seed", type=int, help="seed of the episode (0)")
     parser.add_argument(
