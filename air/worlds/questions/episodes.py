@@ -156,6 +156,7 @@ def digest(*parts: object) -> str:
 
 
 def source_digest(package: str) -> str:
-    """Returns a digest of the source text of a package's modules: the rules and generators of a world."""
-    files = sorted(Path(package).parent.glob("*.py"))
+    """Returns a digest of the rules and generators of a world: the source text of its package and of this
+    module. `package` is the path of one of the package's modules."""
+    files = [Path(__file__), *sorted(Path(package).parent.glob("*.py"))]
     return digest(*(file.read_text("utf-8") for file in files))

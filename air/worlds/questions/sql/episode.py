@@ -15,6 +15,7 @@ from air.worlds.questions.sql.questions import Question, Questions
 from air.worlds.questions.sql.runner import Limits, run
 
 NO_QUERY = -0.5
+_LONGEST_PROBLEM = 300
 _FENCE = re.compile(r"```(?:sqlite|sql)?(?=\s)", re.IGNORECASE)
 _BEGINNING = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|\Z))*+(?:select|with|values)\b", re.IGNORECASE)
 
@@ -35,6 +36,12 @@ def query_of(answer: str) -> str | None:
     else:
         text = answer if _BEGINNING.match(answer) else ""
     return text.strip().rstrip("; \t\r\n") or None
+
+
+def _shown(problem: str) -> str:
+    """Returns a problem as it is shown: an error repeats parts of the query, of any length and character."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in problem[:_LONGEST_PROBLEM])
+    return text if len(problem) <= _LONGEST_PROBLEM else text + "…"
 
 
 class SqlEpisode:
@@ -67,7 +74,7 @@ class SqlEpisode:
             self._tally.success = True
             reward = 0.5 ** (self._tally.actions - 1)
             return Step(Observation("The result matches."), done=True, reward=reward)
-        problem = f" SQL error: {result.problem}." if result.problem else ""
+        problem = f" SQL error: {_shown(result.problem)}." if result.problem else ""
         text = f"The result does not match.{problem}"
         return Step(Observation(text), done=self._tally.actions >= self._turns)
 

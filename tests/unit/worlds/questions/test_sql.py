@@ -76,6 +76,8 @@ def test_results_are_equal_as_multisets(left: list[tuple], right: list[tuple], e
         (" select 1 ", "select 1"),
         ("(SELECT 1) UNION SELECT 2", "(SELECT 1) UNION SELECT 2"),
         ("WITH a AS (SELECT 1) SELECT * FROM a", "WITH a AS (SELECT 1) SELECT * FROM a"),
+        ("-- all of it\n(select 1)", "-- all of it\n(select 1)"),
+        ("-- select 1", None),
         ("```sql\nSELECT 1", None),
         ("```sql\n;\n```", None),
         ("```python\nprint(1)\n```", None),
@@ -234,6 +236,15 @@ async def test_a_match_pays_by_its_turn() -> None:
     assert steps[1][0].endswith("SQL error: no such column: x.")
     assert steps[2] == ("The result matches.", 0.25, True)
     assert [s[2] for s in await play("sql5", *[no] * 5)] == [False] * 4 + [True]
+
+
+async def test_an_error_that_repeats_the_query_is_cut() -> None:
+    ((text, reward, done),) = await play("sql5", f"SELECT {'x' * 90_000}")
+    assert text.startswith("The result does not match. SQL error: no such column: xxx")
+    assert len(text) < 400
+    assert (reward, done) == (0.0, False)
+    ((text, *_),) = await play("sql5", "SELECT \x01")
+    assert text.isprintable()
 
 
 async def test_no_query_costs_and_ends() -> None:
