@@ -120,18 +120,19 @@ async def _use_up_memory(box: Box, before: str = "") -> None:
     """Uses up the box's memory in files and in many small processes; each first runs the code `before`."""
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)
-        await box.exec("kill -9 -1", timeout=60)
-        await _memory_is_free(box)
+        await _free_memory(box)
         await answers(box)
 
 
-async def _memory_is_free(box: Box) -> None:
-    """Waits until no process of the user is left: a killed process keeps its memory until it has ended.
+async def _free_memory(box: Box) -> None:
+    """Kills all processes of the user and waits until none is left: each keeps its memory until it has ended.
 
-    Meanwhile the kernel may kill any command, also the one that looks.
+    Meanwhile the kernel may kill any command, also the one that kills and the one that looks.
     """
     until, free = time.monotonic() + FREE_SECONDS, 0
     while free < FREE_IN_A_ROW:
+        if not free:
+            await box.exec("kill -9 -1", timeout=60)
         result = await _python(box, _OTHERS)
         free = free + 1 if result.ok else 0
         expect(time.monotonic() < until, f"no free memory: {result}")
