@@ -72,7 +72,7 @@ test-agentgym: $(READY)  ## play and train on three real servers of a checkout: 
 	@PYTHON="$(PYTHON)" .ci/agentgym
 	@AIR_AGENTGYM_ROOT="$(abspath $(AGENTGYM))" $(BIN)/pytest -q tests/agentgym $(ARGS)
 
-learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS=--algorithms: each algorithm on a small game
+learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 

@@ -9,6 +9,9 @@ score exceeds two standard errors each, and the control's improvement of the rew
 
     python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
 
+`--recipe two-validates reward-to-go` trains with changes of the quickstart's run file (`RECIPES`). What they
+gain is measured as without them, so the figures of several recipes can be compared.
+
 With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`.
 """
 
@@ -58,6 +61,17 @@ BY_TRIES = {
 """The measures of `air.train.evaluation.tries`, by their names in the table."""
 EQUAL_TRIES = ("φ first try", "φ best of two tries", "φ last submission", "φ test score")
 """Those that more tries alone do not raise."""
+_ENV = "--orchestrator.train.source.0.env"
+RECIPES: dict[str, tuple[str, ...]] = {
+    "two-validates": (f"{_ENV}.max-validates", "2"),
+    "dear-validates": (f"{_ENV}.validate-penalty", "0.2"),
+    "reward-to-go": ("--embedded.reward-to-go",),
+    "segment": (f"{_ENV}.credit", "segment"),
+    "previous": (f"{_ENV}.delta", "previous"),
+    "holdout": (f"{_ENV}.final", "holdout"),
+    "longer": ("--max-steps", "60"),
+}
+"""Changes of the quickstart's run file, by name, that may raise the scores at equal numbers of tries."""
 MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "worth", *BY_TRIES)
 """`scored`: share of episodes with a scored validate. `worth`: what such an episode earns by its scores."""
 
@@ -76,6 +90,13 @@ def main() -> int:
         default="subprocess",
         help="process boxes start faster; what is learnt is the same",
     )
+    parser.add_argument(
+        "--recipe",
+        nargs="+",
+        choices=RECIPES,
+        default=[],
+        help="changes of the quickstart's run file with which trained and control are trained",
+    )
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
     if args.out.exists() and any(args.out.iterdir()) and not (args.out / "results.json").exists():
@@ -85,6 +106,7 @@ def main() -> int:
     args.out.mkdir(parents=True)
     (args.out / "results.json").write_text("[]")
     began = time.monotonic()
+    training_config(args, "x", rest)  # reports settings that do not fit before hours are spent
     tasks = run_config(args, "x", rest).orchestrator.train.source[0].env.taskset.tasks  # type: ignore[attr-defined]
     data = demos.write(args.out / "demos", tasks, args.demos, seed=0, runtime=args.runtime)
     results = []
@@ -101,7 +123,7 @@ def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -
     result: dict[str, Any] = {"seed": seed, "before": measure(args, rest, warm)}
     arms = ["trained"] if args.only_real else ["trained", "control"]
     for arm in arms:
-        config = run_config(args, arm, rest, seed=seed, model=warm)
+        config = training_config(args, arm, rest, seed=seed, model=warm)
         began = time.monotonic()
         with Progress(config.max_steps, title=f"seed {seed} {arm}") as progress:
             outcome = asyncio.run(EmbeddedRun(config, progress).run())
@@ -119,6 +141,14 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
     flags += ["--data.name", str(data), "--data.seed", str(seed)]
     flags += ["--output-dir", str(folder), "--run.name", "warm"]
     return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
+
+
+def training_config(
+    args: argparse.Namespace, arm: str, rest: Sequence[str], **more: Any
+) -> RunConfig:
+    """The run file with the changes of `--recipe`, and the flags of the command line after them."""
+    changes = [flag for name in args.recipe for flag in RECIPES[name]]
+    return run_config(args, arm, [*changes, *rest], **more)
 
 
 def run_config(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +43,18 @@ def test_scores_at_equal_numbers_of_tries(learning: ModuleType) -> None:
         "tries": 2.5,
     }
     assert learning.by_tries([])["φ test score"] is None
+
+
+def test_recipes_change_only_what_is_trained(learning: ModuleType, tmp_path: Path) -> None:
+    """Each of them fits the quickstart's run file, and the measurement's settings stay."""
+    usual = argparse.Namespace(out=tmp_path, runtime="subprocess", recipe=[])
+    training, measured = (
+        of(usual, "x", []) for of in (learning.training_config, learning.run_config)
+    )
+    for name in learning.RECIPES:
+        args = argparse.Namespace(**{**vars(usual), "recipe": [name]})
+        assert learning.training_config(args, "x", []) != training, name
+    assert learning.run_config(args, "x", []) == measured
 
 
 def result(learning: ModuleType, gain: float, **more: float) -> dict[str, Any]:
