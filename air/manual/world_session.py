@@ -32,11 +32,16 @@ class ManualWorld:
     """One episode of a world that a person plays in place of a model. `async with` starts it.
 
     All methods must be called in the same event loop. `config` names one task. `replies` are given first,
-    such as those of a recorded episode.
+    such as those of a recorded episode. `player` is who replies, as the trajectory names it.
     """
 
     def __init__(
-        self, config: ResearchEnvConfig, *, seed: int = 0, replies: Sequence[str] = ()
+        self,
+        config: ResearchEnvConfig,
+        *,
+        seed: int = 0,
+        replies: Sequence[str] = (),
+        player: str = "person",
     ) -> None:
         harness = config.agent.harness or AirHarnessConfig()
         if not isinstance(harness, AirHarnessConfig):
@@ -44,7 +49,7 @@ class ManualWorld:
         self.task = sources.load(config.taskset.tasks[0])
         self.config, self._harness = config, AirHarness(harness)
         self._env = ResearchEnv(config)
-        self._seed, self._replies = seed, list(replies)
+        self._seed, self._replies, self._player = seed, list(replies), player
         self.record = Draft(uuid.uuid4().hex)
         self.episode: WorldEpisode
         self._running: asyncio.Task[None] | None = None
@@ -87,7 +92,7 @@ class ManualWorld:
             max_turns=self.episode.max_turns,
             system=self.episode.system(None),
             prompt=self.episode.prompt(self.task.instructions),
-            model="person",
+            model=self._player,
             harness=self._harness.config.id,
             worker=os.getpid(),
         )

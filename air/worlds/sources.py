@@ -28,6 +28,10 @@ SOURCES = {
 """The import path of each source, by the prefix of its task ids."""
 
 
+Player = Callable[[str], Action]
+"""A scripted player of one episode: it maps the text of an observation to the next action."""
+
+
 @dataclass(frozen=True)
 class WorldTask:
     """One task of a world: what the agent is told, and how its world is made."""
@@ -55,6 +59,9 @@ class WorldTask:
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What each name of `World.facts` means, for documentation and the viewer."""
+    player: Callable[[World[Action], int], Player] | None = None
+    """Makes a scripted player that plays well, from a world that has been reset and its seed. `air demos`
+    writes demonstrations with it. None if there is no such player."""
 
 
 class WorldSource(Protocol):

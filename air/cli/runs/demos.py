@@ -14,7 +14,10 @@ from pathlib import Path
 from air.cli import flags
 
 HELP = "play tasks with scripted agents; write trajectories and demonstrations for sft"
-EXAMPLES = ("air demos demos --tasks titanic digits --episodes 50",)
+EXAMPLES = (
+    "air demos demos --tasks titanic digits --episodes 50",
+    "air demos demos --tasks game:sokoban6 --format react --episodes 50",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,31 +25,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = ["titanic", "digits", "prisonersDilemma"]
     flags.add_tasks(parser, default=default, note=" ".join(default))
     flags.add_count(parser, "--episodes", 100, "episodes of each task")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the scripted agents (0)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the scripted agents, and first seed of worlds (0)",
+    )
+    parser.add_argument("--format", help="action format in worlds (default: that of each world)")
+    parser.add_argument(
+        "--thought",
+        default="I know what to do.",
+        help="what replies in worlds say before the action",
+    )
     flags.add_runtime(parser, default="docker", note="default: docker")
 
 
 def run(args: argparse.Namespace) -> int:
     from air import tasks
+    from air.worlds import sources
 
     for name in args.tasks:  # an unknown task is reported before anything is played
-        tasks.load(name)
-    write(args.out, args.tasks, args.episodes, seed=args.seed, runtime=args.runtime)
+        (sources if sources.is_world(name) else tasks).load(name)
+    write(
+        args.out,
+        args.tasks,
+        args.episodes,
+        seed=args.seed,
+        runtime=args.runtime,
+        action_format=args.format,
+        thought=args.thought,
+    )
     return 0
 
 
-def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str) -> Path:
+def write(
+    out: Path,
+    tasks: list[str],
+    episodes: int,
+    *,
+    seed: int,
+    runtime: str,
+    action_format: str | None = None,
+    thought: str = "I know what to do.",
+) -> Path:
     """Plays each task `episodes` times with scripted agents; returns the file `out/demos.jsonl`.
 
-    The trajectories are in `out/trajectories`. `runtime` is the kind of box, `docker` or `subprocess`. Raises
-    UsageError if the folder `out` is not empty.
+    The trajectories are in `out/trajectories`. `runtime` is the kind of box of research tasks, `docker` or
+    `subprocess`. In worlds, `action_format` is the format (None: that of each world), `thought` is the
+    thought in each reply, and the seeds are `seed` and those after it. Raises UsageError if the folder `out`
+    is not empty, or a world has no scripted player.
     """
     from rich.console import Console
 
     from air.errors import UsageError
+    from air.manual import demonstrations
     from air.train.loop.metrics import mean
     from air.train.loop.scripted_agent import demonstrate
     from air.trajectories.conversations import to_sft
+    from air.worlds.sources import is_world
 
     if out.is_dir() and any(out.iterdir()):
         raise UsageError("is not empty", where=str(out), remedy="name an empty or new folder")
@@ -58,11 +94,19 @@ def write(out: Path, tasks: list[str], episodes: int, *, seed: int, runtime: str
         raise UsageError(
             f"cannot be written: {error.strerror}", where=str(out), remedy="name another folder"
         ) from None
-    rollouts = asyncio.run(
-        demonstrate(tasks, episodes, out / "trajectories", seed=seed, runtime=runtime)
-    )
-    count = to_sft(sorted((out / "trajectories").glob("*.jsonl")), out / "demos.jsonl")
-    reward = mean(r.reward for r in rollouts if r.ok)
+    folder = out / "trajectories"
+    rewards: list[float] = []
+    for name in filter(is_world, tasks):
+        seeds = range(seed, seed + episodes)
+        in_worlds = demonstrations.demonstrate(
+            name, seeds, folder, action_format=action_format, thought=thought
+        )
+        rewards += asyncio.run(in_worlds)
+    if research := [name for name in tasks if not is_world(name)]:
+        played = asyncio.run(demonstrate(research, episodes, folder, seed=seed, runtime=runtime))
+        rewards += [r.reward for r in played if r.ok]
+    count = to_sft(sorted(folder.glob("*.jsonl")), out / "demos.jsonl")
+    reward = mean(rewards)
     Console().print(
         f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
         highlight=False,

@@ -12,7 +12,7 @@ several training samples, and so is a conversation: each reply is trained after 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,16 @@ from air import json_lines
 from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
+
+
+class Conversation(list[Message]):
+    """The messages of a demonstration, and the tools that its requests offered."""
+
+    def __init__(
+        self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        super().__init__(messages)
+        self.tools = tools
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,11 @@ class Demonstration:
     """The number of replies with reasoning that the chat template leaves out, so that it is not trained."""
 
 
-def read_examples(path: Path) -> list[list[Message]]:
-    """Reads a file of demonstrations, and returns the messages of each.
-    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`.
+def read_examples(path: Path) -> list[Conversation]:
+    """Reads a file of demonstrations, and returns the messages of each, as a `Conversation`.
+    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`. A
+    line can have `tools`, in the form of OpenAI's, which the chat template writes into the prompt; a reply
+    calls them in its text, as the template writes calls.
     Raises MissingError if the file does not exist, and UsageError, which names the line, if a line is
     malformed or contains no reply."""
     if not path.exists():
@@ -65,9 +77,12 @@ def read_examples(path: Path) -> list[list[Message]]:
             if not any(reply["content"] for reply in replies):
                 raise ValueError("no assistant message")
             if not all(isinstance(reply["content"], str) for reply in replies):
-                raise ValueError(
-                    "a reply's `content` must be text; tool calls cannot be trained on"
-                )
+                raise ValueError("a reply's `content` must be text; write tool calls into it")
+            if any(reply.get("tool_calls") for reply in replies):
+                raise ValueError("`tool_calls` cannot be trained on; write them into `content`")
+            tools = line.get("tools") or ()
+            if not all(isinstance(tool, dict) for tool in tools):
+                raise ValueError("`tools` must be a list of objects")
             if not all(isinstance(one.get("reasoning_content"), str | None) for one in replies):
                 raise ValueError("`reasoning_content` must be text")
         except (ValueError, KeyError, TypeError) as error:
@@ -76,7 +91,7 @@ def read_examples(path: Path) -> list[list[Message]]:
                 where=place,
                 remedy='each line is {"messages": [{"role": …, "content": …}, …]} with a reply',
             ) from None
-        conversations.append(messages)
+        conversations.append(Conversation(messages, tools))
     return conversations
 
 
@@ -85,6 +100,7 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
     A new example begins if the policy's `renderer` changes earlier tokens when it appends a turn; each reply
     is trained once. Messages after the last reply are left out. Raises ValueError if there is no reply (role
     `assistant`)."""
+    tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     examples: list[Example] = []
     ids: list[int] = []
     mask: list[bool] = []
@@ -93,12 +109,12 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
     for at, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        prompt = _prompt(renderer, messages[:at], ids, reply, messages[since:at])
+        prompt = _prompt(renderer, messages[:at], ids, reply, messages[since:at], tools)
         if prompt[: len(ids)] != ids:
             examples.append(Example(ids, mask))
             mask = []
         since = at + 1
-        with_reasoning = _with_reasoning(renderer, messages[:at], message)
+        with_reasoning = _with_reasoning(renderer, messages[:at], message, tools)
         if reasoning_text(message):
             reasoned += 1
             left_out += with_reasoning is None
@@ -118,26 +134,34 @@ def _prompt(
     ids: list[int],
     reply: list[int],
     since: Sequence[Message],
+    tools: list[dict[str, Any]] | None,
 ) -> list[int]:
     """Returns the prompt for the next reply. `before` are all messages before it, and `since` those after the
     previous reply. `ids` are the tokens up to the end of that reply, and `reply` is its part of them."""
     if ids and since:
-        bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since))
+        bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since), tools=tools)
         if bridged is not None:
             return list(bridged.token_ids)
-    return list(renderer.render_ids(list(before), add_generation_prompt=True))
+    return list(renderer.render_ids(list(before), tools=tools, add_generation_prompt=True))
 
 
-def _with_reasoning(renderer: Any, before: Sequence[Message], message: Message) -> list[int] | None:
+def _with_reasoning(
+    renderer: Any,
+    before: Sequence[Message],
+    message: Message,
+    tools: list[dict[str, Any]] | None,
+) -> list[int] | None:
     """Returns the tokens of a reply with its reasoning, up to the stop token, as the chat template renders
     them. None if there is no reasoning, or the template leaves it out of what the model writes."""
     reasoning = reasoning_text(message)
     if not reasoning:
         return None
     plain = {"role": "assistant", "content": message["content"]}
-    prompt = renderer.render_ids(list(before), add_generation_prompt=True)
-    whole = renderer.render_ids([*before, {**plain, "reasoning_content": reasoning}])
-    if whole[: len(prompt)] != prompt or whole == renderer.render_ids([*before, plain]):
+    prompt = renderer.render_ids(list(before), tools=tools, add_generation_prompt=True)
+    whole = renderer.render_ids([*before, {**plain, "reasoning_content": reasoning}], tools=tools)
+    if whole[: len(prompt)] != prompt or whole == renderer.render_ids(
+        [*before, plain], tools=tools
+    ):
         return None
     stops = renderer.get_stop_token_ids()
     written = whole[len(prompt) :]

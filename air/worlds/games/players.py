@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from air.actions.base import Action
+from air.worlds.base import World
 from air.worlds.games import sokoban_plan, tetris_plan
 from air.worlds.games.blocksworld import Blocksworld, distances, moved, neighbours
 from air.worlds.games.game import Game
@@ -100,3 +101,10 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
         if step.done:
             break
     return total
+
+
+def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
+    """Returns the player of one episode that plays as `SolverPlayer` does."""
+    assert isinstance(world, GameWorld)
+    game_world, solver = world, SolverPlayer()
+    return lambda observation: reply(game_world, solver)

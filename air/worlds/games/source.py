@@ -12,6 +12,7 @@ from typing import Literal, cast
 from air.errors import ConfigError, MissingError
 from air.worlds.games import blocksworld, sokoban, tetris
 from air.worlds.games.game import Game
+from air.worlds.games.players import solving
 from air.worlds.games.rooms import Rooms
 from air.worlds.games.tetris_board import Board
 from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
@@ -67,6 +68,7 @@ class GameSource:
             max_turns=kind.limits.turns,
             format_penalty=kind.limits.penalty,
             facts={name: text for name, text in FACTS.items() if known or name != "shortest"},
+            player=solving,
         )
 
     def names(self) -> list[str]:

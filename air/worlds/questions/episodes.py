@@ -44,6 +44,11 @@ def belongs(key: str, seed: int) -> bool:
     return (number % _VALIDATION_SHARE == 0) == for_validation(seed)
 
 
+def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
+    """Returns a scripted player whose answers are actions."""
+    return lambda observation: Action(answer=player(observation))
+
+
 @dataclass
 class Tally:
     """Counts the actions of an episode, for the facts that every question world reports."""

@@ -5,8 +5,16 @@ from __future__ import annotations
 import functools
 
 from air.worlds.questions.arithmetic.episode import INSTRUCTIONS, ArithmeticEpisode
+from air.worlds.questions.arithmetic.players import perfect
 from air.worlds.questions.arithmetic.problems import LEVELS, Problems, from_files, generated
-from air.worlds.questions.episodes import FACTS, EpisodeWorld, Name, digest, source_digest
+from air.worlds.questions.episodes import (
+    FACTS,
+    EpisodeWorld,
+    Name,
+    answering,
+    digest,
+    source_digest,
+)
 from air.worlds.sources import WorldTask
 
 TURNS = {"gsm8k": 1, "gsm8k5": 5}
@@ -36,4 +44,5 @@ def load(name: Name) -> WorldTask:
         max_turns=turns,
         format_penalty=0.1,
         facts=FACTS,
+        player=lambda world, seed: answering(perfect(problems, seed)),
     )

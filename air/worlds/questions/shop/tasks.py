@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from air.worlds.questions.episodes import FACTS, BlockingEpisodeWorld, Name, digest, source_digest
+from air.worlds.questions.episodes import (
+    FACTS,
+    BlockingEpisodeWorld,
+    Name,
+    answering,
+    digest,
+    source_digest,
+)
 from air.worlds.questions.shop.episode import INSTRUCTIONS, MOST_TURNS, ShopEpisode
 from air.worlds.questions.shop.goals import LEVELS
+from air.worlds.questions.shop.players import perfect
 from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
@@ -26,4 +34,5 @@ def load(name: Name) -> WorldTask:
         max_turns=MOST_TURNS,
         format_penalty=0.1,
         facts=FACTS,
+        player=lambda world, seed: answering(perfect(name.level, seed)),
     )

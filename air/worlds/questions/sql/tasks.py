@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import functools
 
-from air.worlds.questions.episodes import FACTS, BlockingEpisodeWorld, Name, digest, source_digest
+from air.worlds.questions.episodes import (
+    FACTS,
+    BlockingEpisodeWorld,
+    Name,
+    answering,
+    digest,
+    source_digest,
+)
 from air.worlds.questions.sql import bird
 from air.worlds.questions.sql.episode import INSTRUCTIONS, SqlEpisode
+from air.worlds.questions.sql.players import perfect
 from air.worlds.questions.sql.questions import LEVELS, Questions, generated
 from air.worlds.questions.sql.runner import Limits
 from air.worlds.questions.threads import threads
@@ -42,4 +50,5 @@ def load(name: Name) -> WorldTask:
         format_penalty=0.1,
         seconds=600.0 if name.path is None else 3600.0,
         facts=FACTS,
+        player=lambda world, seed: answering(perfect(questions, seed)),
     )

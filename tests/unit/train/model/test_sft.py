@@ -148,7 +148,16 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path, text: str) -> None:
         read_examples(path)
 
 
-@pytest.mark.parametrize("line", ["[]", "{}", '{"messages": [{"role": "user", "content": "x"}]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "{}",
+        '{"messages": [{"role": "user", "content": "x"}]}',
+        '{"messages": [{"role": "assistant", "content": "x", "tool_calls": [{}]}]}',
+        '{"messages": [{"role": "assistant", "content": "x"}], "tools": ["look"]}',
+    ],
+)
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "demos.jsonl"
     path.write_text(json.dumps({"messages": conversation(0)}) + "\n" + line + "\n")

@@ -1,0 +1,53 @@
+"""Plays worlds with their scripted players, and records the episodes in any action format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+from air.errors import UsageError
+from air.manual.world_session import ManualWorld
+from air.worlds import sources
+
+
+async def demonstrate(
+    task_id: str,
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    action_format: str | None = None,
+    thought: str,
+) -> list[float]:
+    """Plays one episode of a world for each seed with the world's scripted player, and records the trajectory
+    in `folder`; returns the rewards. `action_format` is None for that of the task; `thought` is
+    the thought in each reply.
+
+    The conversation is the one that a model with these replies would have. Raises UsageError if the world has
+    no scripted player or the format cannot express its action, and InfrastructureError if the world failed.
+    """
+    task = sources.load(task_id)
+    if task.player is None:
+        raise UsageError("this world has no scripted player", where=task_id)
+    config = ResearchEnvConfig(
+        taskset=AirTasksetConfig(tasks=[task_id]),
+        agent={"harness": AirHarnessConfig(format=action_format).model_dump()},
+    )
+    rewards = []
+    for seed in seeds:
+        async with ManualWorld(config, seed=seed, player="scripted") as manual:
+            episode, shown = manual.episode, manual.episode.first.text
+            player = task.player(episode.world.world, seed)
+            assert episode.format is not None
+            while not episode.why_ended:
+                try:
+                    reply = episode.format.render(thought, player(shown))
+                except ValueError as error:
+                    raise UsageError(
+                        str(error), where=task_id, remedy="choose another --format"
+                    ) from None
+                lines = await manual.act(reply)
+                shown = next(line["observation"] for line in lines if line["type"] == "step")
+            manual.save(folder / f"{episode.id}.jsonl")
+            rewards.append(sum(episode.rewards.values()))
+    return rewards

@@ -1,0 +1,72 @@
+"""Demonstrations of scripted players are, token by token, the episodes of a model with the same replies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.cli.main import main
+from air.errors import UsageError
+from air.manual.demonstrations import demonstrate
+from air.train.model import policy as policies
+from air.train.model.demonstrations import read_examples, tokenize
+from air.trajectories import load
+from air.trajectories.conversations import to_sft
+from tests.e2e.worlds.test_formats import DOORS, LETTERS, WORLDS, model, only, tokenizer, trained
+
+__all__ = ["model"]
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if name != "search_r1"])
+async def test_supervised_training_sees_the_tokens_of_an_episode(
+    name: str, model: Path, tmp_path: Path
+) -> None:
+    rewards = await demonstrate(
+        DOORS, [0], tmp_path / "demos", action_format=name, thought="I try."
+    )
+    assert rewards == [1.0]
+    played = only(tmp_path / "demos")
+    replies = [step.reply for step in load(played).steps]
+    assert len(replies) == 2
+    assert to_sft([played], tmp_path / "demos.jsonl") == 1
+    ((example,),) = (
+        tokenize(policies.load(model).renderer(), tokenizer(model), talk).examples
+        for talk in read_examples(tmp_path / "demos.jsonl")
+    )
+    async with trained(replies, model, DOORS, name, tmp_path / "trained") as (trace, _):
+        (branch,) = trace.branches
+    assert example.token_ids == branch.token_ids
+    assert example.mask == [own for node in branch.nodes for own in node.mask]
+
+
+async def test_what_cannot_be_demonstrated_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no scripted player"):
+        await demonstrate(LETTERS, [0], tmp_path, thought="")
+    with pytest.raises(UsageError, match="'search_r1' cannot call the tool"):
+        await demonstrate(DOORS, [0], tmp_path, action_format="search_r1", thought="")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "game:blocksworld-text",
+        "game:sokoban5",
+        "game:tetris1",
+        "question:gsm8k",
+        "question:sql",
+        "question:shop",
+    ],
+)
+def test_the_scripted_players_of_shipped_worlds_do_well(
+    task: str, tmp_path: Path, capsys: Any
+) -> None:
+    out = tmp_path / "demos"
+    assert main(["demos", str(out), "--tasks", task, "--episodes", "2", "--thought", ""]) == 0
+    assert "2 demonstrations" in capsys.readouterr().out
+    ends = [load(path).end for path in (out / "trajectories").glob("*.jsonl")]
+    assert [end.facts["success"] for end in ends if end] == [1, 1]
+    (line, _) = (out / "demos.jsonl").read_text().splitlines()
+    assert json.loads(line)["messages"][-1]["role"] == "assistant"
