@@ -261,7 +261,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         if not isinstance(data, dict) or not isinstance(data.get("agent", {}), dict):
             return data
         taskset = data.get("taskset") or {}
-        names = taskset.get("tasks", ()) if isinstance(taskset, dict) else taskset.tasks
+        tables = taskset if isinstance(taskset, dict) else dict(taskset)
+        names = tables.get("tasks", ())
         names = names.split(",") if isinstance(names, str) else names
         if not isinstance(names, list | tuple) or not any(map(is_world, map(str, names))):
             return data
