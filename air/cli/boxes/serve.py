@@ -140,7 +140,8 @@ def run(args: argparse.Namespace) -> int:
     from air.serve.episodes.server import serve_episodes
     from air.serve.episodes.settings import EpisodesConfig
     from air.serve.openenv.protocol import OpenEnv
+    from air.serve.ors.protocol import Ors
 
     episodes = validate(EpisodesConfig, settings, where=where)
-    asyncio.run(serve_episodes(episodes, [OpenEnv], say=say))
+    asyncio.run(serve_episodes(episodes, [OpenEnv if args.what == "openenv" else Ors], say=say))
     return 0

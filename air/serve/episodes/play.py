@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -17,6 +18,9 @@ from air.errors import InfrastructureError
 from air.serve.episodes.offers import Mistake, Offer
 from air.worlds.base import Refusal, World
 
+GRACE_SECONDS = 60.0
+"""Seconds after an episode's time limit in which a further action still gets the reward of the end. Then the
+episode ends by itself, so that no client holds a box for longer."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,15 +51,20 @@ class Turn:
 class Play:
     """One episode. `start` begins it, `close` ends it. Only one method may run at a time."""
 
-    def __init__(self, offer: Offer, seed: int, note: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, offer: Offer, seed: int, note: Callable[[str, str], None], on_end: Callable[[], None]
+    ) -> None:
         self.offer, self.seed = offer, seed
         self.id = uuid.uuid4().hex
         self.turns = 0
         self.done = False
-        self._note = note
+        self._note, self._on_end = note, on_end
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()
         self._deadline = math.inf
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expired: asyncio.Task[None] | None = None
+        self._turn_runs = False
 
     async def start(self) -> str:
         """Begins the episode, and returns all that the agent must know first. Raises Failed."""
@@ -68,7 +77,17 @@ class Play:
                 raise self._failure(error) from error
             raise
         self._deadline = time.monotonic() + self.offer.seconds
+        self._expire_in(self.offer.seconds + GRACE_SECONDS)
         return text
+
+    def _expire_in(self, seconds: float) -> None:
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if self._turn_runs:  # it has its own limits
+            self._expire_in(GRACE_SECONDS)
+        else:
+            self._expired = asyncio.create_task(self._end("expired"))
 
     async def say(self, message: str) -> Turn:
         """Carries out a message of the agent. Raises NotPlaying and Failed."""
@@ -88,10 +107,13 @@ class Play:
     async def close(self) -> None:
         """Ends the episode and frees its box. Further calls do nothing."""
         await to_the_end(self._end("left"))
+        if self._expired is not None:
+            await to_the_end(self._expired)
 
     async def _turn(self, action: Callable[[], Action]) -> Turn:
         if self._world is None:
             raise NotPlaying("the episode is over" if self.done else "no episode has begun")
+        self._turn_runs = True
         try:
             turn = await self._played(self._world, action)
         except BaseException as error:
@@ -100,6 +122,8 @@ class Play:
             if expected:
                 raise self._failure(error) from error
             raise
+        finally:
+            self._turn_runs = False
         if turn.done:
             await to_the_end(self._end("done"))
         return turn
@@ -147,8 +171,12 @@ class Play:
         if self.done:
             return
         self.done, self._world = True, None
+        if self._expiry is not None:
+            self._expiry.cancel()
         self._note(self.offer.id, how)
         try:
             await self._stack.aclose()
         except Exception as error:  # the client's episode is over in any case
             _LOG.warning("the end of an episode of %s: %s", self.offer.id, error)
+        finally:
+            self._on_end()

@@ -52,12 +52,15 @@ class EpisodesServer(BaseServer):
         sessions = {"open": self.places.taken, "max": self.places.total}
         return {"tasks": list(self.catalogue.offers), "sessions": sessions}
 
-    def play(self, task: str, seed: int) -> Play:
-        """Returns a new episode, which `Play.start` begins. Raises UsageError if the task is not offered."""
-        return Play(self.catalogue.offer(task), seed, self._note)
+    def play(self, task: str, seed: int, on_end: Callable[[], None] = lambda: None) -> Play:
+        """Returns a new episode, which `Play.start` begins. `on_end` is called once, after its end.
+
+        Raises UsageError if the task is not offered.
+        """
+        return Play(self.catalogue.offer(task), seed, self._note, on_end)
 
     def _note(self, task: str, how: str) -> None:
-        text = "Episodes that ended: `done`, `left` by their clients, or `failed` because of the server."
+        text = "Episodes that ended: `done`, `left` by their clients, `expired`, or `failed`."
         self.metrics.add("air_serve_episodes_total", text, task=task, how=how)
 
 

@@ -85,34 +85,34 @@ def problems(error: ValidationError) -> list[dict[str, Any]]:
     return rows
 
 
-def routes(server: EpisodesServer) -> Sequence[BaseRoute]:
-    """Returns the routes for lists of tasks."""
+def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Sequence[BaseRoute]:
+    """Returns the routes for lists of tasks, with each of the prefixes."""
     tasks, most = server.catalogue, server.config.max_body_mb
 
     async def environments(_: Request) -> list[str]:
         return [NAME]
 
     async def splits(request: Request) -> list[dict[str, str]]:
-        _check(request)
+        check(request)
         return [{"name": name, "type": name} for name in tasks.splits]
 
     async def listed(request: Request) -> dict[str, Any]:
-        _check(request)
+        check(request)
         split = (await body(request, _Split, most)).split
         return {"tasks": _range(tasks, split, 0, None), "env_name": NAME}
 
     async def count(request: Request) -> dict[str, int]:
-        _check(request)
+        check(request)
         tasks.entry((await body(request, _Split, most)).split, 0)
         return {"num_tasks": tasks.count()}
 
     async def one(request: Request) -> dict[str, Any]:
-        _check(request)
+        check(request)
         wanted = await body(request, _Task, most)
         return {"task": spec(tasks, wanted.split, wanted.index), "env_name": NAME}
 
     async def some(request: Request) -> dict[str, Any]:
-        _check(request)
+        check(request)
         wanted = await body(request, _Range, most)
         rows = _range(tasks, wanted.split, wanted.start or 0, wanted.stop)
         return {"tasks": rows, "env_name": NAME}
@@ -120,10 +120,11 @@ def routes(server: EpisodesServer) -> Sequence[BaseRoute]:
     posts = {"tasks": listed, "num_tasks": count, "task": one, "task_range": some}
     return [
         Route("/list_environments", answering(environments)),
-        Route("/{env}/splits", answering(splits)),
+        *(Route(f"{prefix}/splits", answering(splits)) for prefix in prefixes),
         *(
-            Route(f"/{{env}}/{path}", answering(handler), methods=["POST"])
+            Route(f"{prefix}/{path}", answering(handler), methods=["POST"])
             for path, handler in posts.items()
+            for prefix in prefixes
         ),
     ]
 
@@ -140,6 +141,7 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
     return [spec(tasks, split, index) for index in range(start, stop)]
 
 
-def _check(request: Request) -> None:
-    if request.path_params["env"] != NAME:
+def check(request: Request) -> None:
+    """Raises Refused if the path names another environment."""
+    if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

@@ -25,6 +25,7 @@ from air.worlds.remote.speech import (
     single_text,
     spoken,
     told,
+    usage,
 )
 
 
@@ -159,9 +160,7 @@ class OpenEnvWorld:
     def _usage(self) -> str:
         """Returns the text that tells the agent what an action is, if it is no plain text."""
         if self._tools is not None:
-            lines = [tool.text for tool in self._tools]
-            form = '{"name": "…", "arguments": {…}}'
-            return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
+            return usage(self._tools)
         if self._field:
             return ""
         return f"An action is a JSON object with this schema: {json.dumps(self._schema)}"

@@ -40,6 +40,13 @@ class RemoteTool:
         return f"- {self.name}: {about} Arguments: {json.dumps(self.properties)}"
 
 
+def usage(tools: Sequence[RemoteTool]) -> str:
+    """Returns the text that tells an agent how to call these tools."""
+    form = '{"name": "…", "arguments": {…}}'
+    lines = [tool.text for tool in tools]
+    return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
+
+
 def spoken(action: Action) -> str:
     """Returns an action as text, for a server that takes text."""
     return action.answer or action.text
@@ -105,18 +112,29 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def told(observation: Any) -> str:
-    """Returns an observation as text: its one text, or a line for each of its fields that is not empty."""
+    """Returns an observation as text: its one text, or a line for each of its fields that is not empty.
+
+    Some servers say in `metadata` what the agent must know; it counts if there is nothing else.
+    """
     if not isinstance(observation, Mapping):
         return _plain(observation)
-    fields = {
-        name: value
-        for name, value in observation.items()
-        if name not in ("metadata", "done", "reward") and value not in (None, "", [], {})
-    }
+    fields = _filled(observation)
+    if not fields and isinstance(metadata := observation.get("metadata"), Mapping):
+        fields = _filled(metadata)
     texts = [value for value in fields.values() if isinstance(value, str)]
     if len(fields) == 1 and texts:
         return texts[0]
     return "\n".join(f"{name}: {_plain(value)}" for name, value in fields.items())
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values that an agent sees: those that are not empty."""
+    hidden = ("metadata", "done", "reward")
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in hidden and value not in (None, "", [], {})
+    }
 
 
 def _plain(value: Any) -> str:

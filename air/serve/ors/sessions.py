@@ -1,0 +1,174 @@
+"""The sessions of ORS: one episode each, known by an id that only its client has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from air.aio import ended, to_the_end
+from air.errors import UsageError
+from air.serve.episodes.play import Failed, NotPlaying, Play, Turn, UnknownTool
+from air.serve.episodes.server import EpisodesServer, Full
+from air.serve.episodes.task_list import Refused
+
+MOST_CALLS = 8
+"""The most calls of a session that have not ended. Further ones are refused."""
+KEPT_CALLS = 4
+"""The number of ended calls whose results a client can still ask for."""
+MOST_IDS = 10_000
+"""The most ids that were given out and have no session yet. Further ones replace the oldest."""
+
+
+class Session:
+    """One episode of a client, whose calls run one after the other."""
+
+    def __init__(self, play: Play, prompt: str) -> None:
+        self.play, self.prompt = play, prompt
+        self.seen = time.monotonic()
+        self._lock = asyncio.Lock()
+        self._calls: dict[str, asyncio.Task[str]] = {}
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Begins a call of a tool and returns its id. Raises Refused if too many have not ended."""
+        running = [task_id for task_id, call in self._calls.items() if not call.done()]
+        if len(running) >= MOST_CALLS:
+            raise Refused(429, f"{MOST_CALLS} calls of this session have not ended")
+        for task_id in [key for key in self._calls if key not in running][: -KEPT_CALLS or None]:
+            del self._calls[task_id]
+        task_id = uuid.uuid4().hex
+        self._calls[task_id] = asyncio.create_task(self._called(name, arguments))
+        return task_id
+
+    def find(self, task_id: str) -> asyncio.Task[str] | None:
+        """Returns a call by its id; None if this session has none with it."""
+        return self._calls.get(task_id)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call has not ended."""
+        return any(not call.done() for call in self._calls.values())
+
+    async def close(self) -> None:
+        """Ends the calls and the episode."""
+        for call in self._calls.values():
+            await ended(call)
+        await self.play.close()
+
+    async def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
+        async with self._lock:
+            try:
+                turn = await self.play.call(name, arguments)
+            except NotPlaying as error:
+                body = {"ok": False, "error": str(error), "reason": "episode_finished"}
+                return json.dumps(body)
+            finally:
+                self.seen = time.monotonic()
+        return json.dumps(_result(turn), allow_nan=False)
+
+
+def _result(turn: Turn) -> dict[str, Any]:
+    """Returns the result of a call. A mistake that ends the episode has the reward of the end."""
+    if turn.mistake is not None and not turn.done:
+        reason = "not_found" if isinstance(turn.mistake, UnknownTool) else "input_validation"
+        return {"ok": False, "error": turn.text, "reason": reason}
+    output = {
+        "blocks": [{"type": "text", "text": turn.text, "detail": None}],
+        "metadata": dict(turn.metadata),
+        "reward": turn.reward,
+        "finished": turn.done,
+    }
+    return {"ok": True, "output": output}
+
+
+class Sessions:
+    """All sessions of a server. A session of which nothing is heard for too long is deleted."""
+
+    def __init__(self, server: EpisodesServer) -> None:
+        self._server = server
+        self._ids: dict[str, None] = {}
+        self._sessions: dict[str, Session | None] = {}
+        """The sessions by id; None while the episode of one begins."""
+
+    def new_id(self) -> str:
+        """Returns an id for a session, which nobody can guess."""
+        session_id = str(uuid.uuid4())
+        self._ids[session_id] = None
+        while len(self._ids) > MOST_IDS:
+            del self._ids[next(iter(self._ids))]
+        return session_id
+
+    async def create(self, session_id: str, task: str, seed: int) -> None:
+        """Begins the episode of a session. Raises Refused and UsageError."""
+        if session_id in self._sessions:
+            raise Refused(400, "Session already exists")
+        if session_id not in self._ids:
+            raise Refused(400, "Unknown session id: POST /create_session gives one")
+        places = self._server.places
+        play = self._server.play(task, seed, places.free)
+        try:
+            places.take()
+        except Full as error:
+            raise Refused(429, str(error)) from None
+        del self._ids[session_id]
+        self._sessions[session_id] = None
+        try:
+            prompt = await play.start()
+        except BaseException as error:
+            del self._sessions[session_id]
+            if isinstance(error, Failed):
+                raise Refused(500, str(error)) from error
+            raise
+        if session_id not in self._sessions:  # deleted meanwhile
+            await play.close()
+            raise Refused(410, "Session deleted")
+        self._sessions[session_id] = Session(play, prompt)
+
+    def find(self, session_id: str) -> Session:
+        """Returns a session, of which this counts as a sign of life. Raises Refused if there is none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise Refused(404, "Active environment not found")
+        session.seen = time.monotonic()
+        return session
+
+    async def delete(self, session_id: str) -> None:
+        """Ends a session and frees its box. Does nothing if there is none."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            await to_the_end(session.close())
+
+    async def reap(self) -> None:
+        """Deletes sessions of which nothing is heard, until it is cancelled."""
+        idle = self._server.config.idle_seconds
+        while True:
+            await asyncio.sleep(min(5.0, idle / 4))
+            now = time.monotonic()
+            for session_id, session in list(self._sessions.items()):
+                if session is not None and not session.busy and now - session.seen > idle:
+                    await self.delete(session_id)
+
+    async def close(self) -> None:
+        """Ends all sessions."""
+        for session_id in list(self._sessions):
+            await self.delete(session_id)
+
+    def chosen(
+        self, spec: Mapping[str, Any] | None, split: str | None, index: int | None
+    ) -> tuple[str, int]:
+        """Returns the task and the seed that a client asks for. Raises UsageError."""
+        if (spec is None) == (split is None or index is None) or (split is None) != (index is None):
+            raise UsageError("give `task_spec`, or `split` and `index`")
+        if spec is None:
+            assert split is not None
+            assert index is not None
+            return self._server.catalogue.entry(split, index)
+        task, seed = spec.get("task"), spec.get("seed")
+        number = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
+        if set(spec) != {"task", "seed"} or not isinstance(task, str) or not number:
+            raise UsageError("`task_spec` has `task`, an id, and `seed`, a number not below 0")
+        assert isinstance(seed, int)
+        return self._server.catalogue.offer(task).id, seed

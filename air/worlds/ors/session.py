@@ -1,0 +1,192 @@
+"""One session on an ORS server: requests of HTTP, and calls of tools whose results are streamed.
+
+A call whose connection is lost is asked for again by its id, so that it runs once. A call that was sent
+and has no id yet is never sent again, since the server may have begun it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from air.errors import InfrastructureError
+from air.worlds.ors.options import OrsOptions
+from air.worlds.remote.address import is_loopback
+
+REQUEST_SECONDS = 120.0
+HEARTBEAT_SECONDS = 60.0
+"""The longest silence of a stream. Servers send a comment every 10 seconds."""
+PING_SECONDS = 30.0
+RESUMES = 5
+_FULL = (429, 503)
+_WAITS = (0.2, 5.0)
+
+
+class CallError(Exception):
+    """The server reported an error instead of a call's result."""
+
+
+class _Lost(InfrastructureError):
+    """The server has forgotten a call."""
+
+
+class Session:
+    """One session. `open` or `connect` before anything else."""
+
+    def __init__(self, url: str, options: OrsOptions) -> None:
+        self.url, self._options = url, options
+        self._client: httpx.AsyncClient | None = None
+        self._headers: dict[str, str] = {}
+        self._pings: asyncio.Task[None] | None = None
+
+    def connect(self) -> None:
+        """Prepares the connection. Requests that need no session are possible then."""
+        self._client = httpx.AsyncClient(
+            base_url=self.url,
+            timeout=REQUEST_SECONDS,
+            headers=self._options.headers(),
+            trust_env=not is_loopback(self.url),
+            follow_redirects=True,
+        )
+
+    async def open(self, env: str, index: int, seed: int) -> None:
+        """Creates the session with the task of an index; waits while the server has no free place."""
+        self.connect()
+        session_id = ""
+        async for name, data in self._events("/create_session", {}):
+            session_id = data.strip() if name == "task_id" else session_id
+        if not session_id:
+            raise InfrastructureError(f"{self.url}/create_session: no id of a session")
+        self._headers = {"X-Session-ID": session_id}
+        body = {"env_name": env, "split": self._options.split, "index": index}
+        pause, longest = _WAITS
+        jitter, loop = random.Random(seed), asyncio.get_running_loop()
+        until = loop.time() + self._options.wait
+        while (answer := await self._send("POST", "/create", body)).status_code in _FULL:
+            if loop.time() + pause > until:
+                raise InfrastructureError(
+                    f"{self.url}: no free place within {self._options.wait:g} s: {answer.text:.200}"
+                )
+            await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
+            pause = min(2 * pause, longest)
+        self._json(answer, "/create")
+        self._pings = asyncio.create_task(self._ping())
+
+    async def get(self, path: str) -> Any:
+        """Returns the JSON that the server answers. Raises InfrastructureError."""
+        return self._json(await self._send("GET", path), path)
+
+    async def post(self, path: str, body: Any) -> Any:
+        """Returns the JSON that the server answers. Raises InfrastructureError."""
+        return self._json(await self._send("POST", path, body), path)
+
+    async def call(self, env: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Returns the result of a tool's call. Raises CallError and InfrastructureError."""
+        body: dict[str, Any] = {"name": name, "input": arguments}
+        try:
+            async with asyncio.timeout(self._options.timeout):
+                return await self._called(f"/{env}/call", body)
+        except TimeoutError:
+            text = f"{self.url}: no result within {self._options.timeout:g} s"
+            raise InfrastructureError(text) from None
+
+    async def _called(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        for attempt in range(RESUMES + 1):
+            pieces: list[str] = []
+            try:
+                async for event, data in self._events(path, body):
+                    if event == "task_id":
+                        body["task_id"] = data.strip()
+                    elif event == "error" and data == "unknown task_id":  # the call is lost
+                        raise _Lost(f"{self.url}{path}: {data}")
+                    elif event == "error":
+                        raise CallError(data)
+                    elif event in ("chunk", "end"):
+                        pieces.append(data)
+                    if event == "end":
+                        return _object("".join(pieces), self.url + path)
+                raise InfrastructureError(f"{self.url}{path}: the stream ended without a result")
+            except _Lost:
+                raise
+            except InfrastructureError:
+                if "task_id" not in body or attempt == RESUMES:
+                    raise
+                await asyncio.sleep(min(0.2 * 2**attempt, 5.0))
+        raise AssertionError("not reached")
+
+    async def close(self) -> None:
+        """Deletes the session. A failure here is none: the episode is over, and the server forgets it."""
+        if self._pings is not None:
+            self._pings.cancel()
+            await asyncio.gather(self._pings, return_exceptions=True)
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(httpx.HTTPError):
+                if self._headers:
+                    await client.post("/delete", headers=self._headers, timeout=5.0)
+            await client.aclose()
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            with contextlib.suppress(InfrastructureError):  # the next call tells
+                await self._send("POST", "/ping")
+
+    async def _send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        assert self._client is not None
+        try:
+            return await self._client.request(method, path, json=body, headers=self._headers)
+        except httpx.HTTPError as error:
+            raise self._lost(path, error) from error
+
+    async def _events(self, path: str, body: Any) -> AsyncIterator[tuple[str, str]]:
+        """Yields the events of a streamed answer. Raises InfrastructureError."""
+        assert self._client is not None
+        timeout = httpx.Timeout(REQUEST_SECONDS, read=HEARTBEAT_SECONDS)
+        try:
+            async with self._client.stream(
+                "POST", path, json=body, headers=self._headers, timeout=timeout
+            ) as answer:
+                if answer.status_code != 200:
+                    await answer.aread()
+                    self._json(answer, path)
+                event = ""
+                data: list[str] = []
+                async for line in answer.aiter_lines():
+                    name, _, value = line.partition(":")
+                    if name == "event":
+                        event = value.strip()
+                    elif name == "data":
+                        data.append(value.removeprefix(" "))
+                    elif not line and event:
+                        yield event, "\n".join(data)
+                        event, data = "", []
+        except httpx.HTTPError as error:
+            raise self._lost(path, error) from error
+
+    def _json(self, answer: httpx.Response, path: str) -> Any:
+        try:
+            answer.raise_for_status()
+            return answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            text = f"{self.url}{path}: HTTP {answer.status_code}: {answer.text:.200}"
+            raise InfrastructureError(text) from error
+
+    def _lost(self, path: str, error: Exception) -> InfrastructureError:
+        return InfrastructureError(f"{self.url}{path}: {str(error) or type(error).__name__}")
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CallError(f"{where}: a result that is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise CallError(f"{where}: a result that is no object")
+    return body

@@ -1,0 +1,144 @@
+"""The world of one episode on an ORS server, in which an agent calls tools.
+
+Whatever the server or the network does wrong raises `InfrastructureError`, and so does every later step. A
+call that the server refuses, such as one with wrong arguments, is an observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from air.actions.base import Action
+from air.errors import InfrastructureError
+from air.worlds.base import Observation, Step
+from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.session import CallError, Session
+from air.worlds.remote.speech import Malformed, RemoteTool, call, reward_of, usage
+
+
+class OrsWorld:
+    """One episode on an ORS server."""
+
+    def __init__(self, url: str, options: OrsOptions) -> None:
+        self._url, self._options = url, options
+        self._session = Session(url, options)
+        self._env = options.env
+        self._tools: list[RemoteTool] = []
+        self._terminal = ""
+        self._lost = ""
+        self._actions = self._valid = 0
+
+    async def reset(self, seed: int) -> Observation:
+        """Creates the session and begins the episode; waits while the server has no free place."""
+        async with _Lookup(self._url, self._options) as lookup:
+            self._env = self._env or await lookup.env()
+            count = await lookup.count(self._env)
+        await self._session.open(self._env, seed % count, seed)
+        await self._learn_tools()
+        blocks = await self._session.get(f"/{self._env}/prompt")
+        return Observation("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
+
+    async def step(self, action: Action) -> Step:
+        """Calls one tool and returns its result. After a failure, every further step fails too."""
+        if self._lost:
+            raise InfrastructureError(self._lost)
+        self._actions += 1
+        try:
+            return await self._step(action)
+        except InfrastructureError as error:
+            self._lost = str(error)
+            raise
+
+    async def _step(self, action: Action) -> Step:
+        try:
+            name, arguments = call(action, self._tools)
+        except Malformed as error:
+            return Step(Observation(str(error)))
+        try:
+            result = await self._session.call(self._env, name, arguments)
+        except CallError as error:
+            if self._options.errors == "observation":
+                return Step(Observation(f"[error] {error}"))
+            raise InfrastructureError(f"{self._url}: {error}") from error
+        if result.get("ok") is not True:
+            if result.get("reason") == "episode_finished":
+                raise InfrastructureError(f"{self._url}: the server ended the episode before")
+            return Step(Observation(f"[error] {result.get('error')}"))
+        output = result.get("output")
+        if not isinstance(output, dict):
+            raise InfrastructureError(f"{self._url}: a result without output")
+        reward = reward_of(output.get("reward"), self._url)
+        self._valid += 1
+        text = _text(output.get("blocks"))
+        return Step(Observation(text), done=bool(output.get("finished")), reward=reward)
+
+    async def close(self) -> dict[str, Any]:
+        """Deletes the session."""
+        self._lost = self._lost or "the episode is over"
+        await self._session.close()
+        return dict(self.facts())
+
+    def facts(self) -> Mapping[str, float]:
+        """Returns the number of actions, and the share of them that the server took."""
+        share = self._valid / self._actions if self._actions else 0.0
+        return {"num_actions": float(self._actions), "action_is_valid": share}
+
+    async def _learn_tools(self) -> None:
+        answer = await self._session.get(f"/{self._env}/task_tools")
+        tools = answer.get("tools") if isinstance(answer, dict) else None
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise InfrastructureError(f"{self._url}: no list of tools")
+        terminal = answer.get("terminal_tool")
+        if isinstance(
+            terminal, dict
+        ):  # hidden from models that write plain messages; here it is a tool
+            argument = terminal.get("arg")
+            properties = {argument: {"type": "string"}} if argument else {}
+            schema = {"properties": properties, "required": list(properties)}
+            tools = [*tools, terminal | {"input_schema": schema}]
+        self._tools = [
+            RemoteTool(
+                str(tool.get("name")),
+                str(tool.get("description") or ""),
+                tool.get("input_schema") or {},
+            )
+            for tool in tools
+        ]
+
+
+class _Lookup:
+    """Asks a server for the names of its environments and the numbers of their tasks."""
+
+    def __init__(self, url: str, options: OrsOptions) -> None:
+        self._session, self._split, self._url = Session(url, options), options.split, url
+
+    async def __aenter__(self) -> _Lookup:
+        self._session.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._session.close()
+
+    async def env(self) -> str:
+        """Returns the name of the first environment."""
+        names = await self._session.get("/list_environments")
+        if not isinstance(names, list) or not names:
+            raise InfrastructureError(f"{self._url}/list_environments: no environment")
+        return str(names[0])
+
+    async def count(self, env: str) -> int:
+        """Returns the number of tasks in the split."""
+        answer = await self._session.post(f"/{env}/num_tasks", {"split": self._split})
+        count = answer.get("num_tasks") if isinstance(answer, dict) else None
+        if not isinstance(count, int) or count < 1:
+            raise InfrastructureError(f"{self._url}: no tasks in the split {self._split!r}")
+        return count
+
+
+def _text(blocks: Any) -> str:
+    """Returns the texts of blocks. Raises InfrastructureError for images, which no model would see."""
+    rows = blocks if isinstance(blocks, list) else []
+    if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
+        raise InfrastructureError("the server sent an image or another block that is no text")
+    return "\n".join(str(row.get("text")) for row in rows)
