@@ -19,7 +19,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-trl learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -73,6 +73,17 @@ test-agentgym: $(READY)  ## play and train on three real servers of a checkout: 
 	@AIR_AGENTGYM_ROOT="$(abspath $(AGENTGYM))" $(BIN)/pytest -q tests/agentgym $(ARGS)
 
 learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game
+
+test-openenv: $(READY)  ## play with the stock packages openenv and openreward, as clients and as servers (two minutes)
+	@PYTHON="$(PYTHON)" .ci/openenv
+	@AIR_OPENENV_PYTHON="$(CURDIR)/build/openenv/bin/python" $(BIN)/pytest tests/openenv/test_stock.py $(ARGS)
+
+test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by OpenEnv (three minutes; 1.4 GB)
+	@PYTHON="$(PYTHON)" .ci/openenv trl
+	@$(AIR_CLI) setup
+	@AIR_TRL_PYTHON="$(CURDIR)/build/openenv-trl/bin/python" $(BIN)/pytest tests/openenv/test_trl.py $(ARGS)
+
+learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS=--algorithms: each algorithm on a small game
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 

@@ -28,6 +28,8 @@ REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
     "mlgym": ("AIR_MLGYM_ROOT", "checkout of MLGym"),
     "agentgym": ("AIR_AGENTGYM_ROOT", "checkout of AgentGym (make test-agentgym)"),
+    "openenv": ("AIR_OPENENV_PYTHON", "interpreter with openenv (make test-openenv)"),
+    "trl": ("AIR_TRL_PYTHON", "interpreter with TRL (make test-trl)"),
     "vllm": ("AIR_VLLM_PYTHON", "interpreter with vLLM (make test-vllm)"),
 }
 """Markers, the variable that must be set for them, and what it names."""

@@ -1,5 +1,5 @@
 """Environments on the stock server of the package `openenv`. Run by the interpreter that has it:
-`python stock_server.py KIND PORT`."""
+`python stock_server.py KIND PORT PLACES`."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ class Tools(MCPEnvironment):
     def step(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
         return self._judged(super().step(action, timeout_s=timeout_s, **kwargs), action)
 
-    async def step_async(self, action: Any, timeout_s: float | None = None, **kwargs: Any) -> Observation:
+    async def step_async(
+        self, action: Any, timeout_s: float | None = None, **kwargs: Any
+    ) -> Observation:
         seen = await super().step_async(action, timeout_s=timeout_s, **kwargs)
         return self._judged(seen, action)
 
@@ -135,5 +137,7 @@ KINDS: dict[str, Any] = {
 
 if __name__ == "__main__":
     env, action, observation = KINDS[sys.argv[1]]
-    app = create_app(env, action, observation, env_name="guess", max_concurrent_envs=int(sys.argv[3]))
+    app = create_app(
+        env, action, observation, env_name="guess", max_concurrent_envs=int(sys.argv[3])
+    )
     uvicorn.run(app, port=int(sys.argv[2]), log_level="warning")

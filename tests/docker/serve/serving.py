@@ -1,4 +1,4 @@
-"""Starts real servers of `air serve sandbox` in processes of their own."""
+"""Starts real servers of `air serve` in processes of their own."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ class Served:
 
 
 @contextmanager
-def serving(*flags: str, image: str = "air-base", **env: str) -> Iterator[Served]:
+def serving(
+    *flags: str, image: str = "air-base", what: str = "sandbox", **env: str
+) -> Iterator[Served]:
     """A server with these flags, on a free port, until the block ends."""
-    argv = [sys.executable, "-m", "air.cli.main", "serve", "sandbox", "--port", "0"]
+    argv = [sys.executable, "-m", "air.cli.main", "serve", what, "--port", "0"]
+    argv += ["--image", image] if what == "sandbox" else []
     with tempfile.NamedTemporaryFile("w+") as log:
         process = subprocess.Popen(
-            [*argv, "--image", image, *flags],
+            [*argv, *flags],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -1,0 +1,191 @@
+"""`air serve openenv`: what a client may do, frame by frame, and what it may not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from air.serve.episodes.play import Turn
+from air.serve.openenv import frames
+from tests.episodes_server import serving
+from tests.until import until
+
+TASK = "question:gsm8k5"
+OTHER = "question:gsm8k"
+
+
+async def ask(socket: ClientConnection, message: Any) -> dict[str, Any]:
+    """Sends a message, and returns the answer."""
+    await socket.send(message if isinstance(message, str) else json.dumps(message))
+    answer: dict[str, Any] = json.loads(await socket.recv())
+    return answer
+
+
+def step(text: str) -> dict[str, Any]:
+    return {"type": "step", "data": {"message": text}}
+
+
+@asynccontextmanager
+async def client(url: str, **settings: Any) -> AsyncIterator[ClientConnection]:
+    async with connect(url.replace("http", "ws") + "/ws", proxy=None, **settings) as socket:
+        yield socket
+
+
+RESET = {"type": "reset", "data": {"seed": 1}}
+REFUSED = [
+    ("{", "INVALID_JSON"),
+    ("[" * 100_000, "INVALID_JSON"),
+    ("7", "UNKNOWN_TYPE"),
+    ({"type": "fly"}, "UNKNOWN_TYPE"),
+    ({"type": "step"}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"message": 7}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"message": "7", "reward": 1}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"message": "7", "metadata": {"reward": 1}}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"message": "7"}, "done": True}, "VALIDATION_ERROR"),
+    ({"type": "reset", "data": {"seed": -1}}, "VALIDATION_ERROR"),
+    ({"type": "reset", "data": {"sead": 1}}, "VALIDATION_ERROR"),
+    ({"type": "reset", "data": {"task": "titanic"}}, "EXECUTION_ERROR"),
+    ({"type": "reset", "data": {"split": "train"}}, "EXECUTION_ERROR"),
+    ({"type": "reset", "data": {"split": "test", "index": 0}}, "EXECUTION_ERROR"),
+    ({"type": "reset", "data": {"split": "train", "index": 100}}, "EXECUTION_ERROR"),
+    ({"type": "reset", "data": {"split": "train", "index": -1}}, "EXECUTION_ERROR"),
+]
+
+
+async def test_what_is_refused_changes_nothing() -> None:
+    async with serving(TASK) as served, client(served.url) as socket:
+        for message in (
+            step("7"),
+            {"type": "step", "data": {"type": "call_tool", "tool_name": "act"}},
+        ):
+            answer = await ask(socket, message)
+            assert answer["data"]["code"] == "EXECUTION_ERROR"
+            assert "reset" in answer["data"]["message"]
+        await ask(socket, RESET)
+        for message, code in REFUSED:
+            answer = await ask(socket, message)
+            assert (answer["type"], answer["data"]["code"]) == ("error", code), message
+        assert (await ask(socket, {"type": "state"}))["data"]["step_count"] == 0
+        assert (await ask(socket, step("no")))["data"]["reward"] == pytest.approx(-0.1)
+
+
+async def test_a_step_after_the_end_is_refused_and_reset_begins_anew() -> None:
+    async with serving(TASK, max_turns=2) as served, client(served.url) as socket:
+        for _ in range(2):
+            await ask(socket, RESET)
+            assert not (await ask(socket, step("no")))["data"]["done"]
+            last = (await ask(socket, step("no")))["data"]
+            assert last["done"]
+            assert last["metadata"]["truncated"]
+            assert (await ask(socket, step("no")))["data"]["code"] == "EXECUTION_ERROR"
+
+
+async def test_an_unknown_tool_is_a_turn_without_reward() -> None:
+    call = {"type": "step", "data": {"type": "call_tool", "tool_name": "win", "arguments": {}}}
+    async with serving(TASK, max_turns=3) as served, client(served.url) as socket:
+        await ask(socket, RESET)
+        answers = [(await ask(socket, call))["data"] for _ in range(3)]
+        assert [answer["reward"] for answer in answers] == [0.0] * 3
+        assert [answer["done"] for answer in answers] == [False, False, True]
+        assert answers[0]["observation"]["error"]["error_type"] == "tool_not_found"
+
+
+async def test_capacity_and_a_place_that_is_freed() -> None:
+    async with serving(TASK, max_sessions=1) as served:
+        async with client(served.url) as first:
+            await ask(first, RESET)
+            async with client(served.url) as second:
+                answer = json.loads(await second.recv())
+                assert answer["data"]["code"] == "CAPACITY_REACHED"
+                with pytest.raises(ConnectionClosed):
+                    await second.recv()
+        await until(lambda: not served.server.places.taken)
+        async with client(served.url) as third:
+            assert (await ask(third, RESET))["type"] == "observation"
+    assert served.ended("left") == 2
+
+
+async def test_a_silent_client_loses_its_place() -> None:
+    async with serving(TASK, idle_seconds=0.1) as served, client(served.url) as socket:
+        answer = json.loads(await socket.recv())
+        assert answer["data"]["code"] == "SESSION_ERROR"
+        await until(lambda: not served.server.places.taken)
+
+
+async def test_bytes_end_the_connection() -> None:
+    async with serving(TASK) as served, client(served.url) as socket:
+        await socket.send(b"{}")
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+
+
+async def test_the_time_of_an_episode_ends_it() -> None:
+    async with serving(TASK, seconds=0.01) as served, client(served.url) as socket:
+        await ask(socket, RESET)
+        await asyncio.sleep(0.02)
+        answer = (await ask(socket, step("no")))["data"]
+        assert (answer["reward"], answer["done"]) == (0.0, True)
+
+
+async def test_two_clients_see_nothing_of_each_other() -> None:
+    async with serving(TASK, OTHER, max_sessions=2) as served:
+        async with client(served.url) as first, client(served.url) as second:
+            assert "several tasks" in (await ask(first, RESET))["data"]["message"]
+            one = await ask(first, {"type": "reset", "data": {"task": TASK, "seed": 1}})
+            two = await ask(second, {"type": "reset", "data": {"task": OTHER, "seed": 2}})
+            assert one["data"]["observation"]["text"] != two["data"]["observation"]["text"]
+            await ask(first, step("no"))
+            assert (await ask(second, {"type": "state"}))["data"]["step_count"] == 0
+        state = f"{served.url.replace('http', 'ws')}/ws?session_id=1"
+        async with connect(state, proxy=None) as third:
+            assert json.loads(await third.recv())["data"]["code"] == "SESSION_ERROR"
+
+
+async def test_requests_of_http() -> None:
+    async with (
+        serving(TASK, OTHER, seeds=3) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        assert (await http.get("/health")).json()["status"] == "healthy"
+        assert (await http.get("/schema")).json()["action"]["required"] == ["message"]
+        for path in ("/reset", "/step"):
+            assert (await http.post(path, json={})).status_code == 501
+        counted = await http.post("/air/num_tasks", json={"split": "train"})
+        assert counted.json() == {"num_tasks": 6}
+        tasks = (await http.post("/air/tasks", json={"split": "validation"})).json()["tasks"]
+        assert [row["task"] for row in tasks] == [TASK, OTHER] * 3
+        assert {row["seed"] for row in tasks} == {1_000_123, 1_000_124, 1_000_125}
+        assert (
+            await http.post("/air/task", json={"split": "train", "index": 6})
+        ).status_code == 400
+        assert (await http.post("/air/task", json={"split": "train"})).status_code == 422
+        assert (await http.post("/b/tasks", json={"split": "train"})).status_code == 404
+        listed = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert [tool["name"] for tool in listed.json()["result"]["tools"]] == ["act"]
+        called = await http.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/call"})
+        assert called.json()["error"]["code"] == -32601
+
+
+async def test_a_token_is_asked_for() -> None:
+    async with serving(TASK, token="secret") as served:
+        with pytest.raises(InvalidStatus) as caught:
+            async with client(served.url):
+                pass
+        assert caught.value.response.status_code == 401
+        async with client(served.url.replace("://", "://air:secret@")) as socket:
+            assert (await ask(socket, RESET))["type"] == "observation"
+
+
+def test_nan_is_never_sent() -> None:
+    turn = Turn("text", float("nan"), False)
+    with pytest.raises(ValueError, match="JSON"):
+        frames.of_turn(turn, frames.Message(message="7"))

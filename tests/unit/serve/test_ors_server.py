@@ -1,0 +1,153 @@
+"""`air serve ors`: sessions that only their clients reach, and calls that run once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from air.actions.base import Action
+from air.errors import InfrastructureError
+from air.serve.ors.protocol import Ors
+from air.worlds import sources
+from tests.episodes_server import serving
+from tests.until import until
+
+TASK = "question:gsm8k5"
+
+
+async def events(http: httpx.AsyncClient, path: str, sid: str, body: Any) -> list[tuple[str, str]]:
+    """The events of a streamed answer."""
+    answer = await http.post(path, json=body, headers={"X-Session-ID": sid})
+    assert answer.status_code == 200, answer.text
+    rows = [block.split("\n") for block in answer.text.strip().split("\n\n")]
+    return [(name.removeprefix("event: "), data.removeprefix("data: ")) for name, data in rows]
+
+
+async def session(http: httpx.AsyncClient, **task: Any) -> str:
+    """The id of a new session, with its episode."""
+    sid = (await events(http, "/create_session", "", {}))[0][1]
+    body = task or {"split": "train", "index": 3}
+    created = await http.post("/create", json=body, headers={"X-Session-ID": sid})
+    assert created.status_code == 200, created.text
+    return sid
+
+
+def act(answer: str) -> dict[str, Any]:
+    return {"name": "act", "input": {"answer": answer}}
+
+
+async def test_a_call_runs_once_however_often_its_result_is_asked_for() -> None:
+    async with (
+        serving(TASK, protocol=Ors) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        sid, other = await session(http), await session(http)
+        first = await events(http, "/air/call", sid, act("no"))
+        task_id = dict(first)["task_id"]
+        again = await events(http, "/call", sid, act("no") | {"task_id": task_id})
+        assert again == first
+        output = json.loads(dict(first)["end"])["output"]
+        assert output["reward"] == pytest.approx(-0.1)
+        assert output["metadata"]["turn"] == 1
+        # The id of a call is worth nothing in another session.
+        stolen = await events(http, "/call", other, act("no") | {"task_id": task_id})
+        assert stolen == [("error", "unknown task_id")]
+        for each in (sid, other):
+            await http.post("/delete", headers={"X-Session-ID": each})
+        assert served.ended("left") == 2
+
+
+async def test_calls_at_once_run_one_after_the_other() -> None:
+    async with (
+        serving(TASK, protocol=Ors) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        sid = await session(http)
+        calls = [events(http, "/call", sid, act("no")) for _ in range(6)]
+        results = [json.loads(dict(rows)["end"]) for rows in await asyncio.gather(*calls)]
+        turns = sorted(row["output"]["metadata"]["turn"] for row in results if row["ok"])
+        assert turns == [1, 2, 3, 4, 5]
+        assert [row["reason"] for row in results if not row["ok"]] == ["episode_finished"]
+
+
+async def test_who_has_no_session_gets_nothing() -> None:
+    async with (
+        serving(TASK, protocol=Ors, max_sessions=1) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        task = {"split": "train", "index": 0}
+        for sid, status in (("", 400), ("1", 400)):  # an id that the server did not give
+            created = await http.post("/create", json=task, headers={"X-Session-ID": sid})
+            assert created.status_code == status
+        for path in ("/prompt", "/task_tools"):
+            assert (await http.get(path, headers={"X-Session-ID": "1"})).status_code == 404
+        sid = await session(http)
+        twice = await http.post("/create", json=task, headers={"X-Session-ID": sid})
+        assert twice.status_code == 400
+        more = (await events(http, "/create_session", "", {}))[0][1]
+        full = await http.post("/create", json=task, headers={"X-Session-ID": more})
+        assert full.status_code == 429
+        await http.post("/delete", headers={"X-Session-ID": sid})
+        assert (await http.get("/prompt", headers={"X-Session-ID": sid})).status_code == 404
+        freed = await http.post("/create", json=task, headers={"X-Session-ID": more})
+        assert freed.status_code == 200
+        await http.post("/delete", headers={"X-Session-ID": more})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"split": "train"},
+        {"split": "test", "index": 0},
+        {"split": "train", "index": 0, "task_spec": {"task": TASK, "seed": 1}},
+        {"task_spec": {"task": "titanic", "seed": 1}},
+        {"task_spec": {"task": TASK, "seed": -1}},
+        {"task_spec": {"task": TASK, "seed": True}},
+        {"task_spec": {"task": TASK, "seed": 1, "reward": 1}},
+        {"split": "train", "index": 0, "toolset_name": "bash"},
+    ],
+)
+async def test_a_task_that_is_not_offered(body: dict[str, Any]) -> None:
+    async with (
+        serving(TASK, protocol=Ors) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        sid = (await events(http, "/create_session", "", {}))[0][1]
+        created = await http.post("/create", json=body, headers={"X-Session-ID": sid})
+        assert created.status_code == 400
+
+
+async def test_a_silent_session_is_deleted() -> None:
+    async with (
+        serving(TASK, protocol=Ors, idle_seconds=0.2) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        await session(http, task_spec={"task": TASK, "seed": 1})
+        await until(lambda: not served.server.places.taken)
+
+
+async def test_air_plays_it_as_a_world() -> None:
+    local = sources.load(TASK).make()
+    first = await local.reset(3)
+    async with serving(TASK, protocol=Ors, max_sessions=2) as served:
+        task = sources.load(f"ors:{served.url}/")
+
+        async def one(seed: int) -> list[float]:
+            world = task.make()
+            seen = await world.reset(seed)
+            assert "- act: " in seen.text
+            rewards = [(await world.step(Action(answer=answer))).reward for answer in ("5", "6")]
+            if seed == 3:
+                assert first.text in seen.text
+            await world.close()
+            with pytest.raises(InfrastructureError):
+                await world.step(Action(answer="5"))
+            return rewards
+
+        remote = await asyncio.gather(*(one(seed) for seed in range(6)))
+    assert remote[3] == [(await local.step(Action(answer=answer))).reward for answer in ("5", "6")]
