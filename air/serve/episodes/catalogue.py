@@ -10,9 +10,6 @@ from air.serve.episodes.offers import Offer, WorldOffer
 from air.serve.episodes.settings import EpisodesConfig
 from air.worlds import sources
 
-VALIDATION_SEEDS = 1_000_123
-"""The seed of a split's first episode that is for validation, far above those of training."""
-
 
 class Catalogue:
     """All tasks of a server, in the order in which its settings name them."""
@@ -37,7 +34,7 @@ class Catalogue:
         if not 0 <= index < self.count():
             raise UsageError(f"there is no index {index}", remedy=f"0 to {self.count() - 1}")
         seed, number = divmod(index, len(self.offers))
-        first = VALIDATION_SEEDS if split == "validation" else 0
+        first = sources.VALIDATION_SEED if split == "validation" else 0
         return list(self.offers)[number], first + seed
 
     def offer(self, task: str) -> Offer:
@@ -50,17 +47,13 @@ class Catalogue:
         return self.offers[task]
 
 
-def _is_world(task: str) -> bool:
-    return task.partition(":")[0] in sources.SOURCES and ":" in task
-
-
 @asynccontextmanager
 async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
     """Async context manager: the tasks of the settings, ready to be played.
 
     Raises UsageError if a task does not exist or cannot be played here.
     """
-    worlds = {name: sources.load(name) for name in config.tasks if _is_world(name)}
+    worlds = {name: sources.load(name) for name in config.tasks if sources.is_world(name)}
     research = [name for name in config.tasks if name not in worlds]
     offers: dict[str, Offer] = {
         name: WorldOffer(task, config.max_turns or task.max_turns, config.seconds or task.seconds)
