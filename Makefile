@@ -72,8 +72,6 @@ test-agentgym: $(READY)  ## play and train on three real servers of a checkout: 
 	@PYTHON="$(PYTHON)" .ci/agentgym
 	@AIR_AGENTGYM_ROOT="$(abspath $(AGENTGYM))" $(BIN)/pytest -q tests/agentgym $(ARGS)
 
-learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game
-
 test-openenv: $(READY)  ## play with the stock packages openenv and openreward, as clients and as servers (two minutes)
 	@PYTHON="$(PYTHON)" .ci/openenv
 	@AIR_OPENENV_PYTHON="$(CURDIR)/build/openenv/bin/python" $(BIN)/pytest tests/openenv/test_stock.py $(ARGS)
@@ -83,7 +81,7 @@ test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by O
 	@$(AIR_CLI) setup
 	@AIR_TRL_PYTHON="$(CURDIR)/build/openenv-trl/bin/python" $(BIN)/pytest tests/openenv/test_trl.py $(ARGS)
 
-learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS=--algorithms: each algorithm on a small game
+learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 
