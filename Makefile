@@ -72,11 +72,11 @@ test-agentgym: $(READY)  ## play and train on three real servers of a checkout: 
 	@PYTHON="$(PYTHON)" .ci/agentgym
 	@AIR_AGENTGYM_ROOT="$(abspath $(AGENTGYM))" $(BIN)/pytest -q tests/agentgym $(ARGS)
 
-test-openenv: $(READY)  ## play with the stock packages openenv and openreward, as clients and as servers (two minutes)
+test-openenv: $(READY)  ## play with the stock packages openenv and openreward, as clients and as servers (minutes)
 	@PYTHON="$(PYTHON)" .ci/openenv
 	@AIR_OPENENV_PYTHON="$(CURDIR)/build/openenv/bin/python" $(BIN)/pytest tests/openenv/test_stock.py $(ARGS)
 
-test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by OpenEnv (three minutes; 1.4 GB)
+test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by OpenEnv (minutes; 1.4 GB)
 	@PYTHON="$(PYTHON)" .ci/openenv trl
 	@$(AIR_CLI) setup
 	@AIR_TRL_PYTHON="$(CURDIR)/build/openenv-trl/bin/python" $(BIN)/pytest tests/openenv/test_trl.py $(ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
+import secrets
 from typing import Any
 
 from pydantic import ValidationError
@@ -131,7 +131,7 @@ class Session:
                 "the server offers several tasks", remedy=f"give `task`: {', '.join(tasks.offers)}"
             )
         else:
-            task, seed = wanted.task or next(iter(tasks.offers)), random.randrange(MOST_SEED)
+            task, seed = wanted.task or next(iter(tasks.offers)), secrets.randbelow(MOST_SEED)
             tasks.offer(task)
         return task, seed if wanted.seed is None else wanted.seed
 

@@ -17,11 +17,13 @@ from air.worlds.base import Observation, Step
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.speech import (
+    OVER,
     Malformed,
     RemoteTool,
     call,
     json_object,
     reward_of,
+    shown,
     single_text,
     spoken,
     told,
@@ -103,6 +105,8 @@ class OpenEnvWorld:
         """Sends one action and returns its result. After a failure, every further step fails too."""
         if self._connection.lost:
             raise InfrastructureError(self._connection.lost)
+        if self._done:
+            return Step(shown(OVER), done=True)
         self._actions += 1
         try:
             return await self._step(action)
@@ -114,7 +118,7 @@ class OpenEnvWorld:
         try:
             body = self._body(action)
         except Malformed as error:
-            return Step(Observation(str(error)))
+            return Step(shown(str(error)))
         try:
             data = await self._connection.ask("step", body)
         except ServerError as error:
@@ -124,7 +128,7 @@ class OpenEnvWorld:
         text, valid = self._shown(observation)
         self._valid += valid
         self._done = bool(data.get("done"))
-        return Step(Observation(text), done=self._done, reward=reward)
+        return Step(shown(text), done=self._done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode on the server."""
@@ -177,7 +181,7 @@ class OpenEnvWorld:
         """Returns the step of an action for which the server reported an error."""
         known = error.code == "VALIDATION_ERROR"
         if known or (error.code == "EXECUTION_ERROR" and self._options.errors == "observation"):
-            return Step(Observation(f"[error] {error}"))
+            return Step(shown(f"[error] {error}"))
         raise InfrastructureError(f"{self._server.url}: {error.code}: {error}") from error
 
     def _shown(self, observation: Any) -> tuple[str, bool]:

@@ -14,7 +14,7 @@ from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.speech import Malformed, RemoteTool, call, reward_of, usage
+from air.worlds.remote.speech import OVER, Malformed, RemoteTool, call, reward_of, shown, usage
 
 
 class OrsWorld:
@@ -28,6 +28,7 @@ class OrsWorld:
         self._terminal = ""
         self._lost = ""
         self._actions = self._valid = 0
+        self._done = False
 
     async def reset(self, seed: int) -> Observation:
         """Creates the session and begins the episode; waits while the server has no free place."""
@@ -37,12 +38,14 @@ class OrsWorld:
         await self._session.open(self._env, seed % count, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
-        return Observation("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
+        return shown("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
         """Calls one tool and returns its result. After a failure, every further step fails too."""
         if self._lost:
             raise InfrastructureError(self._lost)
+        if self._done:
+            return Step(shown(OVER), done=True)
         self._actions += 1
         try:
             return await self._step(action)
@@ -54,24 +57,25 @@ class OrsWorld:
         try:
             name, arguments = call(action, self._tools)
         except Malformed as error:
-            return Step(Observation(str(error)))
+            return Step(shown(str(error)))
         try:
             result = await self._session.call(self._env, name, arguments)
         except CallError as error:
             if self._options.errors == "observation":
-                return Step(Observation(f"[error] {error}"))
+                return Step(shown(f"[error] {error}"))
             raise InfrastructureError(f"{self._url}: {error}") from error
         if result.get("ok") is not True:
             if result.get("reason") == "episode_finished":
                 raise InfrastructureError(f"{self._url}: the server ended the episode before")
-            return Step(Observation(f"[error] {result.get('error')}"))
+            return Step(shown(f"[error] {result.get('error')}"))
         output = result.get("output")
         if not isinstance(output, dict):
             raise InfrastructureError(f"{self._url}: a result without output")
         reward = reward_of(output.get("reward"), self._url)
         self._valid += 1
         text = _text(output.get("blocks"))
-        return Step(Observation(text), done=bool(output.get("finished")), reward=reward)
+        self._done = bool(output.get("finished"))
+        return Step(shown(text), done=self._done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
         """Deletes the session."""

@@ -10,9 +10,15 @@ from typing import Any
 
 from air.actions.base import Action
 from air.errors import InfrastructureError
+from air.worlds.base import Observation
 
 _NAMES = ("name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "parameters")
+
+
+MOST_CHARACTERS = 16_000
+"""The longest observation. The middle of a longer one is left out."""
+OVER = "The episode is over."
 
 
 class Malformed(Exception):
@@ -125,6 +131,17 @@ def told(observation: Any) -> str:
     if len(fields) == 1 and texts:
         return texts[0]
     return "\n".join(f"{name}: {_plain(value)}" for name, value in fields.items())
+
+
+def shown(text: str) -> Observation:
+    """Returns a server's text as an observation: not too long, and without halves of characters, which no
+    server of models accepts."""
+    text = text.encode("utf-8", "replace").decode()
+    if len(text) <= MOST_CHARACTERS:
+        return Observation(text)
+    half = MOST_CHARACTERS // 2
+    cut = f"\n[{len(text) - 2 * half} characters left out]\n"
+    return Observation(text[:half] + cut + text[-half:], truncated=True)
 
 
 def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
