@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from air import ResearchEnv, tasks
-from air.env.episode import Episode
 from air.env.program.gateway import Gateway
+from air.env.research_episode import ResearchEpisode
 from air.sandbox.contract.box import Box
 from air.testing import Script, replies
 from air.trajectories import Recorder, read
@@ -102,7 +102,7 @@ async def test_a_box_that_ends_while_a_program_in_it_validates_ended_the_episode
         world = env.world(env.spec("titanic"), box)
         await world.reset(0)
         with Recorder(None, "e") as recorder:
-            episode = Episode(id="e", world=world, recorder=recorder, config=config)
+            episode = ResearchEpisode(id="e", world=world, recorder=recorder, config=config)
             ports = PortsOf(box)
             gateway = Gateway(ports, episode)  # type: ignore[arg-type]
             await gateway.open()

@@ -187,7 +187,7 @@ async def test_leaving_out_old_observations_is_refused_where_it_is_trained_on(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"format": "mlgymm"}, "fenced, mlgym"),
+        ({"format": "mlgymm"}, "fenced, hermes, mlgym, react"),
         ({"memory": True}, "memory has no effect"),
         ({"window": 50}, "window has no effect"),
         ({"format": "mlgym", "window": 2}, "must be less than window"),
