@@ -63,6 +63,8 @@ class FaultyServer:
     unsure: set[int] = field(default_factory=set)
     """The sessions whose `create` or `close` had a fault, so that they may stay open."""
     created: int = 0
+    data: list[int] = field(default_factory=list)
+    """The ids of the tasks that were started."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _random: random.Random = field(default_factory=random.Random)
@@ -187,6 +189,7 @@ class FaultyServer:
         if state is None or state.broken:
             return {"error": f"The id {body['id']} is not valid."}
         if path == "/reset":
+            self.data.append(body["data_idx"])
             self.sessions[body["id"]] = Session()
             return {
                 "id": body["id"],

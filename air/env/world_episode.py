@@ -242,6 +242,7 @@ class WorldEpisode(Episode):
             "baseline": 0.0,
             "scale": self.scale.model_dump(mode="json"),
             "facts": dict(self.facts),
+            "rewards": list(self.world.rewards),
             "scores": [self.score],
             "phis": [self.score],
             "terms": self.rewards,

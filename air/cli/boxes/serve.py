@@ -7,7 +7,7 @@ import asyncio
 import os
 from pathlib import Path
 
-HELP = "serve boxes to the clients of SandboxFusion and E2B, or tasks to those of OpenEnv and ORS"
+HELP = "serve boxes (SandboxFusion, E2B), tasks (OpenEnv, ORS), or rollouts of tasks"
 EXAMPLES = (
     "air serve sandbox",
     "air serve sandbox --port 9000 --max-boxes 16",
@@ -15,6 +15,7 @@ EXAMPLES = (
     "air serve sandbox --image air-base",
     "air serve openenv titanic",
     "air serve ors titanic question:gsm8k --port 9000",
+    "air serve rollouts --max-episodes 64",
 )
 TOKEN_ENV = "AIR_SERVE_TOKEN"
 
@@ -28,12 +29,18 @@ _EPISODES = (
 )
 
 
+_ROLLOUTS = ("max_episodes", "max_rollouts", "task_roots", "mlgym_root", "provider")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="what", required=True, metavar="sandbox|openenv|ors")
+    kinds = parser.add_subparsers(
+        dest="what", required=True, metavar="sandbox|openenv|ors|rollouts"
+    )
     for name, text, add in (
         ("sandbox", "boxes, for the clients of SandboxFusion and E2B", _add_sandbox),
         ("openenv", "episodes of tasks, for the clients of OpenEnv", _add_episodes),
         ("ors", "episodes of tasks, for the clients of ORS (Open Reward Standard)", _add_episodes),
+        ("rollouts", "rollouts: episodes of tasks, played with your model", _add_rollouts),
     ):
         kind = kinds.add_parser(name, help=text, description=f"Serve {text}.")
         add(kind)
@@ -55,13 +62,7 @@ def _add_listen(parser: argparse.ArgumentParser) -> None:
 
 def _add_episodes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tasks", nargs="+", metavar="TASK", help="ids of the tasks to offer")
-    parser.add_argument(
-        "--task-roots", nargs="+", type=Path, metavar="DIR", help="folders with tasks of your own"
-    )
-    parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help="checkout of MLGym")
-    parser.add_argument(
-        "--provider", choices=["docker", "process"], help="kind of box (default: docker)"
-    )
+    _add_task_sources(parser)
     parser.add_argument(
         "--max-sessions",
         type=int,
@@ -83,6 +84,26 @@ def _add_episodes(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=int, help="episodes of each task in the list of a split (default: 100)"
     )
     parser.add_argument("--gpus", nargs="+", metavar="GPU", help="GPUs for boxes (default: none)")
+
+
+def _add_task_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--task-roots", nargs="+", type=Path, metavar="DIR", help="folders with tasks of your own"
+    )
+    parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help="checkout of MLGym")
+    parser.add_argument(
+        "--provider", choices=["docker", "process"], help="kind of box (default: docker)"
+    )
+
+
+def _add_rollouts(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-episodes", type=int, help="most episodes at once, of all requests (default: 32)"
+    )
+    parser.add_argument(
+        "--max-rollouts", type=int, help="most episodes of one request (default: 4096)"
+    )
+    _add_task_sources(parser)
 
 
 def _add_sandbox(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until a signal arrives; then returns 0."""
     from air.config import validate
 
-    names = _LISTEN + (_SANDBOX if args.what == "sandbox" else _EPISODES)
+    names = _LISTEN + {"sandbox": _SANDBOX, "rollouts": _ROLLOUTS}.get(args.what, _EPISODES)
     settings = {name: value for name in names if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))
     where = f"air serve {args.what}"
@@ -136,6 +157,12 @@ def run(args: argparse.Namespace) -> int:
         limits = ServeConfig().limits.model_dump() | changed
         boxes = validate(ServeConfig, settings | {"limits": limits}, where=where)
         asyncio.run(serve(boxes, [Fusion, E2B], say=say))
+        return 0
+    if args.what == "rollouts":
+        from air.serve.rollouts.protocol import serve_rollouts
+        from air.serve.rollouts.settings import RolloutsConfig
+
+        asyncio.run(serve_rollouts(validate(RolloutsConfig, settings, where=where), say=say))
         return 0
     from air.serve.episodes.server import serve_episodes
     from air.serve.episodes.settings import EpisodesConfig

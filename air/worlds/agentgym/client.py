@@ -39,7 +39,9 @@ class Client:
             timeout=seconds,
             verify=_tls() if url.startswith("https:") else False,
             trust_env=False,
-            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
+            # An episode sends one request at a time. A cancelled one may leave its connection unusable: the
+            # second is for the request that closes the session.
+            limits=httpx.Limits(max_connections=2, max_keepalive_connections=1),
         )
         self._seconds = seconds
 

@@ -1,0 +1,175 @@
+"""Plays the episodes of one request, in the environment that training and evaluation use too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.aio import together
+from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+from air.env.taskset import AirTask
+from air.errors import ConfigError, boundary
+from air.serve.rollouts.messages import Body, Played, StopReason
+from air.serve.rollouts.settings import RolloutsConfig
+from air.train.config.run_config import SourceConfig
+from air.train.loop.rollout import Rollout, play, seeded, serving
+
+KEY_ENV = "AIR_ROLLOUTS_KEY"
+"""The environment variable with the API key that is sent to the servers of models. Whoever may send requests
+decides which servers these are."""
+_RUNTIMES = {"docker": "docker", "process": "subprocess"}
+_AGENTGYM = "agentgym:"
+_MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
+_REASONS: dict[str, StopReason] = {
+    "turns": "max_round",
+    "context": "context",
+    "length": "context",
+    "agent_timeout": "timeout",
+}
+"""Why an episode ended, as air calls it. Any other reason is the task's or the agent's own: `done`."""
+
+
+async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) -> list[Played]:
+    """Plays all episodes of a request, and returns them in its order. `gate` bounds how many play at once.
+
+    Raises UsageError if the task does not exist or does not suit the action format.
+    """
+    source_config = SourceConfig.model_construct(
+        name="rollouts", ratio=1.0, group_size=1, env=_environment(body, config)
+    )
+    sampling = vf.SamplingConfig.model_validate(
+        {
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "max_tokens": body.max_tokens,
+        }
+    )
+    client = vf.EvalClientConfig(base_url=body.base_url, api_key_var=KEY_ENV)
+    ctx = vf.ModelContext(model=body.model, client=client, sampling=sampling)
+    async with serving([source_config], 1) as (source,):
+        tasks = _tasks(body, [task for task in source.tasks if isinstance(task, AirTask)])
+
+        async def one(place: int, task: AirTask, sample: int) -> Played:
+            own = seeded(ctx, f"{body.seed} {place} {sample}")
+            async with gate:
+                rollout = await play(source, task, own)
+            return _played(body.ids[place], sample, rollout)
+
+        return await together(
+            [
+                one(place, task, sample)
+                for place, task in enumerate(tasks)
+                for sample in range(body.n)
+            ]
+        )
+
+
+def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
+    agent = vf.AgentConfig.model_validate(
+        {
+            "harness": AirHarnessConfig(format=body.action_format).model_dump(),
+            "runtime": {"type": _RUNTIMES[config.provider]},
+            "max_turns": body.max_round,
+            "timeout": {"rollout": body.timeout},
+        }
+    )
+    with boundary(ConfigError, "env", ValueError):
+        taskset = AirTasksetConfig(
+            tasks=_names(body),
+            task_roots=list(config.task_roots),
+            mlgym_root=config.mlgym_root,
+        )
+        # A failing episode of this request says nothing about the next request: no failure breaker.
+        return ResearchEnvConfig(
+            taskset=taskset, agent=agent, max_boxes=config.max_episodes, max_failures=0
+        )
+
+
+def _names(body: Body) -> list[str]:
+    """Returns the ids of the tasks to load: in AgentGym each task of a server has its own."""
+    if not body.env.startswith(_AGENTGYM):
+        return [body.env]
+    return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]
+
+
+def _agentgym(env: str, number: int) -> str:
+    name, at, url = env.removeprefix(_AGENTGYM).partition("@")
+    if ":" in name:
+        raise ConfigError(
+            "the ids of tasks belong into `ids`", where=env, remedy=f"write agentgym:NAME{at}URL"
+        )
+    return f"{_AGENTGYM}{name}:{number}{at}{url}"
+
+
+def _tasks(body: Body, loaded: Sequence[AirTask]) -> list[AirTask]:
+    """Returns the task of each id, in order."""
+    if body.env.startswith(_AGENTGYM):
+        by_id = {task.data.task_id: task for task in loaded}
+        return [by_id[_agentgym(body.env, number)] for number in body.ids]
+    return [_with_seed(loaded[0], number) for number in body.ids]
+
+
+def _with_seed(task: AirTask, seed: int) -> AirTask:
+    data = task.data.model_copy(update={"seed": seed, "id": f"{task.data.task_id}/{seed}"})
+    copy = type(task)(data, task.config)
+    copy.spec = task.spec
+    return copy
+
+
+def _played(number: int, sample: int, rollout: Rollout) -> Played:
+    info = rollout.info
+    reason = _stop_reason(rollout)
+    score = raw = None
+    success = None
+    if rollout.ok:
+        score, raw, success = _scores(rollout)
+    return Played(
+        id=number,
+        sample=sample,
+        score=score,
+        raw_score=raw,
+        success=success,
+        done=reason == "done",
+        rounds=int(rollout.metric("turns") or 0),
+        stop_reason=reason,
+        error=rollout.error or None,
+        conversation=_conversation(rollout),
+        rewards=list(info.get("rewards", info.get("deltas", []))) if rollout.ok else [],
+    )
+
+
+def _stop_reason(rollout: Rollout) -> StopReason:
+    if rollout.ok:
+        return _REASONS.get(str(rollout.info.get("why_ended")), "done")
+    kind = rollout.error.partition(":")[0]
+    return "model_error" if kind in _MODEL_ERRORS else "env_error"
+
+
+def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
+    """Returns the score, the number that it comes from, and whether the task was solved."""
+    info = rollout.info
+    facts = info.get("facts")
+    if facts is None:  # a research task: its best normalised score, 1 of which is the target
+        best = max((phi for phi in info["phis"] if phi is not None), default=0.0)
+        scored = [score for score in info["scores"] if score is not None]
+        return best, (scored[-1] if scored else None), best >= 1
+    reward = rollout.terms["world"]
+    score = facts.get("score", reward)
+    return score, facts.get("raw_score", reward), facts.get("success", score) >= 1
+
+
+def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
+    """Returns the messages of an episode in the form of AgentGym's trajectories."""
+    if rollout.trace is None or not rollout.trace.branches:
+        return []
+    return [_message(message) for message in rollout.trace.branches[-1].messages]
+
+
+def _message(message: Any) -> dict[str, Any]:
+    if message.role == "assistant":
+        return {"from": "gpt", "loss": True, "value": str(message.content or "")}
+    by = "human" if message.role in ("user", "tool") else message.role
+    return {"from": by, "loss": None, "value": str(message.content or "")}

@@ -1,0 +1,98 @@
+"""`POST /rollouts`: plays episodes of a task with the model at an address, and answers when all are over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.errors import InfrastructureError, UsageError
+from air.serve import server as http_server
+from air.serve.app import FACTS, BaseServer, Protocol, body_of, while_connected
+from air.serve.log import Log
+from air.serve.metrics import Metrics
+from air.serve.rollouts.messages import Answer, Body, answer
+from air.serve.rollouts.playing import rollouts
+from air.serve.rollouts.settings import RolloutsConfig
+
+
+@dataclass(frozen=True)
+class RolloutsServer(BaseServer):
+    """What the requests of one server share."""
+
+    config: RolloutsConfig
+    gate: asyncio.Semaphore
+
+
+class Rollouts(Protocol):
+    """Serves `POST /rollouts`."""
+
+    name = "rollouts"
+
+    def __init__(self, server: RolloutsServer) -> None:
+        self._server = server
+        self._running = 0
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/rollouts", self._rollouts, methods=["POST"])]
+
+    def facts(self) -> dict[str, Any]:
+        return {"requests": self._running, "max_episodes": self._server.config.max_episodes}
+
+    async def _rollouts(self, request: Request) -> Response:
+        try:
+            body = await self._body(request)
+        except ValidationError as error:
+            rows = json.loads(error.json(include_url=False, include_input=False))
+            return JSONResponse({"detail": rows}, 422)
+        except ValueError as error:
+            return JSONResponse({"detail": str(error)}, 413)
+        wanted, most = len(body.ids) * body.n, self._server.config.max_rollouts
+        if wanted > most:
+            return JSONResponse(
+                {"detail": f"{wanted} rollouts exceed the {most} of a request"}, 422
+            )
+        self._running += 1
+        try:
+            result = await while_connected(request, lambda: self._play(body))
+        except UsageError as error:
+            return JSONResponse({"detail": str(error)}, 400)
+        except InfrastructureError as error:
+            return JSONResponse({"detail": str(error)}, 503)
+        finally:
+            self._running -= 1
+        request.scope[FACTS] |= {"env": body.env, "rollouts": wanted}
+        return JSONResponse(result.model_dump(mode="json"))
+
+    async def _body(self, request: Request) -> Body:
+        return Body.model_validate_json(await body_of(request, self._server.config.max_body_mb))
+
+    async def _play(self, body: Body) -> Answer:
+        played = await rollouts(body, self._server.config, self._server.gate)
+        for one in played:
+            text = "Episodes, by why they ended."
+            self._server.metrics.add("air_serve_rollouts_total", text, why=one.stop_reason)
+        return answer(body.env, played)
+
+
+@asynccontextmanager
+async def opened(
+    config: RolloutsConfig, metrics: Metrics, log: Log
+) -> AsyncIterator[RolloutsServer]:
+    """Async context manager: what the requests of a server share."""
+    yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
+
+
+async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
+    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    await http_server.run(
+        config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
+    )
