@@ -12,7 +12,9 @@ several training samples, and so is a conversation: each reply is trained after 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from air import json_lines
 from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
+LOSS = "loss"
+"""The field of a reply that says whether it is trained."""
 
 
 class Conversation(list[Message]):
@@ -41,7 +45,7 @@ class Example:
 
     token_ids: list[int]
     mask: list[bool]
-    """True for each token of a reply, including its stop token."""
+    """True for each token of a reply that is trained, including its stop token."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""
@@ -62,29 +66,24 @@ class Demonstration:
 
 def read_examples(path: Path) -> list[Conversation]:
     """Reads a file of demonstrations, and returns the messages of each, as a `Conversation`.
-    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`. A
-    line can have `tools`, in the form of OpenAI's, which the chat template writes into the prompt; a reply
-    calls them in its text, as the template writes calls.
+    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`, and
+    one with `"loss": false` is not trained. A line can have `tools`, in the form of OpenAI's, which the chat
+    template writes into the prompt; a reply calls them in its text, as the template writes calls.
+    Or a line is a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
+    "value": …}, …]}`, of which only the replies with `"loss": true` are trained; the file may then also be
+    one JSON list.
     Raises MissingError if the file does not exist, and UsageError, which names the line, if a line is
-    malformed or contains no reply."""
+    malformed or contains no reply to train."""
     if not path.exists():
         raise MissingError("no such file", where=str(path), remedy="check data.name")
     conversations = []
-    for place, line in json_lines.read(path, complete=True):
+    for place, line in _lines(path):
         try:
-            messages = line["messages"]
-            replies = [message for message in messages if message["role"] == "assistant"]
-            if not any(reply["content"] for reply in replies):
-                raise ValueError("no assistant message")
-            if not all(isinstance(reply["content"], str) for reply in replies):
-                raise ValueError("a reply's `content` must be text; write tool calls into it")
-            if any(reply.get("tool_calls") for reply in replies):
-                raise ValueError("`tool_calls` cannot be trained on; write them into `content`")
+            messages = _agentgym(line) if "conversations" in line else line["messages"]
+            _check(messages)
             tools = line.get("tools") or ()
             if not all(isinstance(tool, dict) for tool in tools):
                 raise ValueError("`tools` must be a list of objects")
-            if not all(isinstance(one.get("reasoning_content"), str | None) for one in replies):
-                raise ValueError("`reasoning_content` must be text")
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"not a demonstration: {error or 'malformed'}",
@@ -95,12 +94,62 @@ def read_examples(path: Path) -> list[Conversation]:
     return conversations
 
 
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields the entries of a file, each with its place: of a JSON list, or else of JSON lines."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        listed = file.read(4096).lstrip().startswith("[")
+    if listed:
+        with suppress(ValueError):  # then it is a list in a line, whose place `json_lines` names
+            whole = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(whole, list):
+                yield from ((f"{path}[{number}]", entry) for number, entry in enumerate(whole))
+                return
+    yield from json_lines.read(path, complete=True)
+
+
+def _agentgym(line: Mapping[str, Any]) -> list[Message]:
+    """Returns the messages of a trajectory of AgentGym."""
+    roles = {"human": "user", "gpt": "assistant", "system": "system"}
+    messages: list[Message] = []
+    for said in line["conversations"]:
+        if said["from"] not in roles:
+            raise ValueError(f"`from` is {said['from']!r:.40}, not human or gpt")
+        if not isinstance(said["value"], str):
+            raise ValueError("`value` must be text")
+        if said.get("loss") not in (None, True, False):
+            raise ValueError("`loss` must be true, false or null")
+        message: Message = {"role": roles[said["from"]], "content": said["value"]}
+        if message["role"] == "assistant":
+            message[LOSS] = said.get("loss") is True
+        messages.append(message)
+    return messages
+
+
+def _check(messages: Sequence[Message]) -> None:
+    """Raises ValueError if a conversation has no reply to train, or a reply that cannot be trained."""
+    replies = [message for message in messages if message["role"] == "assistant"]
+    if not any(reply["content"] for reply in replies):
+        raise ValueError("no assistant message")
+    if not any(reply["content"] and reply.get(LOSS, True) for reply in replies):
+        raise ValueError("no reply with a loss of true")
+    if not all(isinstance(reply["content"], str) for reply in replies):
+        raise ValueError("a reply's `content` must be text; write tool calls into it")
+    if any(reply.get("tool_calls") for reply in replies):
+        raise ValueError("`tool_calls` cannot be trained on; write them into `content`")
+    if not all(isinstance(reply.get(LOSS, True), bool) for reply in replies):
+        raise ValueError("`loss` must be true or false")
+    if not all(isinstance(one.get("reasoning_content"), str | None) for one in replies):
+        raise ValueError("`reasoning_content` must be text")
+
+
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demonstration:
     """Returns a conversation as the token ids of an episode, with masks that are true for reply tokens.
     A new example begins if the policy's `renderer` changes earlier tokens when it appends a turn; each reply
-    is trained once. Messages after the last reply are left out. Raises ValueError if there is no reply (role
-    `assistant`)."""
+    is trained once, unless its `loss` is false. Messages after the last reply are left out. Raises ValueError
+    if there is no reply (role `assistant`)."""
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
+    trained = [message.get(LOSS, True) for message in messages]
+    messages = [{k: v for k, v in message.items() if k != LOSS} for message in messages]
     examples: list[Example] = []
     ids: list[int] = []
     mask: list[bool] = []
@@ -121,7 +170,7 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
         stop = renderer.get_stop_token_ids()[0]
         text = tokenizer.encode(message["content"], add_special_tokens=False)
         reply = with_reasoning or [*text, stop]
-        mask = [*mask, *[False] * (len(prompt) - len(mask)), *[True] * len(reply)]
+        mask = [*mask, *[False] * (len(prompt) - len(mask)), *[trained[at]] * len(reply)]
         ids = [*prompt, *reply]
     if not ids:
         raise ValueError("a demonstration needs at least one reply")

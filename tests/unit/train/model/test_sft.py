@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from air import actions
+from air.actions import Message as ActionMessage
 from air.cli.main import main
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import AdamWConfig, SFTConfig, SFTDataConfig, SFTValConfig
@@ -162,6 +164,59 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "demos.jsonl"
     path.write_text(json.dumps({"messages": conversation(0)}) + "\n" + line + "\n")
     with pytest.raises(UsageError, match=r"demos\.jsonl:2: not a demonstration"):
+        read_examples(path)
+
+
+def trajectory(*said: tuple[str, bool | None, str]) -> dict[str, object]:
+    """A trajectory in the form of AgentGym's files."""
+    talk = [{"from": by, "loss": loss, "value": value} for by, loss, value in said]
+    return {"item_id": "textcraft_0", "conversations": talk}
+
+
+OPENING = (("human", None, "Craft."), ("gpt", False, "OK."), ("human", None, "Goal: craft stick."))
+REPLY = ("gpt", True, "Thought:\nI need planks.\n\nAction:\nget 1 planks")
+
+
+@pytest.mark.parametrize("form", ["lines", "list"])
+def test_trajectories_of_agentgym_are_trained_where_their_flags_say_so(
+    small: Policy, tmp_path: Path, form: str
+) -> None:
+    rows = [
+        trajectory(*OPENING, REPLY),
+        trajectory(*OPENING, ("gpt", None, "no"), ("human", None, "?"), REPLY),
+    ]
+    path = tmp_path / "textcraft_train.json"
+    text = json.dumps(rows, indent=1) if form == "list" else "\n".join(map(json.dumps, rows)) + "\n"
+    path.write_text(text)
+    talks = read_examples(path)
+    assert [message["role"] for message in talks[0]] == ["user", "assistant"] * 2
+    for talk in talks:
+        (example,) = tokenize(small.renderer(), small.tokenizer, talk).examples
+        trained = [t for t, m in zip(example.token_ids, example.mask, strict=True) if m]
+        assert small.tokenizer.decode(trained) == f"{REPLY[2]}<|im_end|>"
+        assert "OK." in small.tokenizer.decode(example.token_ids)
+
+
+def test_a_cloned_reply_is_read_by_the_action_formats() -> None:
+    for name in ("react", "react_line"):
+        assert actions.get(name).read(ActionMessage(REPLY[2])).answer == "get 1 planks"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ((*OPENING,), "loss of true"),
+        ((*OPENING, ("gpt", 1.5, "x")), "`loss` must be"),
+        ((("bot", True, "x"),), "not human or gpt"),
+        ((("gpt", True, None),), "`value` must be text"),
+    ],
+)
+def test_a_bad_trajectory_is_named(
+    tmp_path: Path, said: tuple[tuple[str, bool | None, str], ...], text: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps([trajectory(*OPENING, REPLY), trajectory(*said)]))
+    with pytest.raises(UsageError, match=rf"bad\.json\[1\]: .*{text}"):
         read_examples(path)
 
 
