@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import verifiers.v1 as vf
-
 from air.aio import together
-from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+from air.env.config import ResearchEnvConfig
 from air.env.taskset import AirTask
 from air.errors import ConfigError, boundary
 from air.serve.rollouts.messages import Body, Played, StopReason
 from air.serve.rollouts.settings import RolloutsConfig
 from air.train.config.run_config import SourceConfig
+from air.train.evaluation.play import endpoint
 from air.train.loop.rollout import Rollout, play, seeded, serving
 
 KEY_ENV = "AIR_ROLLOUTS_KEY"
@@ -40,15 +39,14 @@ async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) 
     source_config = SourceConfig.model_construct(
         name="rollouts", ratio=1.0, group_size=1, env=_environment(body, config)
     )
-    sampling = vf.SamplingConfig.model_validate(
-        {
-            "temperature": body.temperature,
-            "top_p": body.top_p,
-            "max_tokens": body.max_tokens,
-        }
+    ctx = endpoint(
+        body.base_url,
+        body.model,
+        api_key_var=KEY_ENV,
+        temperature=body.temperature,
+        max_tokens=body.max_tokens,
+        top_p=body.top_p,
     )
-    client = vf.EvalClientConfig(base_url=body.base_url, api_key_var=KEY_ENV)
-    ctx = vf.ModelContext(model=body.model, client=client, sampling=sampling)
     async with serving([source_config], 1) as (source,):
         tasks = _tasks(body, [task for task in source.tasks if isinstance(task, AirTask)])
 
@@ -68,24 +66,24 @@ async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) 
 
 
 def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
-    agent = vf.AgentConfig.model_validate(
-        {
-            "harness": AirHarnessConfig(format=body.action_format).model_dump(),
+    settings = {
+        "taskset": {
+            "id": "air",
+            "tasks": _names(body),
+            "task_roots": list(config.task_roots),
+            "mlgym_root": config.mlgym_root,
+        },
+        "agent": {
+            "harness": {"id": "air", "format": body.action_format},
             "runtime": {"type": _RUNTIMES[config.provider]},
             "max_turns": body.max_round,
             "timeout": {"rollout": body.timeout},
-        }
-    )
+        },
+        "max_boxes": config.max_episodes,
+        "max_failures": 0,  # failing episodes of this request say nothing about the next request
+    }
     with boundary(ConfigError, "env", ValueError):
-        taskset = AirTasksetConfig(
-            tasks=_names(body),
-            task_roots=list(config.task_roots),
-            mlgym_root=config.mlgym_root,
-        )
-        # A failing episode of this request says nothing about the next request: no failure breaker.
-        return ResearchEnvConfig(
-            taskset=taskset, agent=agent, max_boxes=config.max_episodes, max_failures=0
-        )
+        return ResearchEnvConfig.model_validate(settings)
 
 
 def _names(body: Body) -> list[str]:

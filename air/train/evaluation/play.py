@@ -82,12 +82,18 @@ async def served(
 
 
 def endpoint(
-    url: str, model: str, *, api_key_var: str, temperature: float, max_tokens: int | None
+    url: str,
+    model: str,
+    *,
+    api_key_var: str,
+    temperature: float,
+    max_tokens: int | None,
+    top_p: float | None = None,
 ) -> vf.ModelContext:
     """Returns verifiers' `ModelContext` (model, client and sampling) for an OpenAI-compatible endpoint.
     `api_key_var` is the name of the environment variable that holds the API key."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
-        sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens),
+        sampling=vf.SamplingConfig(temperature=temperature, max_tokens=max_tokens, top_p=top_p),
     )
