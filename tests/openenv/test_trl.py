@@ -12,7 +12,7 @@ import pytest
 
 from tests.docker.serve.serving import serving
 
-pytestmark = [pytest.mark.trl, pytest.mark.docker]
+pytestmark = pytest.mark.trl  # needs Docker, too: not marked, since only `make test-trl` plays it
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "openenv.md"
 SECONDS = 1200
