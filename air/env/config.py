@@ -44,7 +44,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed. With `weights`, it is the mean
     number."""
-    first_seed: int = Field(0, ge=0, lt=VALIDATION_SEED)
+    first_seed: int = Field(0, ge=0)
     """The seed of each task's first prompt; the others have the next seeds. To evaluate on other seeds than
     those of the training, choose a number above them; for worlds, `purpose` does so."""
     purpose: Literal["training", "evaluation"] = "training"
@@ -90,10 +90,11 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @model_validator(mode="after")
     def _seeds_stay_apart(self) -> Self:
-        if self.first_seed + self.examples_per_task * len(self.tasks) > VALIDATION_SEED:
+        end = self.first_seed + self.examples_per_task * len(self.tasks)
+        if self.worlds and end > VALIDATION_SEED:
             raise ValueError(
-                f"first_seed + examples_per_task x number of tasks must be at most {VALIDATION_SEED}, the "
-                "first seed of evaluations"
+                "with worlds, first_seed + examples_per_task x number of tasks must be at most "
+                f"{VALIDATION_SEED}, the first seed of evaluations; choose smaller numbers"
             )
         return self
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions import Action, Standing
+from air.aio import to_the_end
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
@@ -42,9 +43,9 @@ class WatchedWorld:
     """The reward for every action, in order."""
     seconds: float = 0.0
     """The time that the world took for its steps."""
-    closed: bool = False
     close_error: str = ""
     """How the world failed to end; empty if it did not."""
+    _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
         return _sendable(await self.world.reset(seed))
@@ -65,10 +66,13 @@ class WatchedWorld:
         )
 
     async def close(self) -> dict[str, Any]:
-        """Ends the world once. A failure is only noted, because the episode's rewards are settled."""
-        if self.closed:
-            return {}
-        self.closed = True
+        """Ends the world once, even if the caller is cancelled meanwhile. A failure is only noted, because
+        the episode's rewards are settled."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        return await to_the_end(self._closing)
+
+    async def _close(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 return await self.world.close()
@@ -203,12 +207,7 @@ class WorldEpisode(Episode):
 
     async def abandon(self) -> None:
         """Ends the world, even if the caller is cancelled meanwhile."""
-        closing = asyncio.ensure_future(self.world.close())
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await closing
-            raise
+        await self.world.close()
 
     @property
     def rewards(self) -> dict[str, float]:

@@ -35,6 +35,9 @@ RESERVED = frozenset(
         "context_ends",
         "infrastructure_errors",
         "close_errors",
+        "seconds_agent",
+        "seconds_exec",
+        "seconds_model",
         "score",
         "reward",
     }

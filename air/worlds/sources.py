@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from air import tasks
 from air.actions.base import Action
 from air.config import plugin
-from air.errors import MissingError
+from air.errors import ConfigError, MissingError
 from air.worlds.base import World
 
 SOURCES = {
@@ -97,15 +97,23 @@ def load(task_id: str) -> WorldTask:
 
 def source(prefix: str) -> WorldSource:
     """Returns the source with a prefix of `SOURCES`, or else the object `SOURCE` of the module `prefix`.
-    Raises MissingError if there is neither."""
+    Raises MissingError if there is neither, and ConfigError if the object is no source."""
     if prefix in SOURCES:
         found: WorldSource = plugin(SOURCES[prefix])
         return found
+    remedy = f"use {', '.join(sorted(SOURCES))}, or a module that has `SOURCE`"
+    if not all(part.isidentifier() for part in prefix.split(".")):
+        raise MissingError(f"there is no source of tasks {prefix!r}", remedy=remedy)
     try:
         found = plugin(f"{prefix}:SOURCE")
     except MissingError as error:
         raise MissingError(
             f"there is no source of tasks {prefix!r} ({error})",
-            remedy=f"use {', '.join(sorted(SOURCES))}, or a module that has `SOURCE`",
+            remedy=remedy,
         ) from error
+    if not (callable(getattr(found, "load", None)) and callable(getattr(found, "names", None))):
+        raise ConfigError(
+            f"`SOURCE` of the module {prefix!r} is no source of tasks",
+            remedy="give it the methods `load` and `names` of air.worlds.sources.WorldSource",
+        )
     return found

@@ -63,7 +63,7 @@ class Evaluation:
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
-            own = [task for task in env.taskset.tasks if task in remaining]
+            own = [task for task in dict.fromkeys(env.taskset.tasks) if task in remaining]
             if own:
                 taskset = self._taskset(env.taskset, own, remaining)
                 folder = self.folder / TRAJECTORIES

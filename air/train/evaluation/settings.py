@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from air.env.config import ResearchEnvConfig
+from air.env.config import RESEARCH_FORMAT, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import ComputeConfig, RunConfig
@@ -34,17 +34,33 @@ class Settings:
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide what episodes are worth, as plain data; without secrets."""
-        secret = {"record_dir", "split_seed"}
         # Absent if it is the default, as in evaluations that earlier versions recorded.
         dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
             **dtype,
-            "envs": [env.model_dump(mode="json", exclude=secret) for env in self.envs],
+            "envs": [_plain(env) for env in self.envs],
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "context": self.context,
             "renderer": None if self.renderer is None else self.renderer.model_dump(mode="json"),
         }
+
+
+def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
+    """Returns the settings of an environment, without secrets. Settings that earlier versions did not have
+    are absent if they have their default, so that evaluations that those recorded still count."""
+    data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
+    for table, key, default in (
+        (data, "reuse_boxes", False),
+        (data["taskset"], "weights", {}),
+        (data["taskset"], "purpose", "training"),
+    ):
+        if table.get(key) == default:
+            table.pop(key, None)
+    harness = data["agent"].get("harness")
+    if not env.taskset.worlds and harness and harness.get("format", "") is None:
+        harness["format"] = RESEARCH_FORMAT
+    return data
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import verifiers.v1 as vf
 
+from air.cli.main import main
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.testing import Letters, replies
 from air.trajectories import Trajectory, load
@@ -31,7 +33,10 @@ def only(folder: Path) -> Trajectory:
     return load(path)
 
 
-async def test_a_world_is_played_and_recorded_without_a_box(tmp_path: Path) -> None:
+async def test_a_world_is_played_and_recorded_without_a_box(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     async with played_by(replies("aeiou", "", "xyz"), config(LETTERS, record_dir=tmp_path)) as play:
         episode = await play()
     assert episode.ok, episode.traces[0].errors
@@ -99,6 +104,27 @@ def test_seeds_of_training_and_evaluation_never_meet() -> None:
     assert [task.data.seed for task in evaluate] == [VALIDATION_SEED + 7, VALIDATION_SEED + 8]
     with pytest.raises(ValueError, match="first seed of evaluations"):
         AirTasksetConfig(tasks=[LETTERS], first_seed=VALIDATION_SEED - 1, examples_per_task=2)
+    AirTasksetConfig(tasks=["titanic"], first_seed=VALIDATION_SEED)  # not held apart, as ever
+
+
+def test_a_run_in_worlds_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def play() -> None:
+        settings = config(LETTERS, record_dir=tmp_path / "run" / "trajectories")
+        for reply in ("aeiou", "xyz"):
+            async with played_by(replies(reply), settings) as episode:
+                await episode()
+
+    asyncio.run(play())
+    assert main(["report", str(tmp_path / "run"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (row,) = report["rows"]["last_submission"]
+    assert (row["task"], row["n"], row["mean"], row["best"], row["test"]) == (
+        LETTERS,
+        2,
+        0.5,
+        1,
+        0.5,
+    )
 
 
 def test_turns_are_the_worlds_own_unless_the_settings_limit_them() -> None:

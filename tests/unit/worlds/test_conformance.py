@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from air.actions import Action
-from air.errors import MissingError
 from air.testing import Letters
 from air.worlds import conformance, sources
 from air.worlds.base import Observation, Step
@@ -20,10 +19,7 @@ def shipped() -> list[str]:
     """The ids of all worlds that ship and need no server."""
     names = ["air.testing:letters"]
     for prefix in sources.SOURCES:
-        try:
-            names += [f"{prefix}:{name}" for name in sources.source(prefix).names()]
-        except MissingError:
-            continue
+        names += [f"{prefix}:{name}" for name in sources.source(prefix).names()]
     return names
 
 
