@@ -74,11 +74,24 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 def remove_folder(folder: Path) -> None:
     """Removes the folder of a box, if it exists. Blocks. Raises BoxDiedError if it cannot be removed."""
     try:
-        shutil.rmtree(folder)
+        try:
+            shutil.rmtree(folder)
+        except PermissionError:  # commands may have closed folders to their own user
+            _open_up(folder)
+            shutil.rmtree(folder)
     except FileNotFoundError:
         return  # the guest removed it
     except OSError as error:
         raise BoxDiedError(f"the folder {folder} of a box cannot be removed: {error}") from error
+
+
+def _open_up(folder: Path) -> None:
+    """Gives this process's user all rights to a folder and the folders in it. Follows no links."""
+    folder.chmod(0o700)
+    for path, names, _ in os.walk(folder):
+        for inner in (Path(path, name) for name in names):
+            if not inner.is_symlink():
+                inner.chmod(0o700)
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:

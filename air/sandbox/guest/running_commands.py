@@ -154,11 +154,16 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
     return answer, f"air: {why}\n".encode("utf-8", "replace")
 
 
-def stopped(waiting: bool = False) -> set[int]:
-    """Returns the pids of the processes that a signal has stopped; `waiting` adds those that wait in the
-    kernel, such as for a child between its `vfork` and its program, and take no signal before that."""
-    states = (b"T", b"t", b"D") if waiting else (b"T", b"t")
-    return {pid for pid, fields in _stats().items() if fields[0] in states}
+def stopped(signalled: set[int]) -> set[int]:
+    """Returns the pids of the processes that a signal has stopped.
+
+    Of `signalled`, it includes those that wait in the kernel, such as for a child between its `vfork` and its
+    program: they take no signal before that, and stop before they do anything else."""
+    return {
+        pid
+        for pid, fields in _stats().items()
+        if fields[0] in (b"T", b"t") or (fields[0] == b"D" and pid in signalled)
+    }
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
@@ -261,19 +266,19 @@ class Freezer:
         """Stops every process of the box, and the clocks of the commands' timeouts, until `go_on`."""
         now = time.monotonic()
         if self.before is None:
-            self.before = stopped()
+            self.before = stopped(set())
             for command in self.commands.values():
                 command.pause(now)
-        signalled = False
+        signalled: set[int] = set()
         while (
             time.monotonic() < now + STOP_SECONDS
         ):  # a process stops only when it gets the processor
-            # Once all have the signal, those that wait in the kernel stop before they do anything else.
-            running = self.everyone() - stopped(waiting=self.whole and signalled)
+            # A child that began before its parent got the signal is in this later listing.
+            running = self.everyone() - stopped(signalled)
             if not running:
                 return {}
             signal_all({-1} if self.whole else running, signal.SIGSTOP)
-            signalled = True
+            signalled |= running
             time.sleep(0.001)
         self.go_on()
         raise OSError(errno.EBUSY, "the processes of the box do not stop")

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from air.aio import to_the_end
-from air.errors import BoxStartError, ConfigError, InfrastructureError
+from air.errors import (
+    BoxCommandError,
+    BoxDiedError,
+    BoxStartError,
+    ConfigError,
+    InfrastructureError,
+)
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec, Isolation, Snapshot
 from air.sandbox.guest import launcher
@@ -204,6 +210,10 @@ class ProcessBox(GuestBox):
         await self.freeze()
         try:
             return await CopiedSnapshot.of(self.host_workspace)
+        except BoxDiedError as error:
+            if not self.alive:
+                raise
+            raise BoxCommandError(str(error)) from error  # a folder that commands may not read
         finally:
             await to_the_end(self.thaw())
 
