@@ -124,13 +124,13 @@ async def test_more_clients_than_places(server: dict[str, str]) -> None:
 
 
 async def test_a_step_that_raises(server: dict[str, str]) -> None:
-    world = world_of(server["text"])
+    world = world_of(server["text"], "errors=failure")
     await world.reset(3)
     for answer in ("raise", "3"):
         with pytest.raises(InfrastructureError, match="the environment is broken"):
             await world.step(Action(answer=answer))
     await world.close()
-    world = world_of(server["text"], "errors=observation")
+    world = world_of(server["text"])  # it answers `state`, so the agent caused the error
     await world.reset(3)
     assert "broken" in (await world.step(Action(answer="raise"))).observation.text
     assert (await world.step(Action(answer="3"))).reward == 1.0

@@ -52,13 +52,20 @@ class Play:
     """One episode. `start` begins it, `close` ends it. Only one method may run at a time."""
 
     def __init__(
-        self, offer: Offer, seed: int, note: Callable[[str, str], None], on_end: Callable[[], None]
+        self,
+        offer: Offer,
+        seed: int,
+        note: Callable[[str, str], None],
+        on_end: Callable[[], None],
+        grace: float = GRACE_SECONDS,
     ) -> None:
         self.offer, self.seed = offer, seed
         self.id = uuid.uuid4().hex
         self.turns = 0
         self.done = False
-        self._note, self._on_end = note, on_end
+        self.failed = False
+        """Whether air or the machine ended the episode: by a failure, or because its time was long over."""
+        self._note, self._on_end, self._grace = note, on_end, grace
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()
         self._deadline = math.inf
@@ -77,7 +84,7 @@ class Play:
                 raise self._failure(error) from error
             raise
         self._deadline = time.monotonic() + self.offer.seconds
-        self._expire_in(self.offer.seconds + GRACE_SECONDS)
+        self._expire_in(self.offer.seconds + self._grace)
         return text
 
     def _expire_in(self, seconds: float) -> None:
@@ -85,7 +92,7 @@ class Play:
 
     def _expire(self) -> None:
         if self._turn_runs:  # it has its own limits
-            self._expire_in(GRACE_SECONDS)
+            self._expire_in(self._grace)
         else:
             self._expired = asyncio.create_task(self._end("expired"))
 
@@ -171,6 +178,7 @@ class Play:
         if self.done:
             return
         self.done, self._world = True, None
+        self.failed = how in ("failed", "expired")
         if self._expiry is not None:
             self._expiry.cancel()
         self._note(self.offer.id, how)

@@ -42,6 +42,8 @@ class Session:
         self._play: Play | None = None
         self._episode_id: str | None = None
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
+        self._size = 0
+        """The number of characters in all messages that wait."""
 
     async def run(self) -> None:
         """Answers messages until the client leaves. Frees its box before it returns."""
@@ -65,10 +67,10 @@ class Session:
                 message = await self._socket.receive_text()
             except (WebSocketDisconnect, KeyError):  # KeyError: a message of bytes
                 return
-            if self._waiting.full():
-                await self._send(
-                    frames.error("SESSION_ERROR", "too many messages wait for answers")
-                )
+            self._size += len(message)
+            if self._waiting.full() or self._size > self._server.config.max_body_mb * 2**20:
+                text = "too many or too large messages wait for answers"
+                await self._send(frames.error("SESSION_ERROR", text))
                 return
             self._waiting.put_nowait(message)
 
@@ -82,10 +84,14 @@ class Session:
                 text = f"no message for {idle:g} s: the session is over"
                 await self._send(frames.error("SESSION_ERROR", text))
                 return
+            self._size -= len(message)
             try:
                 answer = await self._answer(message)
             except _Problem as problem:
                 answer = problem.frame
+            except Failed as error:
+                await self._send(frames.error("SESSION_ERROR", str(error)))
+                return
             except _Bye:
                 return
             await self._send(answer)
@@ -103,7 +109,7 @@ class Session:
                 return await self._step(frames.step_kind(data).model_validate(data))
         except ValidationError as error:
             raise _Problem("VALIDATION_ERROR", "Invalid message", errors=problems(error)) from None
-        except (NotPlaying, Failed, UsageError) as error:
+        except (NotPlaying, UsageError) as error:
             raise _Problem("EXECUTION_ERROR", str(error)) from None
         if kind == "state":
             return frames.text("state", self._state())
@@ -140,6 +146,8 @@ class Session:
             return frames.of_tools(frames.described(tools(self._server, self._play)))
         if self._play is None:
             raise NotPlaying("no episode has begun: send `reset` first")
+        if self._play.failed:
+            raise Failed("the time of the episode was over, and the server ended it")
         if isinstance(action, frames.CallTool):
             turn = await self._play.call(action.tool_name, action.arguments)
         else:

@@ -109,7 +109,8 @@ class Ors(Protocol):
         return {"sid": session_id}
 
     async def _ping(self, request: Request) -> dict[str, str]:
-        self._session(request)
+        if self._session(request).play.failed:
+            raise Refused(410, "the server failed, or the time of the episode was over")
         return {"status": "ok"}
 
     async def _delete(self, request: Request) -> dict[str, str]:

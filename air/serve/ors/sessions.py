@@ -118,7 +118,7 @@ class Sessions:
         try:
             prompt = await play.start()
         except BaseException as error:
-            del self._sessions[session_id]
+            self._sessions.pop(session_id, None)  # its client may have deleted it meanwhile
             if isinstance(error, Failed):
                 raise Refused(500, str(error)) from error
             raise

@@ -6,6 +6,7 @@ A server answers an error with status 200 and the body `{"error": TEXT}`; here t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import math
@@ -75,7 +76,7 @@ class Client:
             raise InfrastructureError(f"{where}: status {status}: {_start_of(answer)}")
         try:
             value = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise InfrastructureError(f"{where}: not JSON: {_start_of(answer)}") from None
         if isinstance(value, dict) and set(value) == {"error"}:
             return ErrorBody(str(value["error"]))
@@ -94,9 +95,10 @@ class Client:
 
 def number(value: Any) -> float:
     """Returns a number of an answer. Raises ValueError if it is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r:.80} is no finite number")
-    return float(value)
+    with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise ValueError(f"{value!r:.80} is no finite number")
 
 
 def text(value: Any) -> str:

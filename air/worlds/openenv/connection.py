@@ -36,6 +36,13 @@ class ServerError(Exception):
         self.code = code
 
 
+class _Connect(connect):
+    """A connection that follows no redirect, which could carry the token to another server."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 class Connection:
     """One episode's connection. `open` before anything else."""
 
@@ -74,6 +81,10 @@ class Connection:
         """Sends a message and returns the data of its answer. Raises ServerError and InfrastructureError."""
         if self.lost:
             raise InfrastructureError(self.lost)
+        if (
+            self._busy
+        ):  # its caller was cancelled: the next answer would be that to the earlier message
+            raise await self._failed("an earlier message was not answered")
         message = {"type": kind} if data is None else {"type": kind, "data": data}
         self._busy = True
         try:
@@ -128,7 +139,7 @@ class Connection:
         if self._session:
             address += f"?session_id={self._session}"
         try:
-            self._socket = await connect(
+            self._socket = await _Connect(
                 address,
                 additional_headers=self._options.headers(),
                 open_timeout=CONNECT_SECONDS,
@@ -202,6 +213,8 @@ def _message(data: dict[str, Any]) -> str:
 def _refused(status: int) -> str:
     if status == 401:
         return "the token was refused (HTTP 401): set #token_env=NAME"
+    if 300 <= status < 400:
+        return f"the server redirects to another address (HTTP {status}): name that address instead"
     if status in (403, 404, 405):
         return (
             f"there is no WebSocket at /ws (HTTP {status}): OpenEnv 0.1 speaks only HTTP, "

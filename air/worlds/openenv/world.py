@@ -23,6 +23,7 @@ from air.worlds.remote.speech import (
     call,
     json_object,
     reward_of,
+    sendable,
     shown,
     single_text,
     spoken,
@@ -83,10 +84,10 @@ class OpenEnvWorld:
             reset["task"] = self._options.task
         if self._options.split:
             reset |= {"split": self._options.split, "index": await self._server.index(seed)}
-        if not self._field or self._options.tools is None:
-            self._schema = await self._server.action_schema()
         try:
             data = await self._connection.open(reset, seed)
+            if not self._field or self._options.tools is None:
+                self._schema = await self._server.action_schema()
             reward_of(data.get("reward"), self._server.url)
             if data.get("done"):
                 raise InfrastructureError(f"{self._server.url}: the episode was over at `reset`")
@@ -97,9 +98,7 @@ class OpenEnvWorld:
                 f"{self._server.url}: `reset` failed ({error.code}): {error}"
             ) from error
         self._field = self._field or single_text(self._schema)
-        return Observation(
-            "\n\n".join(filter(None, (told(data.get("observation")), self._usage())))
-        )
+        return shown("\n\n".join(filter(None, (told(data.get("observation")), self._usage()))))
 
     async def step(self, action: Action) -> Step:
         """Sends one action and returns its result. After a failure, every further step fails too."""
@@ -116,13 +115,13 @@ class OpenEnvWorld:
 
     async def _step(self, action: Action) -> Step:
         try:
-            body = self._body(action)
+            body = sendable(self._body(action))
         except Malformed as error:
             return Step(shown(str(error)))
         try:
             data = await self._connection.ask("step", body)
         except ServerError as error:
-            return self._after(error)
+            return await self._after(error)
         observation = data.get("observation")
         reward = reward_of(data.get("reward"), self._server.url)
         text, valid = self._shown(observation)
@@ -177,12 +176,21 @@ class OpenEnvWorld:
             return {self._field: spoken(action)}
         return json_object(spoken(action))
 
-    def _after(self, error: ServerError) -> Step:
+    async def _after(self, error: ServerError) -> Step:
         """Returns the step of an action for which the server reported an error."""
         known = error.code == "VALIDATION_ERROR"
-        if known or (error.code == "EXECUTION_ERROR" and self._options.errors == "observation"):
+        if known or (error.code == "EXECUTION_ERROR" and await self._caused_by_agent()):
             return Step(shown(f"[error] {error}"))
         raise InfrastructureError(f"{self._server.url}: {error.code}: {error}") from error
+
+    async def _caused_by_agent(self) -> bool:
+        """Whether the agent caused the error of its step."""
+        if self._options.errors == "probe":
+            try:
+                await self._connection.ask("state")
+            except (ServerError, InfrastructureError):
+                return False
+        return self._options.errors != "failure"
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
         """Returns an observation as text, and whether the server took the action."""

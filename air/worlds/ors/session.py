@@ -24,6 +24,8 @@ HEARTBEAT_SECONDS = 60.0
 """The longest silence of a stream. Servers send a comment every 10 seconds."""
 PING_SECONDS = 30.0
 RESUMES = 5
+MOST_CHARACTERS = 100 << 20
+"""The longest streamed answer."""
 _FULL = (429, 503)
 _WAITS = (0.2, 5.0)
 
@@ -33,7 +35,7 @@ class CallError(Exception):
 
 
 class _Lost(InfrastructureError):
-    """The server has forgotten a call."""
+    """The server has lost a call's result: asking for it again is of no use."""
 
 
 class Session:
@@ -52,7 +54,6 @@ class Session:
             timeout=REQUEST_SECONDS,
             headers=self._options.headers(),
             trust_env=not is_loopback(self.url),
-            follow_redirects=True,
         )
 
     async def open(self, env: str, index: int, seed: int) -> None:
@@ -158,7 +159,7 @@ class Session:
                     self._json(answer, path)
                 event = ""
                 data: list[str] = []
-                async for line in answer.aiter_lines():
+                async for line in _lines(answer):
                     name, _, value = line.partition(":")
                     if name == "event":
                         event = value.strip()
@@ -182,11 +183,24 @@ class Session:
         return InfrastructureError(f"{self.url}{path}: {str(error) or type(error).__name__}")
 
 
+async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
+    """Yields the lines of a stream. httpx would also end lines at characters such as U+2028, which may
+    stand in a result. Raises InfrastructureError if the answer is too long."""
+    rest, size = "", 0
+    async for piece in answer.aiter_text():
+        size += len(piece)
+        if size > MOST_CHARACTERS:
+            raise _Lost(f"{answer.url}: more than {MOST_CHARACTERS} characters")
+        *lines, rest = (rest + piece).split("\n")
+        for line in lines:
+            yield line.removesuffix("\r")
+
+
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CallError(f"{where}: a result that is no JSON: {error}") from error
+        raise _Lost(f"{where}: a result that is no JSON: {error}") from error
     if not isinstance(body, dict):
-        raise CallError(f"{where}: a result that is no object")
+        raise _Lost(f"{where}: a result that is no object")
     return body

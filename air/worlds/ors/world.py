@@ -14,7 +14,16 @@ from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.speech import OVER, Malformed, RemoteTool, call, reward_of, shown, usage
+from air.worlds.remote.speech import (
+    OVER,
+    Malformed,
+    RemoteTool,
+    call,
+    reward_of,
+    sendable,
+    shown,
+    usage,
+)
 
 
 class OrsWorld:
@@ -56,12 +65,13 @@ class OrsWorld:
     async def _step(self, action: Action) -> Step:
         try:
             name, arguments = call(action, self._tools)
+            sendable({"name": name, "input": arguments})
         except Malformed as error:
             return Step(shown(str(error)))
         try:
             result = await self._session.call(self._env, name, arguments)
         except CallError as error:
-            if self._options.errors == "observation":
+            if await self._caused_by_agent():
                 return Step(shown(f"[error] {error}"))
             raise InfrastructureError(f"{self._url}: {error}") from error
         if result.get("ok") is not True:
@@ -76,6 +86,15 @@ class OrsWorld:
         text = _text(output.get("blocks"))
         self._done = bool(output.get("finished"))
         return Step(shown(text), done=self._done, reward=reward)
+
+    async def _caused_by_agent(self) -> bool:
+        """Whether the agent caused the error of its call."""
+        if self._options.errors == "probe":
+            try:
+                await self._session.post("/ping", None)
+            except InfrastructureError:
+                return False
+        return self._options.errors != "failure"
 
     async def close(self) -> dict[str, Any]:
         """Deletes the session."""

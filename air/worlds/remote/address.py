@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -33,9 +34,10 @@ class RemoteOptions(BaseConfig):
     """Seconds to wait for one answer. After that, the episode has failed."""
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
     """Seconds to wait for a free place on a server that has none. After that, the episode has failed."""
-    errors: Literal["failure", "observation"] = "failure"
+    errors: Literal["probe", "failure", "observation"] = "probe"
     """What an error is that the server reports in the middle of an episode. `failure`: the server failed, and
-    the episode is not used. `observation`: the agent caused it, and sees its text."""
+    the episode is not used. `observation`: the agent caused it, and sees its text. `probe`: the server is
+    asked a harmless question; if it answers, the agent caused the error, otherwise the server failed."""
     token_env: str = ""
     """The name of the environment variable with the token that requests carry. Empty: none."""
 
@@ -58,12 +60,12 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
     Raises ConfigError, which names `task_id`.
     """
-    parts = urlsplit(name)
     try:
-        port_ok = parts.port is None or parts.port > 0
-    except ValueError:
-        port_ok = False
-    if parts.scheme not in _WEB or not parts.hostname or not port_ok:
+        parts = urlsplit(name)
+        valid = parts.scheme in _WEB and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a malformed host or port
+        valid = False
+    if not valid or re.search(r"[\s\\]", parts.netloc + parts.path):
         raise ConfigError("no URL", where=task_id, remedy="write http://HOST:PORT")
     if parts.query:
         raise ConfigError("a `?` in the URL", where=task_id, remedy="settings come behind `#`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ _ARGUMENTS = ("arguments", "input", "parameters")
 
 MOST_CHARACTERS = 16_000
 """The longest observation. The middle of a longer one is left out."""
+MOST_DEPTH = 100
+"""The most objects and lists inside each other in an action."""
 OVER = "The episode is over."
 
 
@@ -99,6 +102,29 @@ def json_object(text: str) -> dict[str, Any]:
     return body
 
 
+def sendable(body: dict[str, Any]) -> dict[str, Any]:
+    """Returns what an agent wants to send. Raises Malformed for what breaks some servers, which would look
+    like a failure of theirs: NaN, infinity, halves of characters, and very deep nesting."""
+    try:
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise Malformed(
+            "The action has a number or a character that JSON does not allow."
+        ) from None
+    if _depth(body) > MOST_DEPTH:
+        raise Malformed(f"The action is nested more than {MOST_DEPTH} levels deep.")
+    return body
+
+
+def _depth(value: Any) -> int:
+    """Returns the number of objects and lists inside each other."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list | tuple)]:
+        depth += 1
+        level = [x for each in level for x in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
 def single_text(schema: Mapping[str, Any]) -> str:
     """Returns the name of the one field of a schema that must be given, if it is a text; else an empty text.
 
@@ -163,6 +189,7 @@ def reward_of(value: Any, server: str) -> float:
     number, since any number in its place would be a wrong reward."""
     if value is None:
         return 0.0
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
+    with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
     raise InfrastructureError(f"{server}: the reward is {value!r:.80}, no finite number")

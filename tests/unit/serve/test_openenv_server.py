@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,8 +14,14 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from air.serve.episodes.play import Turn
+from air.actions.base import Action
+from air.serve.episodes.offers import WorldOffer
+from air.serve.episodes.play import NotPlaying, Play, Turn
 from air.serve.openenv import frames
+from air.serve.openenv.session import MOST_WAITING
+from air.testing import Letters
+from air.worlds import sources
+from air.worlds.base import Step
 from tests.episodes_server import serving
 from tests.until import until
 
@@ -63,11 +70,9 @@ REFUSED = [
 
 async def test_what_is_refused_changes_nothing() -> None:
     async with serving(TASK) as served, client(served.url) as socket:
-        for message in (
-            step("7"),
-            {"type": "step", "data": {"type": "call_tool", "tool_name": "act"}},
-        ):
-            answer = await ask(socket, message)
+        call = {"type": "step", "data": {"type": "call_tool", "tool_name": "act"}}
+        for early in (step("7"), call):
+            answer = await ask(socket, early)
             assert answer["data"]["code"] == "EXECUTION_ERROR"
             assert "reset" in answer["data"]["message"]
         await ask(socket, RESET)
@@ -189,3 +194,58 @@ def test_nan_is_never_sent() -> None:
     turn = Turn("text", float("nan"), False)
     with pytest.raises(ValueError, match="JSON"):
         frames.of_turn(turn, frames.Message(message="7"))
+
+
+async def test_a_page_of_another_site_cannot_connect() -> None:
+    async with serving(TASK) as served:
+        with pytest.raises(InvalidStatus) as caught:
+            async with client(served.url, origin="http://example.com"):
+                pass
+        assert caught.value.response.status_code == 403
+        async with client(served.url, origin="http://localhost:3000") as socket:
+            assert (await ask(socket, RESET))["type"] == "observation"
+
+
+async def test_messages_that_wait_are_bounded_in_size() -> None:
+    async with serving(TASK, max_body_mb=0.001) as served, client(served.url) as socket:
+        assert (await ask(socket, step("7" * 2000)))["data"]["code"] == "SESSION_ERROR"
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+
+
+class Stuck(Letters):
+    """A world whose actions never end."""
+
+    async def step(self, action: Action) -> Step:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def stuck(**settings: Any) -> WorldOffer:
+    task = replace(sources.load("air.testing:letters"), make=Stuck)
+    return WorldOffer(task, 3, **settings)
+
+
+async def test_messages_that_wait_are_bounded_in_number() -> None:
+    async with serving(TASK) as served:
+        served.server.catalogue.offers["stuck"] = stuck(seconds=3600.0)
+        async with client(served.url) as socket:
+            await ask(socket, {"type": "reset", "data": {"task": "stuck", "seed": 1}})
+            for _ in range(MOST_WAITING + 2):
+                await socket.send(json.dumps(step("no")))
+            assert json.loads(await socket.recv())["data"]["code"] == "SESSION_ERROR"
+            with pytest.raises(ConnectionClosed):
+                await socket.recv()
+
+
+async def test_an_episode_ends_by_itself_some_time_after_its_limit() -> None:
+    ends: list[str] = []
+    offer = WorldOffer(sources.load("air.testing:letters"), 3, seconds=0.01)
+    play = Play(offer, 1, lambda task, how: ends.append(how), lambda: ends.append("freed"), 0.01)
+    await play.start()
+    await until(lambda: ends == ["expired", "freed"])
+    assert play.failed
+    with pytest.raises(NotPlaying):
+        await play.say("a")
+    await play.close()
+    assert ends == ["expired", "freed"]

@@ -13,6 +13,8 @@ from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
+from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.session import Session
 from tests.episodes_server import serving
 from tests.until import until
 
@@ -151,3 +153,48 @@ async def test_air_plays_it_as_a_world() -> None:
 
         remote = await asyncio.gather(*(one(seed) for seed in range(6)))
     assert remote[3] == [(await local.step(Action(answer=answer))).reward for answer in ("5", "6")]
+
+
+async def scripted_server(answers: list[bytes], bodies: list[bytes]) -> asyncio.Server:
+    """A server that answers each request with the next of `answers`, and then closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        )
+        bodies.append(await reader.readexactly(length))
+        start = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        answer = answers.pop(0)
+        writer.write(
+            start + b"%x\r\n%s\r\n" % (len(answer), answer)
+        )  # no last chunk: it is cut off
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+async def test_a_call_that_was_cut_off_goes_on_by_its_id_or_not_at_all(with_id: bool) -> None:
+    text = "two lines\u2028of one result\x85"  # sent as it is by servers that escape only what they must
+    result = json.dumps({"ok": True, "output": {"text": text}}, ensure_ascii=False)
+    cut = b"event: task_id\r\ndata: 7\r\n\r\nevent: chunk\r\ndata: {" if with_id else b": ping\n\n"
+    whole = f"event: task_id\ndata: 7\n\nevent: end\ndata: {result}\n\n".encode()
+    bodies: list[bytes] = []
+    server = await scripted_server([cut, whole], bodies)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        calls = Session(url, OrsOptions())
+        calls.connect()
+        if with_id:
+            answer = await calls.call("air", "act", {"answer": "7"})
+            assert answer["output"]["text"] == text
+            assert [json.loads(body).get("task_id") for body in bodies] == [None, "7"]
+        else:
+            with pytest.raises(InfrastructureError):
+                await calls.call("air", "act", {"answer": "7"})
+            assert len(bodies) == 1  # the server may have begun it
+        await calls.close()

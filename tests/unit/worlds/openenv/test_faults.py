@@ -7,11 +7,15 @@ from collections import Counter
 
 import pytest
 
-from air.actions.base import Action
-from air.errors import InfrastructureError
+from air.actions.base import Action, ToolCall
+from air.errors import ConfigError, InfrastructureError
+from air.serve.openenv.protocol import OpenEnv
+from air.serve.ors.protocol import Ors
 from air.worlds import sources
+from air.worlds.remote.speech import reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
+from tests.until import until
 
 TASK = "question:gsm8k5"
 ANSWERS = ("7", "no number", "12", "no", "3")
@@ -51,7 +55,7 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
         serving(TASK, max_sessions=48) as served,
         between(served.url, share=0.2, seed=5) as (address, proxy),
     ):
-        task = sources.load(f"openenv:{address}#field=message&tools=false")
+        task = sources.load(f"openenv:{address}#field=message&tools=false&errors=failure")
         await asyncio.gather(*(one(task, seed) for seed in range(EPISODES)))
     harmful = sum(proxy.faults.values()) - proxy.faults[""] - proxy.faults["late"]
     assert results["failed"] == harmful
@@ -65,7 +69,8 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
 async def test_a_lost_connection_is_never_replaced(kind: str) -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
         patience = 0.2 if kind == "no answer" else 600
-        task = sources.load(f"openenv:{address}#field=message&tools=false&timeout={patience}")
+        settings = f"field=message&tools=false&errors=failure&timeout={patience}"
+        task = sources.load(f"openenv:{address}#{settings}")
         world = task.make()
         await world.reset(1)
         proxy.share, proxy.kinds = 1.0, [kind]
@@ -79,3 +84,82 @@ async def test_a_lost_connection_is_never_replaced(kind: str) -> None:
         await world.close()
         await world.close()
     assert sum(proxy.faults.values()) == 2  # nothing was sent after the fault
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [("openenv", OpenEnv), ("ors", Ors)])
+async def test_a_failure_of_the_environment_is_no_act_of_the_agent(
+    kind: str, protocol: object
+) -> None:
+    async with serving("air.testing:unreachable", protocol=protocol) as served:
+        world = sources.load(f"{kind}:{served.url}").make()
+        await world.reset(1)
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="letters does not answer"):
+                await world.step(Action(answer="a"))
+        await world.close()
+
+
+@pytest.mark.parametrize(("kind", "protocol"), [("openenv", OpenEnv), ("ors", Ors)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", "deep"])
+async def test_an_action_that_is_no_json_is_the_agents_mistake(
+    kind: str, protocol: object, value: object
+) -> None:
+    for _ in range(200 if value == "deep" else 0):
+        value = [value]
+    tools = "#tools=true" if kind == "openenv" else ""
+    async with serving(TASK, protocol=protocol) as served:
+        world = sources.load(f"{kind}:{served.url}{tools}").make()
+        await world.reset(1)
+        call = ToolCall("act", (), arguments={"answer": value})
+        step = await world.step(Action(tool=call))
+        assert step.observation.text.startswith("The action ")
+        assert (step.reward, step.done) == (0.0, False)
+        await world.close()
+
+
+async def test_an_error_is_the_agents_if_the_server_still_answers() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        await world.reset(1)
+        proxy.share, proxy.kinds = 1.0, ["error"]
+        assert (await world.step(Action(answer="no"))).observation.text == "[error] out of memory"
+        proxy.share = 0.0
+        assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
+        await world.close()
+
+
+async def test_a_server_without_websockets_is_refused_by_the_name_of_its_version() -> None:
+    async with serving(TASK, protocol=Ors) as served:  # like OpenEnv 0.1, it speaks only HTTP
+        world = sources.load(f"openenv:{served.url}").make()
+        with pytest.raises(InfrastructureError, match=r"OpenEnv 0\.1 speaks only HTTP"):
+            await world.reset(1)
+        await world.close()
+
+
+async def test_after_a_cancelled_step_no_answer_is_taken_for_another() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        await world.reset(1)
+        proxy.share, proxy.kinds = 1.0, ["no answer"]
+        step = asyncio.create_task(world.step(Action(answer="no")))
+        await until(lambda: proxy.faults["no answer"])
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
+        with pytest.raises(InfrastructureError, match="not answered"):
+            await world.step(Action(answer="no"))
+        await world.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[bad", "http://a\u2100b", "http://a b", "http://h:99999", "http://h:0", "ftp://h"],
+)
+def test_a_malformed_url_is_one_clear_error(url: str) -> None:
+    with pytest.raises(ConfigError, match="no URL"):
+        sources.load(f"openenv:{url}")
+
+
+@pytest.mark.parametrize("value", ["1", 10**400, float("nan"), [1]])
+def test_a_reward_that_is_no_number(value: object) -> None:
+    with pytest.raises(InfrastructureError, match="no finite number"):
+        reward_of(value, "http://h")
