@@ -31,7 +31,7 @@ class CodeBlock(AnswerFormat):
                 fence = opened
                 blocks.append([])
         if fence:
-            raise FormatError(f"Format error: the block is not closed by a line of {fence}.")
+            raise FormatError(f"Format error: the block is not closed by a line of {fence:.80}.")
         if not blocks:
             raise FormatError(f"Format error: no fenced block found. {self.form}")
         if len(blocks) > 1:

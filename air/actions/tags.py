@@ -43,15 +43,19 @@ def after_thought(message: Message, tags: tuple[str, ...]) -> str:
 
     The thought is between `<think>` and `</think>`, before `</think>` if the model's template writes the
     beginning, or in the message's reasoning. Raises FormatError if the thought is not closed, if there are
-    two, or if it contains one of `tags`.
+    two, or if one of `tags` is in it or before it.
     """
     text = message.text
     if "<think>" not in text and text.count("</think>") == 1:
         text = "<think>" + text
     part = only(text, "think")
-    thought, rest = (part.inside, part.after) if part else ("", text)
+    before, thought, rest = (part.before, part.inside, part.after) if part else ("", "", text)
     for tag in tags:
         for mark in (f"<{tag}>", f"</{tag}>"):
+            if mark in before:
+                raise FormatError(
+                    f"Format error: {mark} comes before <think>. Write {mark} only after the thought."
+                )
             if mark in thought or mark in message.reasoning:
                 raise FormatError(
                     f"Format error: the thought contains {mark}. Write {mark} only after the thought."

@@ -28,6 +28,7 @@ REPLIES = {
     "does not end it": "<answer>a",
     "is empty": "<answer></answer>",
     "has tags in the thought": "<think><answer></think><answer>a</answer>",
+    "has tags before the thought": "<answer>a</answer><think>b</think><answer>c</answer>",
     "goes on after a `react` action": "Action: a\nObservation: b",
     "has a call that is cut": '<answer>{"name": "mo</answer>',
     "calls what is not there": '<answer>{"name": "fly"}</answer>',

@@ -34,7 +34,8 @@ _LINE = re.compile(r"####[^\S\n]*(?P<answer>\S+)[^\S\n]*\Z")
 def last_integer(text: str) -> str | None:
     """Returns the last number of `text` in canonical form (`-1234`), or None if there is none or it is no
     integer."""
-    text = "".join(map(_ascii_digit, text.translate(_MINUS)))
+    if not text.isascii():
+        text = "".join(map(_ascii_digit, text.translate(_MINUS)))
     match = next(iter(deque(_NUMBER.finditer(text), maxlen=1)), None)
     if match is None or match["exponent"] or (match["fraction"] or "").strip("0"):
         return None

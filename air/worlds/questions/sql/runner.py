@@ -68,7 +68,7 @@ class Result:
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
     """Runs one query and waits for its result. Raises InfrastructureError unless the query itself failed."""
-    request = {**database.request(), "sql": sql, **vars(limits)}
+    request = {**database.request(), "sql": sql, **vars(limits), "parent": os.getpid()}
     process = _idle_worker()
     try:
         line = process.ask(json.dumps(request).encode(), limits.seconds * _PATIENCE)

@@ -9,6 +9,8 @@ no functions that are random or, for generated databases, ask the clock. A query
 - memory: SQLite's heap and the process's address space. The process can write no file.
 - `rows` and `bytes` of the result.
 
+A query also ends if the parent of this process does.
+
 The reply has a fingerprint of the result, which is equal for two results with the same rows, whatever their
 order.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import resource
 import signal
 import sqlite3
@@ -145,12 +148,12 @@ def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
         connection.setlimit(limit, most)
     looks: int = request["steps"] // _STEPS_BETWEEN_LOOKS
 
-    def out_of_steps() -> bool:
+    def must_end() -> bool:
         nonlocal looks
         looks -= 1
-        return looks < 0
+        return looks < 0 or os.getppid() != request["parent"]
 
-    connection.set_progress_handler(out_of_steps, _STEPS_BETWEEN_LOOKS)
+    connection.set_progress_handler(must_end, _STEPS_BETWEEN_LOOKS)
     connection.set_authorizer(_authorizer(clock=request["clock"]))
 
 

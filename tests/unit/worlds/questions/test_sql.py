@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,7 +20,7 @@ import pytest
 from air.actions.base import Action
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.worlds.questions import SOURCE
-from air.worlds.questions.sql import players, runner
+from air.worlds.questions.sql import players, runner, worker
 from air.worlds.questions.sql.bird import from_folder
 from air.worlds.questions.sql.episode import SqlEpisode, query_of
 from air.worlds.questions.sql.questions import LEVELS, generated
@@ -170,6 +172,25 @@ def test_a_query_reads_what_is_there() -> None:
 
 def test_a_text_that_is_no_utf8_is_a_result() -> None:
     assert run(BOOKS, "SELECT CAST(x'ff' AS TEXT)", Limits()).rows == 1
+
+
+def test_a_query_ends_with_the_process_that_asked() -> None:
+    program = [sys.executable, "-I", "-S", worker.__file__]
+    script = 'exec 3<&0; "$@" <&3 & exec 3<&-; wait'
+    with subprocess.Popen(
+        ["sh", "-c", script, "sh", *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        limits = vars(Limits(steps=10**15, seconds=60.0))
+        for sql in ("SELECT 1", f"{ENDLESS} count(*) FROM a"):
+            request = BOOKS.request() | limits | {"sql": sql, "parent": shell.pid}
+            shell.stdin.write(json.dumps(request).encode() + b"\n")
+            shell.stdin.flush()
+            if sql == "SELECT 1":
+                assert json.loads(shell.stdout.readline())["rows"] == 1
+        shell.kill()
+        assert json.loads(shell.stdout.readline()) == {"problem": "the query takes too long"}
 
 
 def test_the_end_of_the_process_by_another_hand_is_our_failure() -> None:
