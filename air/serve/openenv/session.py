@@ -167,6 +167,11 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
         body = json.loads(message)
     except (ValueError, RecursionError) as error:
         raise _Problem("INVALID_JSON", f"Invalid JSON: {error}") from None
+    try:
+        json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        text = "NaN, infinity, halves of characters and deep nesting are not allowed"
+        raise _Problem("VALIDATION_ERROR", "Invalid message", errors=[{"msg": text}]) from None
     kind = body.get("type") if isinstance(body, dict) else None
     if kind not in ("reset", "step", "state", "close", "mcp"):
         raise _Problem("UNKNOWN_TYPE", f"Unknown message type: {kind!r:.80}")

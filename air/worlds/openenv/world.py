@@ -21,6 +21,7 @@ from air.worlds.remote.speech import (
     Malformed,
     RemoteTool,
     call,
+    done_of,
     json_object,
     reward_of,
     sendable,
@@ -126,7 +127,7 @@ class OpenEnvWorld:
         reward = reward_of(data.get("reward"), self._server.url)
         text, valid = self._shown(observation)
         self._valid += valid
-        self._done = bool(data.get("done"))
+        self._done = done_of(data.get("done"), self._server.url)
         return Step(shown(text), done=self._done, reward=reward)
 
     async def close(self) -> dict[str, Any]:

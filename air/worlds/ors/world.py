@@ -19,6 +19,7 @@ from air.worlds.remote.speech import (
     Malformed,
     RemoteTool,
     call,
+    done_of,
     reward_of,
     sendable,
     shown,
@@ -84,7 +85,7 @@ class OrsWorld:
         reward = reward_of(output.get("reward"), self._url)
         self._valid += 1
         text = _text(output.get("blocks"))
-        self._done = bool(output.get("finished"))
+        self._done = done_of(output.get("finished"), self._url)
         return Step(shown(text), done=self._done, reward=reward)
 
     async def _caused_by_agent(self) -> bool:

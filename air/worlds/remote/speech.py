@@ -184,6 +184,16 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def done_of(value: Any, server: str) -> bool:
+    """Returns whether an episode is over, as a server says it; null is no. Raises InfrastructureError if it
+    is no truth value, such as the text "false"."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InfrastructureError(
+        f"{server}: the end of the episode is {value!r:.80}, not true or false"
+    )
+
+
 def reward_of(value: Any, server: str) -> float:
     """Returns a reward as a server gives it; none (null) is 0. Raises InfrastructureError if it is no finite
     number, since any number in its place would be a wrong reward."""

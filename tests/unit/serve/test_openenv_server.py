@@ -58,6 +58,8 @@ REFUSED = [
     ({"type": "step", "data": {"message": "7", "reward": 1}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"message": "7", "metadata": {"reward": 1}}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"message": "7"}, "done": True}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"message": "\ud800"}}, "VALIDATION_ERROR"),
+    ('{"type": "mcp", "data": {"id": NaN}}', "VALIDATION_ERROR"),
     ({"type": "reset", "data": {"seed": -1}}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": {"sead": 1}}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": {"task": "titanic"}}, "EXECUTION_ERROR"),

@@ -12,7 +12,7 @@ from air.errors import ConfigError, InfrastructureError
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
-from air.worlds.remote.speech import reward_of
+from air.worlds.remote.speech import done_of, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
 from tests.until import until
@@ -163,3 +163,9 @@ def test_a_malformed_url_is_one_clear_error(url: str) -> None:
 def test_a_reward_that_is_no_number(value: object) -> None:
     with pytest.raises(InfrastructureError, match="no finite number"):
         reward_of(value, "http://h")
+
+
+@pytest.mark.parametrize("value", ["false", 0, []])
+def test_an_end_that_is_neither_true_nor_false(value: object) -> None:
+    with pytest.raises(InfrastructureError, match="not true or false"):
+        done_of(value, "http://h")
