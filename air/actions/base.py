@@ -165,5 +165,11 @@ class ActionFormat(TextFormat, Protocol):
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
-        """Returns the messages that show the text `shown` to the model, as the answer to `message`."""
-        return [{"role": "user", "content": shown}]
+        """Returns the messages that show the text `shown` to the model, as the answer to `message`. Tool
+        calls that the server took out of the text must each be answered by a message of the role `tool`."""
+        if not message.tool_calls:
+            return [{"role": "user", "content": shown}]
+        return [
+            {"role": "tool", "tool_call_id": call.id, "content": shown}
+            for call in message.tool_calls
+        ]

@@ -83,7 +83,7 @@ class SearchR1(WorldFormat):
         except FormatError:
             searched = False
         content = f"<information>{shown}</information>" if searched else shown
-        return [{"role": "user", "content": content}]
+        return super().observation(message, content)
 
 
 def _text(inside: str, tag: str) -> str:

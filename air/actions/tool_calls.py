@@ -86,10 +86,7 @@ class ToolCalls(WorldFormat):
             called = "<tool_call>" in message.text
             content = f"<tool_response>\n{shown}\n</tool_response>" if called else shown
             return [{"role": "user", "content": content}]
-        return [
-            {"role": "tool", "tool_call_id": call.id, "content": shown}
-            for call in message.tool_calls
-        ]
+        return super().observation(message, shown)
 
 
 class Hermes(ToolCalls):

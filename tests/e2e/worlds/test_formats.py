@@ -141,11 +141,20 @@ async def test_native_tool_calls_are_one_sample(renderer: Any, model: Path, tmp_
     assert [tool["function"]["name"] for tool in recorded.start.tools] == ["open_door", "wait"]
 
 
-async def test_the_recorded_conversation_is_what_was_sampled(model: Path, tmp_path: Path) -> None:
-    """Rendered again from the trajectory, it has the tokens of the sample."""
-    said = [WAIT, FIRST, SECOND]
-    async with trained(said, model, DOORS, "tool_calls", tmp_path) as (trace, recorded):
-        pass
+@pytest.mark.parametrize(
+    ("name", "said", "task"),
+    [
+        ("tool_calls", [WAIT, FIRST, SECOND], DOORS),
+        ("think_answer", [WAIT, "<answer>a</answer>", "<answer>e</answer>"], LETTERS),
+    ],
+)
+async def test_the_recorded_conversation_is_what_was_sampled(
+    name: str, said: list[str], task: str, model: Path, tmp_path: Path
+) -> None:
+    """Rendered again from the trajectory, it has the tokens of the sample, also with calls that the format
+    does not read."""
+    async with trained(said, model, task, name, tmp_path) as (trace, recorded):
+        assert len(recorded.steps[0].tool_calls) == 1
     assert recorded.start is not None
     renderer = policies.load(model).renderer()
     again = renderer.render_ids(
