@@ -85,6 +85,7 @@ class ResearchEpisode(Episode):
             "workspace": box.workspace,
             "temporary": box.path("/tmp"),
             "gpus": list(box.gpus),
+            "box_resets": box.resets,
             "queue_seconds": round(world.times.queue, 4),
         }
 

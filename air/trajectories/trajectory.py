@@ -189,6 +189,8 @@ class Start(Line):
     """Path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
+    box_resets: int = 0
+    """How many earlier episodes used the box, which was reset after each; 0 if it was new."""
     queue_seconds: float = 0.0
     """Time that the episode waited for its box, in seconds."""
     config_hash: str = ""

@@ -154,6 +154,8 @@ class Box(ABC):
     shell: str = "bash"
     """The shell that runs commands given as strings: `bash`, `sh` if the box has no bash, or empty for
     neither."""
+    resets: int = 0
+    """How often the box was made as new for another user (see `reset`)."""
     queue_seconds: float = 0.0
     """Seconds that the caller of the box pool waited for room on this machine and for free GPUs."""
     gpus: tuple[str, ...] = ()

@@ -236,6 +236,7 @@ class Pool:
             self._retire(box)
             return
         self.stats.reused += 1
+        box.resets += 1
         del self._lent[box]
         subpool.ready.appendleft(box)  # the next caller gets what the CPU's caches still know
         self._balance()

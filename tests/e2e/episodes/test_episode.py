@@ -269,7 +269,7 @@ async def test_a_task_whose_score_can_be_forged_is_named(
 
 
 @pytest.mark.docker
-async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before() -> None:
+async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before(tmp_path: Path) -> None:
     """Of three episodes the first two play in one container. The second leaves a process, so the third has
     a new one."""
     seen: list[list[str]] = []
@@ -283,10 +283,19 @@ async def test_a_box_that_is_reset_shows_nothing_of_the_episode_before() -> None
         leave = "setsid sleep 1000 >/dev/null 2>&1 &\n" if len(seen) == 2 else ""
         return f"Done.\n```bash\n{leave}submit\n```"
 
-    config = research(["titanic"], "docker", reuse_boxes=True, max_boxes=1, max_turns=3)
+    config = research(
+        ["titanic"], "docker", reuse_boxes=True, max_boxes=1, max_turns=3, record_dir=tmp_path
+    )
     async with played_by(script, config) as play:
         for _ in range(3):
             episode = await play()
             assert episode.ok, episode.errors or episode.traces[0].errors
     (first,), (second,), (third,) = seen  # the start of each container, and no file
     assert first == second != third
+    assert resets_of(tmp_path) == [0, 1, 0]
+
+
+def resets_of(folder: Path) -> list[int]:
+    """Returns how often the box of each recorded episode was reset before, in the order of their starts."""
+    starts = sorted((next(iter(read(f))) for f in folder.glob("*.jsonl")), key=lambda x: x["t"])
+    return [line["box_resets"] for line in starts]
