@@ -26,6 +26,13 @@ _LAYERS = {
     "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer",
 }
 """Layers that do what `_Layer` does: norm, attention with rotary positions, norm, gated feed-forward part."""
+_MODULES = (
+    "torch.nn.modules.",
+    "transformers.activations",
+    *(name.rpartition(".")[0] for name in _LAYERS),
+)
+"""The beginnings of the names of Python modules whose parts of a model are known. Quantised layers, adapters
+and the like come from elsewhere."""
 
 
 class LlamaDecoder:
@@ -112,5 +119,7 @@ def _norm(part: Any, inputs: Tensor) -> Tensor:
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Whether nothing was put on a module of a model: hooks, or an adapter in place of a linear layer."""
-    return not (part._forward_hooks or part._forward_pre_hooks or hasattr(part, "base_layer"))
+    """Whether a module of a model is of a known class, and nothing was put on it, such as a hook."""
+    known = type(part).__module__.startswith(_MODULES)
+    changed = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
+    return known and not changed

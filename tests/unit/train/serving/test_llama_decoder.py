@@ -13,6 +13,13 @@ from air.train.serving.row_cache import RowCache
 from tests.unit.train import families
 
 
+class Rounded(torch.nn.Linear):
+    """A linear layer with a forward pass of its own, as quantised models have."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.round())
+
+
 @pytest.mark.parametrize("family", sorted(families.FAMILIES.keys() - {"gemma2", "gptj", "codegen"}))
 def test_only_what_is_known_is_taken(family: str) -> None:
     """Not for the families that have only eager attention."""
@@ -26,6 +33,12 @@ def test_what_was_put_on_a_model_is_not_lost() -> None:
     hooked = families.model("llama")
     hooked.model.layers[1].mlp.register_forward_hook(lambda *_: None)
     assert LlamaDecoder.of(hooked) is None
+    patched = families.model("llama")
+    patched.model.norm.forward = lambda hidden: hidden
+    assert LlamaDecoder.of(patched) is None
+    quantised = families.model("llama")
+    quantised.model.layers[0].mlp.up_proj.__class__ = Rounded
+    assert LlamaDecoder.of(quantised) is None
     adapted = families.model("llama")
     adapters.add(adapted, LoRAConfig(rank=2, alpha=4), "tiny")
     assert LlamaDecoder.of(adapted) is None
