@@ -1,0 +1,148 @@
+"""Finds the Harbor tasks that a path names: one folder, a folder of folders, or a data set's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from air.config import BaseConfig, read_toml, validate
+from air.errors import ConfigError, MissingError
+from air.tasks.sources.harbor.folder import HarborFolder, read
+from air.tasks.sources.harbor.schema import Author
+
+
+@dataclass(frozen=True)
+class TaskPath:
+    """Where one task lies; its folder is read only when it is needed."""
+
+    name: str
+    """The task's name in its data set, or its folder's name."""
+    path: Path
+    """The task's folder."""
+    digest: str = ""
+    """The digest `sha256:…` that the data set states; empty if it states none."""
+
+    def read(self) -> HarborFolder:
+        """Reads the task. Raises what `air.tasks.sources.harbor.folder.read` raises, and ConfigError if the
+        files have another digest than the data set states."""
+        folder = read(self.path)
+        if self.digest and (self.path / ".gitignore").is_file():
+            raise ConfigError(
+                "a .gitignore decides which files the digest counts, and is not read",
+                where=str(self.path),
+                remedy="remove it, or name the task's folder instead of the data set",
+            )
+        if self.digest and folder.digest != self.digest:
+            raise ConfigError(
+                f"its files have the digest {folder.digest}, but the data set states {self.digest}",
+                where=str(self.path),
+                remedy="fetch the task again, in the version that the data set names",
+            )
+        return folder
+
+
+class _RegistryTask(BaseConfig):
+    name: str
+    git_url: str | None = None
+    git_commit_id: str | None = None
+    path: Path
+
+
+class _RegistryDataset(BaseConfig):
+    name: str
+    version: str = ""
+    description: str = ""
+    tasks: tuple[_RegistryTask, ...]
+    metrics: tuple[dict[str, Any], ...] = ()
+
+
+class _DatasetTask(BaseConfig):
+    name: str
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+
+
+class _DatasetFile(BaseConfig):
+    path: str
+    digest: str = ""
+
+
+class _DatasetInfo(BaseConfig):
+    name: str
+    version: str | None = None
+    description: str = ""
+    authors: tuple[Author, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+class _Dataset(BaseConfig):
+    dataset: _DatasetInfo
+    tasks: tuple[_DatasetTask, ...] = ()
+    files: tuple[_DatasetFile, ...] = ()
+
+
+def find(path: Path) -> list[TaskPath]:
+    """Returns the tasks that `path` names, sorted by name. No task is read.
+
+    `path` is a task's folder, a folder of such folders, a `dataset.toml` beside them, or a `registry.json`
+    (of one data set; else `registry.json#NAME`) whose tasks have local paths. Raises MissingError if there
+    is nothing, and ConfigError if a file is invalid.
+    """
+    path, _, dataset = _split(path.expanduser())
+    if path.suffix == ".json":
+        found = list(_of_registry(path, dataset))
+    elif path.suffix == ".toml":
+        found = list(_of_dataset(path))
+    elif (path / "task.toml").is_file():
+        found = [TaskPath(path.resolve().name, path)]
+    else:
+        found = [TaskPath(file.parent.name, file.parent) for file in path.glob("*/task.toml")]
+    if not found:
+        raise MissingError(
+            "holds no Harbor task",
+            where=str(path),
+            remedy="name a folder with task.toml, a folder of such folders, dataset.toml or registry.json",
+        )
+    return sorted(found, key=lambda task: task.name)
+
+
+def _split(path: Path) -> tuple[Path, str, str]:
+    before, mark, dataset = str(path).rpartition("#")
+    return (Path(before), mark, dataset) if mark and not path.exists() else (path, "", "")
+
+
+def _of_registry(file: Path, dataset: str) -> Iterator[TaskPath]:
+    try:
+        rows = TypeAdapter(tuple[_RegistryDataset, ...]).validate_json(file.read_bytes())
+    except FileNotFoundError:
+        raise MissingError("no such file", where=str(file), remedy="check the path") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "(top level)"
+        raise ConfigError(f"`{key}`: {first['msg']}", where=str(file)) from None
+    names = [row.name for row in rows]
+    chosen = [row for row in rows if row.name == dataset or (not dataset and len(rows) == 1)]
+    if not chosen:
+        raise ConfigError(
+            f"there is no data set {dataset!r}" if dataset else "there are several data sets",
+            where=str(file),
+            remedy=f"name one as {file.name}#NAME: {', '.join(names)}",
+        )
+    for task in chosen[-1].tasks:
+        if task.git_url is not None:
+            raise ConfigError(
+                f"the task {task.name!r} lies in a git repository, which is not fetched",
+                where=str(file),
+                remedy=f"clone {task.git_url} and name its folder",
+            )
+        yield TaskPath(task.name, file.parent / task.path)
+
+
+def _of_dataset(file: Path) -> Iterator[TaskPath]:
+    data = validate(_Dataset, read_toml(file), where=str(file))
+    for task in data.tasks:
+        folder = file.parent / task.name.rpartition("/")[2]
+        yield TaskPath(task.name, folder, task.digest)

@@ -1,0 +1,182 @@
+"""Reads one Harbor task's folder, and checks that its configuration and files belong together.
+
+Nothing is executed. Links that lead out of the folder are errors, as in Harbor; so is `.harborignore`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from air.config import read_toml, validate
+from air.errors import ConfigError, MissingError
+from air.tasks.sources.harbor.schema import HarborConfig, Step
+
+_CANARY = re.compile(r"<!--.*canary.*-->|#.*canary.*", re.IGNORECASE)
+_PARTS = ("environment", "tests", "solution", "steps")
+_FILES = ("task.toml", "instruction.md", "README.md", "trajectory.json")
+_NEVER_PACKED = re.compile(r"(^|/)(__pycache__/.*|\.DS_Store|[^/]*(\.pyc|\.swp|\.swo|~))$")
+
+
+@dataclass(frozen=True)
+class HarborFolder:
+    """A Harbor task as it lies on disk."""
+
+    path: Path
+    """The task's folder, without links in its path."""
+    config: HarborConfig
+    """The contents of its `task.toml`."""
+
+    @property
+    def name(self) -> str:
+        """The package's name, or the folder's name if the task is no package."""
+        return self.config.task.name if self.config.task else self.path.name
+
+    def instruction(self, step: Step | None = None) -> str:
+        """Returns what the agent is told at first or in a step, without leading canary lines. Raises
+        ConfigError if the file is no text."""
+        file = self._of(step) / "instruction.md"
+        try:
+            lines = file.read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"not UTF-8: {error}", where=str(file)) from None
+        first = 0
+        while first < len(lines) and _CANARY.fullmatch(lines[first].strip()):
+            first += 1
+        while first < len(lines) and not lines[first].strip():
+            first += 1
+        return "\n".join(lines[first:])
+
+    def tests(self, step: Step | None = None) -> dict[str, Path]:
+        """Returns the files that the verifier finds in `/tests`, by their path there; a step's files replace
+        the task's."""
+        files = dict(_files(self.path / "tests"))
+        return files if step is None else files | dict(_files(self._of(step) / "tests"))
+
+    def solution(self, step: Step | None = None) -> dict[str, Path]:
+        """Returns the files of the reference solution by their path in `/solution`, if there is one."""
+        return dict(_files(self._of(step) / "solution"))
+
+    def setup(self, step: Step) -> dict[str, Path]:
+        """Returns the files that are put into the workdir before a step, by their path there."""
+        return dict(_files(self._of(step) / "workdir"))
+
+    @property
+    def dockerfile(self) -> Path | None:
+        """The Dockerfile of the agent's image; None if there is none."""
+        return _file(self.path / "environment" / "Dockerfile")
+
+    @property
+    def verifier_dockerfile(self) -> Path | None:
+        """The Dockerfile of the verifier's own image; None if there is none."""
+        return _file(self.path / "tests" / "Dockerfile")
+
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:` and the digest of all files, as Harbor's registry computes it: the SHA-256 of one line
+        for each file, sorted by path, with the path, a null byte and the SHA-256 of its content."""
+        total = hashlib.sha256()
+        for name, file in sorted(self._packed()):
+            total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+        return f"sha256:{total.hexdigest()}"
+
+    def _packed(self) -> Iterator[tuple[str, Path]]:
+        for name in _FILES:
+            if (file := self.path / name).is_file():
+                yield name, file
+        for part in _PARTS:
+            for name, file in _files(self.path / part):
+                if not _NEVER_PACKED.search(f"{part}/{name}"):
+                    yield f"{part}/{name}", file
+
+    def _of(self, step: Step | None) -> Path:
+        return self.path if step is None else self.path / "steps" / step.name
+
+
+def read(path: Path) -> HarborFolder:
+    """Reads a Harbor task's folder and checks that its files are there. Raises MissingError if there is no
+    `task.toml`, and ConfigError, naming file and key, if the task is invalid."""
+    path = Path(os.path.realpath(path.expanduser()))
+    file = path / "task.toml"
+    folder = HarborFolder(path, validate(HarborConfig, read_toml(file), where=str(file)))
+    _check_links(path)
+    if ignored := next(path.rglob(".harborignore"), None):
+        raise ConfigError(
+            "files cannot be left out of a task yet",
+            where=str(ignored),
+            remedy="remove the files and it",
+        )
+    for step in folder.config.steps or (None,):
+        _check_files(folder, step)
+    return folder
+
+
+def _check_files(folder: HarborFolder, step: Step | None) -> None:
+    where = folder.path if step is None else folder.path / "steps" / step.name
+    if not (where / "instruction.md").is_file():
+        raise MissingError(
+            "there is no instruction.md",
+            where=str(where),
+            remedy="write what the agent shall do into it",
+        )
+    folder.instruction(step)
+    own_image = folder.verifier_dockerfile or any(
+        verifier.environment and verifier.environment.docker_image
+        for verifier in (folder.config.verifier, *([step.verifier] if step else []))
+    )
+    bundled = own_image and folder.config.verifier_mode(step) == "separate"
+    if not bundled and "test.sh" not in folder.tests(step):
+        raise MissingError(
+            "there is no tests/test.sh",
+            where=str(where),
+            remedy="write the script that grades the agent's work and writes /logs/verifier/reward.txt",
+        )
+    environment = folder.config.environment
+    if not environment.docker_image and not (folder.path / "environment").is_dir():
+        raise MissingError(
+            "there is neither a folder environment/ nor environment.docker_image",
+            where=str(folder.path),
+            remedy="add environment/Dockerfile",
+        )
+
+
+def _check_links(root: Path) -> None:
+    """Raises ConfigError if a link in the folder leads out of it, nowhere, or into a folder around it."""
+
+    def visit(folder: Path, around: tuple[Path, ...]) -> None:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            target = Path(os.path.realpath(entry.path))
+            if not target.is_relative_to(root):
+                raise ConfigError(
+                    "is a link out of the task's folder",
+                    where=entry.path,
+                    remedy="put a copy there",
+                )
+            if not target.exists() or target in around:
+                raise ConfigError(
+                    "is a link to nothing, or to a folder around it",
+                    where=entry.path,
+                    remedy="remove it",
+                )
+            if entry.is_dir():
+                visit(Path(entry.path), (*around, target))
+
+    visit(root, (root,))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yields all files below a folder, also through links, with their relative paths."""
+    for place, names, files in os.walk(folder, followlinks=True):
+        names.sort()
+        for name in sorted(files):
+            path = Path(place) / name
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _file(path: Path) -> Path | None:
+    return path if path.is_file() else None

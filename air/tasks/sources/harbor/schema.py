@@ -1,0 +1,370 @@
+"""The fields of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4 and the spellings before.
+
+Harbor ignores unknown keys; here each one is an error that names it. What a key means, and its default, is
+Harbor's (version 0.25). `air.tasks.sources.harbor.support` says which values cannot be honoured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from air.config import BaseConfig
+
+SCHEMA_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
+MAIN_SERVICE = "main"
+VERIFIER_SECONDS = 600.0
+"""Harbor's time limit of a verifier that names none, also of a step whose task names another."""
+
+NetworkMode = Literal["public", "no-network", "allowlist"]
+User = str | int | None
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+_FORBIDDEN_IN_STEPS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
+
+
+def _megabytes(size: str) -> int:
+    """Returns a size such as `2G` or `512M` in MiB. Raises ValueError if it is none."""
+    text = size.strip().upper()
+    try:
+        number = float(text[:-1]) * _SIZES[text[-1:]]
+    except (KeyError, ValueError):
+        raise ValueError(f"{size!r} is no size such as 512M or 2G") from None
+    if not (math.isfinite(number) and number >= 1):
+        raise ValueError(f"{size!r} is no size of at least 1 MiB")
+    return int(number)
+
+
+class Network(BaseConfig):
+    """The keys that say what the network of a phase (agent, verifier) or an environment reaches."""
+
+    network_mode: NetworkMode | None = None
+    """`public`, `no-network` or `allowlist`. None: as in the environment, where it means `public`."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """Names of hosts, addresses or ranges that `allowlist` opens; `*.name` stands for all names below."""
+
+    @model_validator(mode="after")
+    def _hosts_need_the_mode(self) -> Network:
+        if self.allowed_hosts and self.network_mode != "allowlist":
+            raise ValueError('allowed_hosts needs network_mode = "allowlist"')
+        return self
+
+
+class Healthcheck(BaseConfig):
+    """A command that is repeated until it succeeds, before the agent begins."""
+
+    command: str = Field(min_length=1)
+    """The shell command; exit status 0 means ready."""
+    interval_sec: Seconds = 5.0
+    """Seconds between two attempts."""
+    timeout_sec: Seconds = 30.0
+    """Time limit of one attempt, in seconds."""
+    start_period_sec: float = Field(0.0, ge=0, allow_inf_nan=False)
+    """Seconds from the start in which failures do not count."""
+    start_interval_sec: Seconds = 5.0
+    """Seconds between two attempts in the start period."""
+    retries: int = Field(3, ge=1)
+    """Consecutive failures after which the environment counts as not ready."""
+
+
+class McpServer(BaseConfig):
+    """A server of the Model Context Protocol that the agent can use."""
+
+    name: str = Field(min_length=1)
+    """The server's name."""
+    transport: Annotated[
+        Literal["stdio", "sse", "streamable-http"],
+        BeforeValidator(lambda value: "streamable-http" if value == "http" else value),
+    ] = "sse"
+    """How to talk to the server; `stdio` starts a program in the box."""
+    url: str | None = None
+    """The server's address, unless `transport` is `stdio`."""
+    command: str | None = None
+    """The program, if `transport` is `stdio`."""
+    args: tuple[str, ...] = ()
+    """The program's arguments."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers of each request to `url`; values may name variables as `${VAR}`."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> McpServer:
+        if self.transport == "stdio" and (not self.command or self.headers):
+            raise ValueError('transport = "stdio" needs command, and takes no headers')
+        if self.transport != "stdio" and not self.url:
+            raise ValueError(f"transport = {self.transport!r} needs url")
+        return self
+
+
+class Tpu(BaseConfig):
+    """A slice of tensor processing units."""
+
+    type: str = Field(min_length=1)
+    """The kind of TPU."""
+    topology: str = Field(pattern=r"^[1-9]\d*(x[1-9]\d*)+$")
+    """The slice's shape, such as `2x4`."""
+
+
+class Environment(Network):
+    """The container of the agent, or of a separate verifier."""
+
+    docker_image: str | None = None
+    """An image that exists; None: it is built from the Dockerfile."""
+    build_timeout_sec: Seconds = 600.0
+    """Time limit of the image's build, in seconds."""
+    os: Annotated[
+        Literal["linux", "windows"],
+        BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value),
+    ] = "linux"
+    """The operating system of the container."""
+    workdir: str | None = None
+    """The folder in which commands start. None: the image's."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables; `${VAR}` and `${VAR:-default}` are variables of the machine that runs it."""
+    cpus: float | None = Field(None, gt=0, allow_inf_nan=False)
+    """CPU cores. None: no limit."""
+    memory_mb: int | None = Field(None, ge=1)
+    """Memory limit in MiB. None: no limit."""
+    storage_mb: int | None = Field(None, ge=1)
+    """Disk limit in MiB. None: no limit."""
+    gpus: int | None = Field(None, ge=0)
+    """Number of GPUs. None: none."""
+    gpu_types: tuple[str, ...] | None = None
+    """Names of GPU models that will do. None: any."""
+    tpu: Tpu | None = None
+    """A TPU slice."""
+    mcp_servers: tuple[McpServer, ...] = ()
+    """Servers of the Model Context Protocol for the agent."""
+    skills_dir: str | None = None
+    """A folder of the container with skills for the agent."""
+    healthcheck: Healthcheck | None = None
+    """The check that the container is ready."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_spellings(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        for old, new in (("memory", "memory_mb"), ("storage", "storage_mb")):
+            size = data.pop(old, None)
+            if size is None:
+                continue
+            megabytes = _megabytes(size) if isinstance(size, str) else size
+            if data.setdefault(new, megabytes) != megabytes:
+                raise ValueError(
+                    f"{old} = {size!r} and {new} = {data[new]!r} contradict each other"
+                )
+        internet = data.pop("allow_internet", None)
+        if internet is not None and not isinstance(internet, bool):
+            raise ValueError(f"allow_internet must be true or false, not {internet!r}")
+        if internet is not None and not ({"network_mode", "allowed_hosts"} & set(data)):
+            data["network_mode"] = "public" if internet else "no-network"
+        return data
+
+    @property
+    def network(self) -> NetworkMode:
+        """The network mode of the environment, with Harbor's default."""
+        return self.network_mode or "public"
+
+
+class Artifact(BaseConfig):
+    """A file or folder of the agent's container that a separate verifier gets."""
+
+    source: str = Field(min_length=1)
+    """Its path in the container."""
+    destination: str | None = None
+    """Its path below the trial's folder of artefacts, for people; the verifier gets it at `source`."""
+    exclude: tuple[str, ...] = ()
+    """Patterns of files that are left out, as tar's `--exclude` reads them."""
+    service: str | None = None
+    """The service of a compose file from which it is taken. None: the agent's container."""
+
+    @field_validator("source", "destination")
+    @classmethod
+    def _stays_inside(cls, path: str | None) -> str | None:
+        if path is not None and ".." in PurePosixPath(path).parts:
+            raise ValueError("the path must not contain `..`")
+        return path
+
+    @field_validator("destination")
+    @classmethod
+    def _relative(cls, path: str | None) -> str | None:
+        if path is not None and (path.startswith("/") or "\\" in path):
+            raise ValueError("the path must be relative, with forward slashes")
+        return path or None
+
+
+def _as_artifact(value: Any) -> Any:
+    return {"source": value} if isinstance(value, str) else value
+
+
+Artifacts = tuple[Annotated[Artifact, BeforeValidator(_as_artifact)], ...]
+
+
+class Collect(BaseConfig):
+    """A command that runs after the agent, before artefacts are collected."""
+
+    command: str = Field(min_length=1)
+    """The shell command."""
+    service: str = MAIN_SERVICE
+    """The service of a compose file in which it runs; `main` is the agent's container."""
+    timeout_sec: Seconds = 60.0
+    """Time limit of the command, in seconds."""
+    user: User = None
+    """The user that runs the command. None: the image's."""
+
+
+class Agent(Network):
+    """The agent's limits."""
+
+    timeout_sec: Seconds | None = None
+    """Time limit of the agent, in seconds. None: no limit."""
+    user: User = None
+    """The user that runs the agent's commands. None: the image's."""
+
+
+class Verifier(Network):
+    """How the agent's work is graded."""
+
+    timeout_sec: Seconds = VERIFIER_SECONDS
+    """Time limit of the test script, in seconds."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the test script; see `Environment.env`."""
+    user: User = None
+    """The user that runs the test script. None: the image's."""
+    environment_mode: Literal["shared", "separate"] | None = None
+    """`shared`: in the agent's container. `separate`: in a container of its own. None: separate if
+    `environment` is given, or as in the task for a step, else shared."""
+    environment: Environment | None = None
+    """The container of a separate verifier. None: as the agent's."""
+    collect: tuple[Collect, ...] = ()
+    """Commands that run before artefacts are collected."""
+
+    @model_validator(mode="after")
+    def _shared_has_no_environment(self) -> Verifier:
+        if self.environment_mode == "shared" and self.environment is not None:
+            raise ValueError('environment_mode = "shared" contradicts [verifier.environment]')
+        return self
+
+    @property
+    def mode(self) -> Literal["shared", "separate"] | None:
+        """`environment_mode`, or what the presence of `environment` means. None: neither says anything."""
+        return self.environment_mode or ("separate" if self.environment else None)
+
+
+class Solution(BaseConfig):
+    """The reference solution."""
+
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of `solution/solve.sh`; see `Environment.env`."""
+
+
+class Step(BaseConfig):
+    """One step of a task in several steps, with its files in `steps/NAME/`."""
+
+    name: str
+    """The step's name, which is its folder's."""
+    agent: Agent = Agent()
+    """The agent's limits in this step."""
+    verifier: Verifier = Verifier()
+    """How this step is graded."""
+    min_reward: float | dict[str, float] | None = None
+    """The reward below which no further step is played: of the key `reward`, or of each named key."""
+    healthcheck: Healthcheck | None = None
+    """A check before the agent's part of this step."""
+    artifacts: Artifacts = ()
+    """Artefacts of this step, in addition to the task's."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder_name(cls, name: str) -> str:
+        bad = not name.strip() or name in (".", "..") or name.endswith((".", " "))
+        if bad or _FORBIDDEN_IN_STEPS.search(name) or len(name.encode()) > 255:
+            raise ValueError(f"{name!r} cannot be the name of a folder on every system")
+        return name
+
+
+class Author(BaseConfig):
+    """An author of a task."""
+
+    name: str
+    """The author's name."""
+    email: str | None = None
+    """The author's address."""
+
+
+class Package(BaseConfig):
+    """The task as a package of a registry."""
+
+    name: str
+    """The package's name, `organisation/name`."""
+    version: str | None = Field(None, min_length=1)
+    """The package's version."""
+    description: str = ""
+    """What the task is, for people."""
+    authors: tuple[Author, ...] = ()
+    """Who wrote the task."""
+    keywords: tuple[str, ...] = ()
+    """Words to find it by."""
+
+    @field_validator("name")
+    @classmethod
+    def _has_two_parts(cls, name: str) -> str:
+        if not _NAME.fullmatch(name) or ".." in name:
+            raise ValueError(f"{name!r} is not of the form organisation/name")
+        return name
+
+
+class HarborConfig(BaseConfig):
+    """The whole file `task.toml` of a Harbor task."""
+
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = "1.4"
+    """The version of the format."""
+    source: str | None = None
+    """Where the task comes from."""
+    task: Package | None = None
+    """The task as a package."""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Anything else about the task, for people."""
+    artifacts: Artifacts = ()
+    """What a separate verifier gets of the agent's container."""
+    agent: Agent = Agent()
+    """The agent's limits."""
+    verifier: Verifier = Verifier()
+    """How the agent's work is graded."""
+    environment: Environment = Environment()
+    """The agent's container."""
+    solution: Solution = Solution()
+    """The reference solution."""
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None
+    """The reward of a task in several steps: the mean over them, or the last one's. None: the mean."""
+    steps: tuple[Step, ...] = ()
+    """The steps, if the task has several."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_spelling(cls, data: Any) -> Any:
+        if isinstance(data, dict) and "version" in data:
+            data = dict(data)
+            version = data.pop("version")
+            data.setdefault("schema_version", version)
+        return data
+
+    @field_validator("steps")
+    @classmethod
+    def _names_differ(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        keys = [unicodedata.normalize("NFC", step.name).casefold() for step in steps]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise ValueError(f"two steps have the name {twice!r}, apart from upper and lower case")
+        return steps
+
+    def verifier_mode(self, step: Step | None = None) -> Literal["shared", "separate"]:
+        """Returns where Harbor would run the verifier of a step, or of a task without steps."""
+        of_step = None if step is None else step.verifier.mode
+        return of_step or self.verifier.mode or "shared"

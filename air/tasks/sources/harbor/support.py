@@ -1,0 +1,71 @@
+"""Says why a valid Harbor task cannot be played here, or what is done otherwise than in Harbor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from air.tasks.sources.harbor.folder import HarborFolder
+from air.tasks.sources.harbor.schema import MAIN_SERVICE, Environment, Network
+
+_ADDRESS = re.compile(r"[0-9.]+(/[0-9]+)?|.*:.*")
+COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+
+
+def refusals(folder: HarborFolder) -> list[str]:
+    """Returns the reasons why a task is refused, each as one line that begins with the key or file; empty if
+    it can be played."""
+    return [*_of_files(folder), *_of_config(folder)]
+
+
+def _of_files(folder: HarborFolder) -> Iterator[str]:
+    for part in ("environment", "tests"):
+        for name in COMPOSE:
+            if (folder.path / part / name).is_file():
+                yield (
+                    f"{part}/{name}: a compose file can mount folders of this machine and starts further "
+                    "containers; only one container is supported"
+                )
+    if not folder.config.environment.docker_image and folder.dockerfile is None:
+        yield "environment/: there is no Dockerfile, and environment.docker_image names no image"
+    steps = folder.config.steps or (None,)
+    for step in steps:
+        where = "" if step is None else f"steps/{step.name}/"
+        if (folder.path / where / "trajectory.json").is_file():
+            yield f"{where}trajectory.json: an episode cannot begin with earlier turns"
+
+
+def _of_config(folder: HarborFolder) -> Iterator[str]:
+    config = folder.config
+    yield from _of_environment("environment", config.environment)
+    yield from _of_network("agent", config.agent)
+    verifiers = [("verifier", config.verifier)]
+    verifiers += [(f"steps.{step.name}.verifier", step.verifier) for step in config.steps]
+    for name, verifier in verifiers:
+        yield from _of_network(name, verifier)
+        if verifier.environment is not None:
+            yield from _of_environment(f"{name}.environment", verifier.environment)
+        for collect in verifier.collect:
+            if collect.service != MAIN_SERVICE:
+                yield f"{name}.collect: the service {collect.service!r} needs a compose file"
+    for step in config.steps:
+        yield from _of_network(f"steps.{step.name}.agent", step.agent)
+    for artifact in (*config.artifacts, *(one for step in config.steps for one in step.artifacts)):
+        if artifact.service not in (None, MAIN_SERVICE):
+            yield f"artifacts: the service {artifact.service!r} needs a compose file"
+
+
+def _of_environment(name: str, environment: Environment) -> Iterator[str]:
+    if environment.os != "linux":
+        yield f"{name}.os: {environment.os} containers are not supported"
+    if environment.tpu is not None:
+        yield f"{name}.tpu: TPUs are not supported"
+    if environment.gpu_types:
+        yield f"{name}.gpu_types: GPUs cannot be chosen by model; name them in the run file (env.gpus)"
+    yield from _of_network(name, environment)
+
+
+def _of_network(name: str, network: Network) -> Iterator[str]:
+    for host in network.allowed_hosts or ():
+        if _ADDRESS.fullmatch(host):
+            yield f"{name}.allowed_hosts: {host!r} is an address; only names of hosts can be opened"
