@@ -79,7 +79,8 @@ class HarborFolder:
     @cached_property
     def digest(self) -> str:
         """`sha256:` and the digest of all files, as Harbor's registry computes it: the SHA-256 of one line
-        for each file, sorted by path, with the path, a null byte and the SHA-256 of its content."""
+        for each file, sorted by path, with the path, a null byte and the SHA-256 of its content. Linked
+        folders do not count."""
         total = hashlib.sha256()
         for name, file in sorted(self._packed()):
             total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -90,7 +91,7 @@ class HarborFolder:
             if (file := self.path / name).is_file():
                 yield name, file
         for part in _PARTS:
-            for name, file in _files(self.path / part):
+            for name, file in _files(self.path / part, into_links=False):
                 if not _NEVER_PACKED.search(f"{part}/{name}"):
                     yield f"{part}/{name}", file
 
@@ -169,9 +170,9 @@ def _check_links(root: Path) -> None:
     visit(root, (root,))
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yields all files below a folder, also through links, with their relative paths."""
-    for place, names, files in os.walk(folder, followlinks=True):
+def _files(folder: Path, *, into_links: bool = True) -> Iterator[tuple[str, Path]]:
+    """Yields all files below a folder with their relative paths, also in linked folders if `into_links`."""
+    for place, names, files in os.walk(folder, followlinks=into_links):
         names.sort()
         for name in sorted(files):
             path = Path(place) / name
