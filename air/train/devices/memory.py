@@ -30,6 +30,8 @@ whole one for each use of a weight: input embeddings and output head are often o
 used for each chunk of logits. Two of them and their sum wait until those of earlier passes are added."""
 _CHUNK_COPIES = 3
 """Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
+_DIVERGENCE_COPIES = 3
+"""Further ones for the divergence from a reference: its logits and log-probabilities, and the difference."""
 
 
 _TITLES = {
@@ -94,12 +96,13 @@ def estimate(
     prefix_cache: int = 0,
     gradient_checkpointing: bool = False,
     other_models: int = 0,
+    divergence: bool = False,
 ) -> Memory:
     """Returns an estimate for a loaded model, with its adapter if it has one. `max_batch` replies of at most
     `seq_len` tokens are sampled at once in this process (0: another process samples); the prefix cache has
     the `batch_size` replies of a step, in at most `prefix_cache` bytes. With `gradient_checkpointing`, layers
     keep only their inputs, and one at a time is computed again. `other_models` is the bytes of the models
-    beside the policy."""
+    beside the policy. `divergence` says whether whole predictions are compared with a reference's."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -120,7 +123,8 @@ def estimate(
     if gradient_checkpointing:
         activations = layer + layers * tokens * int(config.hidden_size) * size
     reply = seq_len * layers * 2 * kv * size
-    logits = min(CHUNK_LOGITS, tokens * int(config.vocab_size)) * 4 * _CHUNK_COPIES
+    copies = _CHUNK_COPIES + (_DIVERGENCE_COPIES if divergence else 0)
+    logits = min(CHUNK_LOGITS, tokens * int(config.vocab_size)) * 4 * copies
     return Memory(
         weights=sum(p.numel() * p.element_size() for p in model.parameters()),
         optimizer=optimizer,

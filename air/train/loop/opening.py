@@ -223,6 +223,7 @@ class Opening:
             prefix_cache=self._prefix_cache_bytes(model),
             gradient_checkpointing=embedded.gradient_checkpointing,
             other_models=models.loaded_bytes() + models.training_bytes(),
+            divergence="divergence" in self.needs,
         )
 
     def _prefix_cache_bytes(self, model: Policy) -> int:

@@ -36,7 +36,8 @@ and the like come from elsewhere."""
 
 
 class LlamaDecoder:
-    """Computes the logits of single tokens. Weights may change between calls; use `of` to make it."""
+    """Computes the logits of single tokens. Make it with `of`. The model's weights may change between calls,
+    but none of its modules may be replaced."""
 
     def __init__(self, model: Any) -> None:
         self._inner, self._head = model.model, model.lm_head

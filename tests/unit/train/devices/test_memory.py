@@ -74,6 +74,7 @@ def test_recomputed_layers_keep_their_inputs_and_other_models_are_counted() -> N
     with_reference = estimated(model, other_models=GB)
     assert with_reference.peak == estimated(model).peak + GB
     assert "other models 1.0" in str(with_reference)
+    assert estimated(model, divergence=True).activations == estimated(model).activations + logits
 
 
 def test_an_adapter_needs_states_for_itself_only() -> None:
