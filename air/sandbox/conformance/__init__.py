@@ -15,6 +15,7 @@ from air.sandbox.conformance import (
     commands,
     copies,
     guest_attacks,
+    kept_files,
     limits,
     open_boxes,
     paths,
@@ -35,6 +36,7 @@ CHECKS: tuple[Check, ...] = (
     *commands.CHECKS,
     *running.CHECKS,
     *open_boxes.CHECKS,
+    *kept_files.CHECKS,
     *paths.CHECKS,
     *copies.CHECKS,
     *snapshots.CHECKS,
@@ -104,7 +106,7 @@ _USERS = (
     "the-guest-cannot-be-rescheduled",
 )
 _OPEN = dict.fromkeys(
-    (check.name for check in open_boxes.CHECKS if check.open),
+    (check.name for check in CHECKS if check.open),
     "only containers can be open boxes (`BoxSpec.open`)",
 )
 _TOGETHER = _NO_CPU | _ROOTS | _OPEN | ({} if counts_by_namespace() else _UNCOUNTED)
@@ -155,6 +157,6 @@ async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}
-    changes |= {"open": OpenBox() if check.open else None}
+    changes |= {"open": OpenBox(keep=check.keep) if check.open else None}
     async with await start(spec.model_copy(update=changes)) as box:
         await check.play(box)

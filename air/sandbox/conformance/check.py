@@ -29,6 +29,8 @@ class Check:
     """Whether the check tests isolation that only a container is sure to have."""
     open: bool = False
     """Whether the check needs an open box, with `OpenBox()` as its settings."""
+    keep: bool = False
+    """Whether the check needs an open box that keeps the files of its image in the workspace."""
     second_user: bool = False
     """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class Checks(list[Check]):
         *,
         container: bool = False,
         open: bool = False,
+        keep: bool = False,
         second_user: bool = False,
         **limits: Any,
     ) -> Callable[[Play], Play]:
@@ -53,7 +56,7 @@ class Checks(list[Check]):
 
         def register(play: Play) -> Play:
             name = play.__name__.replace("_", "-")
-            self.append(Check(name, play, container, open, second_user, limits))
+            self.append(Check(name, play, container, open or keep, keep, second_user, limits))
             return play
 
         return register

@@ -8,6 +8,8 @@ but not enter the scratch folders.
 
 from __future__ import annotations
 
+import re
+
 from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import BoxSpec, Isolation, Snapshot
@@ -20,7 +22,14 @@ from air.sandbox.docker import (
     portable_python,
     snapshot_service,
 )
-from air.sandbox.docker.container_spec import MIB, Python, commands_user, container
+from air.sandbox.docker.container_spec import (
+    MIB,
+    Python,
+    commands_user,
+    container,
+    rlimits,
+    settled,
+)
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.network import egress_proxy
@@ -31,6 +40,8 @@ from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 
 _LESSONS = 2
 """How many failed starts may each show something that the next attempt does differently."""
+_LACKS = re.compile(r"the box has no (user|group) '[^']*'")
+"""What the guest says if its image lacks the user of the box: another attempt would say it again."""
 
 
 class DockerBox(GuestBox):
@@ -55,24 +66,27 @@ class DockerBox(GuestBox):
             TransientStartError: the start failed for another reason that may be temporary.
             BoxStartError: the start failed, and another attempt would fail too.
         """
+        await oci_runtime.check()
+        image = await engine.image_of_box(spec.image)
+        spec = settled(spec, image["Config"])
         for _ in range(_LESSONS):
-            python = await portable_python.interpreter_of(spec.image, run)
+            python = await _python(spec, run)
             try:
-                return await cls._begin(spec, run, gpus, python)
+                return await cls._begin(spec, run, gpus, python, image["Id"])
             except BoxStartError as error:
                 text = str(error)
                 if not limit_check.learn(text) and not await portable_python.learn(
                     spec.image, python, text
                 ):
                     raise
-        python = await portable_python.interpreter_of(spec.image, run)
-        return await cls._begin(spec, run, gpus, python)
+        return await cls._begin(spec, run, gpus, await _python(spec, run), image["Id"])
 
     @classmethod
     async def _begin(
-        cls, spec: BoxSpec, run: str, gpus: GpuLease | None, python: Python | None
+        cls, spec: BoxSpec, run: str, gpus: GpuLease | None, python: Python | None, image: str
     ) -> DockerBox:
         box = cls(spec, run, gpus)
+        box.image_digest = image  # its tag may mean another image by now
         try:
             await box._start(python)
             await limit_check.warn_once(box._attached.container)
@@ -82,22 +96,23 @@ class DockerBox(GuestBox):
                 raise engine.translated(error, image=spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
                 text = str(error) or f"its guest was not ready within {START_SECONDS:.0f} s"
+                if lacks := _LACKS.search(text):
+                    raise BoxStartError(f"image `{spec.image}`: {lacks[0]}") from error
                 raise TransientStartError(f"a box did not start: {text}") from error
             raise
         return box
 
     async def _start(self, python: Python | None) -> None:
-        await oci_runtime.check()
-        self.image_digest = await engine.image_id(self.spec.image)
         arguments = container(self.spec, self.id, self._run, self._gpus, python)
-        arguments["image"] = self.image_digest  # its tag may mean another image by now
+        arguments["image"] = self.image_digest
         config = {
             "roots": list(self._folders.items()),
             "remove": None,
             "bounds": BOUNDS,
-            "rlimits": [],
+            "rlimits": rlimits(self.spec),
             "user": None if self.spec.open else commands_user(self.spec),
             "open": self.spec.open.user if self.spec.open else None,
+            "keep": self.keeps,
             "env": (egress_proxy.environment() if self.spec.network else {}) | base_env(self.spec),
         }
         config |= reuse(self.spec, self._folders)
@@ -117,6 +132,7 @@ class DockerBox(GuestBox):
 
     async def snapshot(self) -> Snapshot:
         """Ends this box and returns its frozen workspace; see `Box.snapshot`. Copies no file."""
+        self._check_mounted()
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             helper = await snapshot_service.hold(self._run)
@@ -128,6 +144,7 @@ class DockerBox(GuestBox):
 
     async def copy(self) -> Snapshot:
         """Archives the workspace while everything else in the box stands still; see `Box.copy`."""
+        self._check_mounted()
         self._check_awake()
         await self.freeze()
         try:
@@ -145,6 +162,7 @@ class DockerBox(GuestBox):
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Mounts a copy of the snapshot's workspace over the workspace of this box; see `Box.restore`."""
+        self._check_mounted()
         if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
             await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))
             return
@@ -154,6 +172,18 @@ class DockerBox(GuestBox):
         disk_mb = self.spec.limits.disk_mb
         await self._snapshot_helper.fork(await self._tenant(), snapshot, disk_mb=disk_mb)
         await self._guest.request({"op": "reroot"})
+
+    def _check_mounted(self) -> None:
+        if self.keeps:
+            raise ConfigError(
+                f"box {self.id} keeps the files of its image, so it has no snapshots",
+                remedy="leave out `keep` of `BoxSpec.open`, or read the changed files",
+            )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the workspace is a folder of the image; see `OpenBox.keep`."""
+        return bool(self.spec.open and self.spec.open.keep)
 
     async def _tenant(self) -> snapshot_service.Tenant:
         pid = await self._attached.pid()
@@ -165,3 +195,13 @@ class DockerBox(GuestBox):
         finally:
             if self._snapshot_helper is not None:
                 await self._snapshot_helper.drop_and_release(self.id)
+
+
+async def _python(spec: BoxSpec, run: str) -> Python | None:
+    """Returns the Python to mount for the guest, or None for the image's own.
+
+    A box that keeps its image's files always gets one: its root could change the image's.
+    """
+    if spec.open and spec.open.keep:
+        return await portable_python.mounted(run)
+    return await portable_python.interpreter_of(spec.image, run)

@@ -8,17 +8,21 @@ its commands can be two other users (`air.sandbox.guest.users`).
 
 from __future__ import annotations
 
+import posixpath
+import resource
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import docker
 
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import SECOND_UID_ENV, BoxSpec
+from air.sandbox.contract.open_box import USER, WORKSPACE
 from air.sandbox.docker import engine, limit_check, oci_runtime
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.wire.connection import interpreter
-from air.sandbox.wire.guest_box import IPC, SECOND_UID, folders, home
+from air.sandbox.wire.guest_box import IPC, SECOND_UID, base_env, folders, home
 
 MIB = 1 << 20
 TMP_MB = 64
@@ -44,8 +48,9 @@ def container(
     `run` is the id of the run of air, for the labels. `python` runs the guest; by default the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
-    limits, extra = spec.limits, len(spec.scratch)
-    memory = (limits.memory_mb + limits.disk_mb * (1 + extra) + TMP_MB + limits.shm_mb) * MIB
+    limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
+    in_memory = limits.disk_mb * (len(spec.scratch) + (not keeps)) + (0 if keeps else TMP_MB)
+    memory = (limits.memory_mb + in_memory + limits.shm_mb) * MIB
     arguments = sealed(
         name,
         run,
@@ -73,7 +78,7 @@ def container(
         "hostname": "box",
         "user": "0:0",
         "entrypoint": [*python.command, *interpreter("python3")[1:]],
-        "working_dir": home(spec),
+        "working_dir": "/" if keeps else home(spec),
         "environment": _environment(spec, gpus),
     }
 
@@ -108,6 +113,29 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
         "host_config": config,
         "use_config_proxy": False,
     }
+
+
+def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
+    """Returns `spec` with what its image's settings decide: an open box's user, workspace and variables."""
+    if spec.open is None:
+        return spec
+    if not spec.open.keep:
+        names = {"user": spec.open.user or USER, "workspace": spec.open.workspace or WORKSPACE}
+        return spec.model_copy(update={"open": spec.open.model_copy(update=names)})
+    user = spec.open.user or image.get("User") or "0"
+    workspace = spec.open.workspace or posixpath.join("/", image.get("WorkingDir") or "")
+    workspace = posixpath.normpath(workspace)
+    names = {"user": "0" if user == "root" else user, "workspace": workspace}
+    of_image = dict(row.split("=", 1) for row in image.get("Env") or [] if "=" in row)
+    env = {name: of_image[name] for name in base_env(spec) if name in of_image} | spec.env
+    return spec.model_copy(update={"open": spec.open.model_copy(update=names), "env": env})
+
+
+def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
+    """Returns the resource limits of a container's commands, in addition to those of its guest."""
+    if not (spec.open and spec.open.keep):
+        return []
+    return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
 
 
 def commands_user(spec: BoxSpec) -> int:
@@ -145,7 +173,9 @@ def _tmpfs(spec: BoxSpec) -> dict[str, str]:
         return f"rw,exec,nosuid,nodev,{limits},uid={user},gid={user},mode={mode}"
 
     closed = "0700" if spec.second_user else "0755"
-    mounts = {home(spec): options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
+    mounts: dict[str, str] = {}
+    if not (spec.open and spec.open.keep):
+        mounts = {home(spec): options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
     mounts["/dev/shm"] = options(
         spec.limits.shm_mb, "1777"
     )  # else an engine bounds no number of files

@@ -127,8 +127,13 @@ async def image_id(image: str) -> str:
     Raises MissingError if no container engine answers or the image is not built, TransientStartError if the
     failure may be temporary.
     """
+    return str((await image_of_box(image))["Id"])
+
+
+async def image_of_box(image: str) -> dict[str, Any]:
+    """Returns the container engine's description of the image of a box; raises what `image_id` raises."""
     try:  # not in `in_thread`, whose threads may be busy with starts and removals
-        return str((await asyncio.to_thread(lambda: client().inspect_image(image)))["Id"])
+        return dict(await asyncio.to_thread(lambda: client().inspect_image(image)))
     except FOREIGN as error:
         raise translated(error, image=image) from error
 

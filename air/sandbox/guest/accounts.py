@@ -5,7 +5,7 @@ have replaced. `Rights` makes the guest act as one of these users. Standard libr
 import of `air`.
 """
 
-# ruff: noqa: PTH116
+# ruff: noqa: PTH101, PTH103, PTH112, PTH116
 from __future__ import annotations
 
 import os
@@ -36,13 +36,33 @@ class Account:
 
 
 def find(name: str) -> Account:
-    """Returns the user with this name or number. Raises Refused if a name is unknown."""
+    """Returns the user with this name or number, such as `me`, `0` or, with a group, `me:staff`.
+
+    Raises Refused if a name is unknown. A number is always known.
+    """
+    name, _, group = name.partition(":")
+    account = _find(name)
+    if group:
+        account.gid, account.groups = _group(group), []
+    return account
+
+
+def _find(name: str) -> Account:
     for row in _rows(PASSWD, 7):
         if name in (row[0], row[2]) and _is_id(row[2]) and _is_id(row[3]):
             return Account(row[0], int(row[2]), int(row[3]), row[5] or "/")
     if _is_id(name):
-        return Account(name, int(name), int(name), "/")
+        return Account(name, int(name), 0 if name == "0" else int(name), "/")
     raise Refused(f"the box has no user {name!r}")
+
+
+def _group(name: str) -> int:
+    for row in _rows(GROUP, 4):
+        if name in (row[0], row[2]) and _is_id(row[2]):
+            return int(row[2])
+    if _is_id(name):
+        return int(name)
+    raise Refused(f"the box has no group {name!r}")
 
 
 def ensure(name: str, home: str) -> Account:
@@ -96,11 +116,15 @@ def _append(path: str, line: str) -> None:
 class Rights:
     """Makes this process the guest of an open box, and changes its rights to files for each request."""
 
-    def __init__(self, user: str, folders: list[str]) -> None:
+    def __init__(self, user: str, folders: list[str], keep: bool) -> None:
+        """Makes the user and the `folders`, the workspace first, ready; `keep`: as the image has them."""
         _preload()
         self.user = user
-        self.account = ensure(user, folders[0])
-        for folder in folders:
+        self.account = find(user) if keep else ensure(user, folders[0])
+        if keep:
+            _lay(folders[0], 0o755, self.account)
+            _lay("/tmp", 0o1777, None)
+        for folder in folders[1:] if keep else folders:
             os.chown(folder, self.account.uid, self.account.gid)
         become_guest(self.account.uid, ROOTS)
         os.umask(0o022)
@@ -132,6 +156,15 @@ class Rights:
             except StopIteration:
                 return
             yield piece
+
+
+def _lay(folder: str, mode: int, owner: Account | None) -> None:
+    """Makes a folder that the image lacks, with its parents."""
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+        os.chmod(folder, mode)
+        if owner:
+            os.chown(folder, owner.uid, owner.gid)
 
 
 def _preload() -> None:

@@ -71,7 +71,8 @@ class Guest:
         self.reuse = _reuse(config["reuse"], self.starter) if "reuse" in config else None
         self.rights: Rights | None = None
         if config.get("open"):
-            self.rights = Rights(config["open"], [seen for _, seen in config["roots"][:-1]])
+            folders = [seen for _, seen in config["roots"][:-1]]
+            self.rights = Rights(config["open"], folders, config["keep"])
         elif self.starter.user is not None:
             give_folders([seen for _, seen in config["roots"]], self.starter.user)
             become_guest(self.starter.user)

@@ -41,15 +41,15 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def become_guest(commands: int, roots: Collection[int] = ()) -> None:
     """Makes this process, which is root, the guest of a box whose commands run as the user `commands`.
 
-    If `commands` is 0 (a grader's box), the guest remains root. It keeps the capabilities `KEPT`; commands
+    If `commands` is 0 in a grader's box, the guest remains root. It keeps the capabilities `KEPT`; commands
     can have none, or these if they are root. In an open box, commands that are root have the capabilities
     `roots`, and so has the guest. The caller must have the capability SETPCAP.
     """
     signal_of_death = ctypes.c_int()
     _call(_LIBC.prctl, PR_GET_PDEATHSIG, ctypes.byref(signal_of_death), 0, 0, 0)
-    limit_capabilities(roots if commands else KEPT)
+    limit_capabilities(roots or (() if commands else KEPT))
     os.setgroups([])
-    if commands:
+    if commands or roots:
         prctl(PR_SET_KEEPCAPS, 1)
         os.setresgid(GUEST_UID, GUEST_UID, GUEST_UID)
         os.setresuid(GUEST_UID, GUEST_UID, GUEST_UID)

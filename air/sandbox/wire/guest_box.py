@@ -20,6 +20,7 @@ from typing import Any
 
 from air.aio import to_the_end
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError, ConfigError
+from air.sandbox.contract import open_box
 from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
 from air.sandbox.contract.entries import FileInfo
 from air.sandbox.contract.running import CommandInfo, RunningCommand
@@ -376,7 +377,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 def home(spec: BoxSpec) -> str:
     """Returns the path of a box's workspace, as `Box.path` takes it."""
-    return spec.open.workspace if spec.open else WORKSPACE
+    return (spec.open.workspace or open_box.WORKSPACE) if spec.open else WORKSPACE
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from air.sandbox.contract.box import BoxSpec, OpenBox
-from air.sandbox.docker import oci_runtime
+from air.sandbox.docker import container_spec, oci_runtime
 from air.sandbox.ops.doctor import judge_runtime
 
 INFO = {"Runtimes": {"runc": {}, "io.containerd.runc.v2": {}}}
@@ -32,7 +32,9 @@ def test_a_runtime_that_the_engine_lacks_is_named_with_those_that_it_has() -> No
         ({"open": {"workspace": "/"}}, "system"),
         ({"open": {"workspace": "/usr/local"}}, "system"),
         ({"open": {"user": "a:b"}}, "not the name of a user"),
-        ({"open": {"user": ""}}, "not the name of a user"),
+        ({"open": {"keep": True, "user": "a b"}}, "not the name of a user"),
+        ({"open": {"keep": True, "workspace": "/proc/self"}}, "system"),
+        ({"open": {"keep": True, "workspace": "var/www"}}, "absolute"),
     ],
 )
 def test_settings_that_no_open_box_can_have_are_refused(
@@ -40,3 +42,23 @@ def test_settings_that_no_open_box_can_have_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=word):
         BoxSpec.model_validate({"open": OpenBox()} | settings)
+
+
+def test_an_open_box_that_keeps_files_takes_from_its_image_what_its_settings_leave_out() -> None:
+    image = {"User": "web:staff", "WorkingDir": "srv/", "Env": ["LANG=C", "PATH=/opt/bin"]}
+    spec = BoxSpec(open=OpenBox(keep=True), env={"A": "1"})
+    settled = container_spec.settled(spec, image)
+    assert settled.open == spec.open.model_copy(update={"user": "web:staff", "workspace": "/srv"})
+    assert settled.env == {
+        "A": "1",
+        "LANG": "C",
+    }  # what the image says, not air; PATH is there anyway
+    own = BoxSpec(open=OpenBox(keep=True, user="root", workspace="/"), env={"LANG": "D"})
+    settled = container_spec.settled(own, image)
+    assert (settled.open, settled.env) == (
+        OpenBox(keep=True, user="0", workspace="/"),
+        {"LANG": "D"},
+    )
+    assert container_spec.settled(BoxSpec(open=OpenBox(keep=True)), {}).open == settled.open
+    plain = container_spec.settled(BoxSpec(open=OpenBox()), image)
+    assert plain.open == OpenBox(user="user", workspace="/home/user")
