@@ -10,14 +10,13 @@ from typing import Any
 
 import uvicorn
 
-from air.serve.app import application
 from air.serve.episodes.catalogue import catalogue
 from air.serve.episodes.server import EpisodesServer, Places
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics, parse
 from air.serve.openenv.protocol import OpenEnv
-from air.serve.server import bind, url
+from air.serve.server import bind, http_config, url
 from tests.until import until
 
 
@@ -44,11 +43,7 @@ async def serving(*tasks: str, protocol: Any = OpenEnv, **settings: Any) -> Asyn
         server = EpisodesServer(config, metrics, Log(io.StringIO()), offered, places)
         spoken = protocol(server)
         listener = bind("127.0.0.1", 0)
-        http = uvicorn.Server(
-            uvicorn.Config(
-                application(server, [spoken]), log_config=None, lifespan="off", access_log=False
-            )
-        )
+        http = uvicorn.Server(http_config(server, [spoken]))
         async with spoken.running():
             running = asyncio.create_task(http.serve(sockets=[listener]))
             try:

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from air.serve import token
+from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
@@ -117,7 +118,12 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
     routes: list[BaseRoute] = [Route("/health", health), Route("/metrics", metrics)]
     for each in protocols:
         routes += each.routes()
-    app = Starlette(routes=routes)
+
+    async def not_read(_: Request, error: Exception) -> Response:
+        assert isinstance(error, BodyRefused)
+        return _refused(error.status, error.text)
+
+    app = Starlette(routes=routes, exception_handlers={BodyRefused: not_read})
     app.add_middleware(_Guard, server=server, protocols=protocols)
     return app
 
@@ -127,6 +133,7 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
+        self._bodies = Bodies(server.config, server.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -135,6 +142,7 @@ class _Guard:
         since, status = time.monotonic(), 499
         facts: dict[str, Any] = {}
         scope[FACTS] = facts
+        body = Body(self._bodies, receive, scope) if scope["type"] == "http" else None
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -144,13 +152,17 @@ class _Guard:
 
         try:
             refusal = self._refusal(scope)
-            await (refusal or self._app_for(scope))(scope, receive, sent)
+            await (refusal or self._app_for(scope))(scope, body or receive, sent)
         except ClientLeft:
             status = 499
+        except BodyRefused as error:
+            await _refused(error.status, error.text)(scope, receive, sent)
         except Exception:
             status = 500
             raise
         finally:
+            if body is not None:
+                body.release()
             self._record(scope, status, time.monotonic() - since, facts)
 
     def _app_for(self, scope: Scope) -> ASGIApp:
@@ -186,7 +198,8 @@ class _Guard:
 
 def _refused(status: int, text: str) -> Response:
     """Returns a refusal in the forms of all protocols: `detail` is SandboxFusion's, the rest E2B's."""
-    return JSONResponse({"detail": text, "code": status, "message": text}, status)
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
 
 
 async def body_of(request: Request, most: float) -> bytes:

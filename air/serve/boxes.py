@@ -19,14 +19,20 @@ class NoBoxInTime(AirError):
     """All boxes are in use, and none became free within the time that the request can wait."""
 
 
+class QueueFull(NoBoxInTime):
+    """All boxes are in use, and as many requests wait for one as the server allows."""
+
+
 class Boxes:
     """The boxes of one server, which all protocols share. Use it through `async with`.
 
     Leaving the block ends every box.
     """
 
-    def __init__(self, max_boxes: int, warm: int, metrics: Metrics, *, fresh: bool = False) -> None:
-        self.max_boxes = max_boxes
+    def __init__(
+        self, max_boxes: int, warm: int, metrics: Metrics, *, fresh: bool = False, queue: int = 1000
+    ) -> None:
+        self.max_boxes, self.max_queued = max_boxes, queue
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
         """The pool itself, for a protocol whose boxes outlive a request."""
         self.fresh = fresh
@@ -49,6 +55,7 @@ class Boxes:
             stats.refused.total,
         )
         metrics.gauge("air_serve_queued", "Requests that wait for a box.", lambda: self.queued)
+        metrics.gauge("air_serve_queued_max", "Most such requests.", lambda: self.max_queued)
 
     async def __aenter__(self) -> Boxes:
         await self.pool.__aenter__()
@@ -57,15 +64,27 @@ class Boxes:
     async def __aexit__(self, *exc: object) -> None:
         await self.pool.__aexit__(*exc)
 
+    def _check_queue(self) -> None:
+        # A request counts as waiting for a moment even if a box is free for it.
+        free = max(0, self.max_boxes - self.lent)
+        if self.queued >= self.max_queued + free:
+            text = "Requests that were refused because too many waited for a box."
+            self._metrics.add("air_serve_queue_full_total", text)
+            raise QueueFull(
+                f"all {self.max_boxes} boxes are in use, and {self.queued} requests wait"
+            )
+
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
         """Async context manager: a box in which nothing of an earlier request is; see `Box.reset`.
 
         Leaving the block ends every process in the box. After an exception the box is removed.
 
-        Raises NoBoxInTime if no box is free within `within` seconds, and what `Pool.take` raises.
+        Raises NoBoxInTime if no box is free within `within` seconds, QueueFull if too many requests wait
+        already, and what `Pool.take` raises.
         """
         since = time.monotonic()
+        self._check_queue()
         self.queued += 1
         try:
             async with asyncio.timeout(max(0.0, within)):

@@ -5,25 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import uvicorn
 
 from air.errors import AirError, InfrastructureError, UsageError
 from air.serve.app import BaseServer, Protocol, Server, application
 from air.serve.boxes import Boxes
+from air.serve.connections import Connections
 from air.serve.log import Log, LogHandler
 from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig
+from air.serve.settings import ListenConfig, ServeConfig, most_files
 
 ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2
 """Seconds that running requests have to end after a signal; then their boxes end."""
+_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+OTHER_FILES = 256
+"""Files that the server itself has open at most, besides its connections, without those of its boxes."""
 
 
 async def serve(
@@ -40,7 +45,14 @@ async def serve(
 
     @contextlib.asynccontextmanager
     async def opened(metrics: Metrics, log: Log) -> AsyncIterator[Server]:
-        async with Boxes(config.max_boxes, config.warm, metrics, fresh=config.fresh_boxes) as boxes:
+        boxes = Boxes(
+            config.max_boxes,
+            config.warm,
+            metrics,
+            fresh=config.fresh_boxes,
+            queue=config.max_queued,
+        )
+        async with boxes:
             yield Server(config, metrics, log, boxes)
         log.event("stop", boxes=boxes.pool.stats.live)
 
@@ -58,6 +70,7 @@ async def run(
     """Serves until a signal arrives. `opened` yields what the protocols share, and ends it afterwards."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
+    _allow_files(config)
     listener = bind(config.host, config.port)
     with contextlib.closing(listener), _logging_to(log):
         async with contextlib.AsyncExitStack() as stack:
@@ -74,19 +87,7 @@ async def _answer(
     listener: socket.socket,
     say: Callable[[str], None],
 ) -> None:
-    settings = uvicorn.Config(
-        application(server, protocols),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="auto",
-        timeout_graceful_shutdown=STOP_SECONDS,
-        # Long: a client that reuses a connection while the server closes it sees a failure.
-        timeout_keep_alive=600,
-        backlog=1024,
-        ssl_certfile=server.config.tls_cert or None,
-        ssl_keyfile=server.config.tls_key or None,
-    )
+    settings = http_config(server, protocols)
 
     def started() -> None:
         address = url(listener, "https" if server.config.tls_cert else "http")
@@ -104,6 +105,23 @@ async def _answer(
             loop.remove_signal_handler(number)
     if not http.stopped:
         raise InfrastructureError("the HTTP server ended by itself")
+
+
+def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Config:
+    """Returns the settings of the HTTP server that serves these protocols."""
+    connections = Connections(server.config, server.metrics)
+    return uvicorn.Config(
+        application(server, protocols),
+        http=cast("type[asyncio.Protocol]", connections.protocol),  # uvicorn only calls it
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="auto",
+        timeout_graceful_shutdown=STOP_SECONDS,
+        backlog=1024,
+        ssl_certfile=server.config.tls_cert or None,
+        ssl_keyfile=server.config.tls_key or None,
+    )
 
 
 class _Http(uvicorn.Server):
@@ -142,6 +160,20 @@ def check_certificate(config: ListenConfig) -> None:
             ) from None
 
 
+def _allow_files(config: ListenConfig) -> None:
+    """Raises this process's limit of open files to what all connections need. Raises UsageError."""
+    hard = most_files()
+    if config.max_connections + OTHER_FILES > hard:
+        raise UsageError(
+            f"{config.max_connections} connections need more open files than the {hard} of this process",
+            where="--max-connections",
+            remedy="give a lower number, or raise the hard limit of `ulimit -n`",
+        )
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (hard, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
+
+
 def bind(host: str, port: int) -> socket.socket:
     """Returns a socket that listens there. Raises UsageError if that is not possible."""
     try:
@@ -153,6 +185,10 @@ def bind(host: str, port: int) -> socket.socket:
         raise _refused(host, port, error) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: a client whose machine has vanished is noticed after two minutes.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE.items():
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
         listener.bind((host, port))
         # Here and not in uvicorn, which a second server on this port would only then notice.
         listener.listen(1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import resource
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +29,20 @@ class ListenConfig(BaseConfig):
     """The file with the private key of `tls_cert`."""
     max_body_mb: float = Field(64.0, gt=0)
     """Maximum size of a request in MiB."""
+    max_bodies_mb: float = Field(1024.0, gt=0)
+    """Maximum size of the bodies of all running requests together, in MiB. Further requests are refused."""
+    max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
+    """The most open connections. For a further one, the connection that has been idle for longest is closed;
+    if there is none, the further one is refused."""
+    head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Seconds that a client may take for the headers of a request."""
+    body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
+    """Seconds that a client may take for the body of a request, and one more for each 64 KiB that it sent."""
+    answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
+    """Seconds after which a connection is cut if its client took nothing of an answer that is complete."""
+    keep_alive_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Seconds after which the server closes a connection without requests. A client that reuses a connection
+    while the server closes it sees a failure, so a low value does harm."""
 
     @model_validator(mode="after")
     def _closed(self) -> Self:
@@ -47,6 +62,14 @@ class ServeConfig(ListenConfig):
     """The image of the boxes: `air-code` has many languages, `air-base` only Python and bash."""
     max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
     """The most boxes at once. Further requests queue."""
+    max_queued: int = Field(1000, ge=0)
+    """The most requests that wait for a box. Further ones are refused at once."""
+    max_paused: int = Field(-1, ge=-1)
+    """The most sandboxes of E2B that are paused with their processes: they hold a box each, and nothing ends
+    them but a client. -1: half of `max_boxes`."""
+    max_snapshots: int = Field(256, ge=0)
+    """The most snapshots of E2B's sandboxes, including the files of sandboxes that are paused without their
+    processes. They take room on the disk until a client removes them."""
     warm: int = Field(2, ge=0)
     """The number of boxes that wait, started, for the next request."""
     fresh_boxes: bool = False
@@ -64,9 +87,20 @@ class ServeConfig(ListenConfig):
     it must lead here. Empty: `localhost` and the server's port."""
 
     @property
+    def most_paused(self) -> int:
+        """The value of `max_paused` with its default worked out."""
+        return self.max_paused if self.max_paused >= 0 else max(1, self.max_boxes // 2)
+
+    @property
     def spec(self) -> BoxSpec:
         """The settings of a box, without what a request changes."""
         return BoxSpec(image=self.image, limits=self.limits)
+
+
+def most_files() -> int:
+    """Returns how many files this process may have open at most."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return hard if hard != resource.RLIM_INFINITY else 1 << 20
 
 
 def is_loopback(host: str) -> bool:

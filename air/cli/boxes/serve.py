@@ -20,8 +20,14 @@ EXAMPLES = (
 TOKEN_ENV = "AIR_SERVE_TOKEN"
 
 
-_LISTEN = ("host", "port", "token", "tls_cert", "tls_key")
-_SANDBOX = ("image", "max_boxes", "warm", "queue_seconds", "datasets", "fresh_boxes", "domain")
+_LISTEN = (
+    *("host", "port", "token", "tls_cert", "tls_key", "max_connections"),
+    *("head_seconds", "body_seconds", "answer_seconds", "keep_alive_seconds", "max_bodies_mb"),
+)
+_SANDBOX = (
+    *("image", "max_boxes", "warm", "queue_seconds", "datasets", "fresh_boxes", "domain"),
+    *("max_queued", "max_paused", "max_snapshots"),
+)
 _LIMITS = ("cpus", "memory_mb", "disk_mb", "pids")
 _EPISODES = (
     *("tasks", "task_roots", "mlgym_root", "provider", "max_sessions", "grader_boxes"),
@@ -58,6 +64,28 @@ def _add_listen(parser: argparse.ArgumentParser) -> None:
         "--tls-cert", help="certificate file (PEM), for https (default: plain http)"
     )
     parser.add_argument("--tls-key", help="private key file of --tls-cert")
+    parser.add_argument("--max-connections", type=int, help="most open connections (default: 2000)")
+    parser.add_argument(
+        "--head-seconds", type=float, help="seconds for the headers of a request (default: 30)"
+    )
+    parser.add_argument(
+        "--body-seconds",
+        type=float,
+        help="seconds for the body of a request, and one more for each 64 KiB (default: 30)",
+    )
+    parser.add_argument(
+        "--answer-seconds",
+        type=float,
+        help="seconds until an answer that its client does not take is dropped (default: 60)",
+    )
+    parser.add_argument(
+        "--keep-alive-seconds",
+        type=float,
+        help="seconds until a connection without requests is closed (default: 600)",
+    )
+    parser.add_argument(
+        "--max-bodies-mb", type=float, help="MiB of all requests' bodies together (default: 1024)"
+    )
 
 
 def _add_episodes(parser: argparse.ArgumentParser) -> None:
@@ -110,6 +138,17 @@ def _add_sandbox(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", help="image of the boxes (default: air-code)")
     parser.add_argument(
         "--max-boxes", type=int, help="most boxes at once (default: two for each CPU core)"
+    )
+    parser.add_argument(
+        "--max-queued", type=int, help="most requests that wait for a box (default: 1000)"
+    )
+    parser.add_argument(
+        "--max-paused",
+        type=int,
+        help="most paused E2B sandboxes that hold a box (default: half of --max-boxes)",
+    )
+    parser.add_argument(
+        "--max-snapshots", type=int, help="most snapshots of E2B sandboxes (default: 256)"
     )
     parser.add_argument("--warm", type=int, help="boxes that wait, started (default: 2)")
     parser.add_argument(

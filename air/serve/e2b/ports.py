@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from air.sandbox.wire.port_relay import PIECE, Streams
+from air.serve.bodies import passed_on
 from air.serve.e2b import websockets
 from air.serve.e2b.errors import ApiError, RpcError
 from air.serve.e2b.program import Program
@@ -101,6 +102,7 @@ async def _http(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Sends a request and its body to the box, and the answer to the client."""
+    passed_on(scope, endless=True)
     reader, writer = streams
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
     headers = request_headers(sandbox, port, scope)

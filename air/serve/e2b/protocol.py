@@ -53,6 +53,18 @@ class E2B(Protocol):
         self._templates = Templates(server.config.limits)
         self._sandboxes = Sandboxes(server, self._templates)
         self._control = Control(self._sandboxes, self._templates, server.config.domain)
+        gauge, sandboxes = server.metrics.gauge, self._sandboxes
+        gauge("air_serve_sandboxes", "E2B's sandboxes.", lambda: len(sandboxes.all()))
+        gauge(
+            "air_serve_sandboxes_paused",
+            "Paused sandboxes that hold a box.",
+            lambda: sandboxes.paused()[0],
+        )
+        gauge(
+            "air_serve_snapshots",
+            "Snapshots that take room on the disk.",
+            lambda: sandboxes.paused()[1] + len(sandboxes.snapshots),
+        )
 
     def routes(self) -> Sequence[BaseRoute]:
         return self._control.routes()

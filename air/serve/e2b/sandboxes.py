@@ -145,11 +145,12 @@ class Sandboxes:
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
         """Pauses a sandbox: freezes its processes, or with `memory` false keeps its files alone.
 
-        Raises ApiError if the sandbox is paused already.
+        Raises ApiError if the sandbox is paused already, or as many are as the server allows.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is already paused")
+            self._check_room(memory)
             async with sandbox.use() as box:
                 sandbox.state = "paused"
                 sandbox.stop_timer()
@@ -162,6 +163,28 @@ class Sandboxes:
                 except BaseException:
                     sandbox.state = "running"
                     raise
+
+    def paused(self) -> tuple[int, int]:
+        """Returns how many sandboxes are paused with their processes, and how many as files alone."""
+        paused = [each for each in self._sandboxes.values() if each.state == "paused"]
+        with_processes = sum(each.box is not None for each in paused)
+        return with_processes, len(paused) - with_processes
+
+    def _check_room(self, memory: bool) -> None:
+        """Raises ApiError if no further sandbox may be paused, with its processes (`memory`) or as files."""
+        config, (frozen, files) = self._server.config, self.paused()
+        if memory and frozen >= config.most_paused:
+            raise ApiError(
+                429,
+                f"{frozen} sandboxes are paused already, and each holds a box: kill one of them, or start "
+                "the server with a larger --max-paused",
+            )
+        if not memory and files + len(self.snapshots) >= config.max_snapshots:
+            raise ApiError(
+                429,
+                f"the server keeps {config.max_snapshots} snapshots already: delete one of them, or start "
+                "the server with a larger --max-snapshots",
+            )
 
     async def resume(self, sandbox: Sandbox) -> bool:
         """Lets a paused sandbox go on; returns whether it was paused."""
@@ -186,6 +209,7 @@ class Sandboxes:
 
     async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
         """Keeps a copy of a sandbox's workspace as a template. The sandbox lives on."""
+        self._check_room(memory=False)
         kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, await self._files(sandbox))
         self.snapshots[kept.id] = kept
         return kept

@@ -46,7 +46,9 @@ class Endpoint:
             except BadRequest as error:
                 return _refused(error)
             except NoBoxInTime as error:
-                return JSONResponse({"detail": str(error)}, 504)
+                # Clients try again after 504 alone; `Retry-After` is for those that look.
+                headers = {"Retry-After": "1"}
+                return JSONResponse({"detail": str(error)}, 504, headers)
             except InfrastructureError as error:  # a grader's: never a wrong answer of the model
                 return JSONResponse({"detail": f"the server failed: {error}"}, 503)
             return Response(result.model_dump_json(), media_type="application/json")

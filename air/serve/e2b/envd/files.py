@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from air.errors import AirError, BoxDiedError
+from air.serve.bodies import passed_on
 from air.serve.e2b.envd import wire
 from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
@@ -126,6 +127,7 @@ async def _closed(program: Program, handle: int) -> None:
 
 
 async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
+    passed_on(request.scope)
     program, user, metadata = sandbox.program("files"), _user(request), _metadata(request)
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     path = request.query_params.get("path", "")
@@ -137,17 +139,19 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
     if b"boundary" not in options:
         raise ApiError(400, "multipart/form-data without a boundary")
     return [
-        _written(entry, metadata) async for entry in _form(program, request, user, path, metadata)
+        _written(entry, metadata) async for entry in _form(sandbox, request, user, path, metadata)
     ]
 
 
 async def _form(
-    program: Program, request: Request, user: str, path: str, metadata: dict[str, str]
+    sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a form. A single file has the path of the query; else each has its own name."""
-    parser = MultiPartParser(
-        request.headers, _body(request), max_files=_MOST_FILES, max_fields=_MOST_FILES
-    )
+    """Writes the files of a form. A single file has the path of the query; else each has its own name.
+
+    The parser stores them on this machine first, so together they may be as large as a sandbox's workspace.
+    """
+    program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
+    parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
     try:
         form = await parser.parse()
     except MultiPartException as error:
@@ -167,6 +171,15 @@ async def _form(
 
 async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
     while data := await upload.read(PIECE):
+        yield data
+
+
+async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
+    """Yields the body. Raises RpcError when it exceeds `size` bytes."""
+    async for data in _body(request):
+        size -= len(data)
+        if size < 0:
+            raise RpcError("resource_exhausted", "the form exceeds the sandbox's workspace")
         yield data
 
 

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.running import RunningCommand
+from air.serve.bodies import passed_on
 from air.serve.e2b.envd import wire
 from air.serve.e2b.envd.accounts import Account, account
 from air.serve.e2b.envd.wire import Message
@@ -193,6 +194,7 @@ async def _write(command: RunningCommand, message: Message) -> None:
 async def stream_input(sandbox: Sandbox, request: Request) -> Response:
     """Writes a stream of messages to a process, in their order."""
     command: RunningCommand | None = None
+    passed_on(request.scope, endless=True)
     try:
         async with _calls(sandbox):
             async for message in wire.frames(request):

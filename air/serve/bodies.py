@@ -1,0 +1,99 @@
+"""The bodies of requests: they must arrive at a pace, and those that the server keeps have a bounded sum."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from starlette.types import Message, Receive, Scope
+
+from air.serve.metrics import Metrics
+from air.serve.settings import ListenConfig
+
+PACE = 1 << 16
+"""Bytes of a body that earn its client one more second."""
+LATE_SECONDS = 1.0
+"""Seconds for which a late body is awaited once more: this process may be the one that was late."""
+_BODY = "air.body"
+
+
+@dataclass
+class BodyRefused(Exception):
+    """A body is not read any further. `status` and `text` are the answer."""
+
+    status: int
+    text: str
+
+
+class Bodies:
+    """The bodies that one server has read and still keeps."""
+
+    def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
+        self.config = config
+        self.kept = 0
+        metrics.gauge(
+            "air_serve_body_bytes", "Bytes of the bodies of running requests.", lambda: self.kept
+        )
+
+
+class Body:
+    """The body of one request: the `receive` function of its application.
+
+    Raises BodyRefused if the client sends too slowly, or if the server keeps too many bytes altogether.
+    """
+
+    def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
+        self._bodies, self._receive = bodies, receive
+        self._size = 0
+        self._begun: float | None = None
+        self._complete = False
+        self.paced = self.kept = True
+        scope[_BODY] = self
+
+    async def __call__(self) -> Message:
+        if self._complete or not self.paced:
+            return await self._receive()
+        message = await self._piece()
+        if message["type"] == "http.request":
+            self._complete = not message.get("more_body", False)
+            self._keep(len(message.get("body", b"")))
+        return message
+
+    async def _piece(self) -> Message:
+        now = time.monotonic()
+        self._begun = self._begun or now
+        left = self._begun + self._bodies.config.body_seconds + self._size / PACE - now
+        for seconds in (left, LATE_SECONDS):
+            try:
+                async with asyncio.timeout(max(0.0, seconds)):
+                    return await self._receive()
+            except TimeoutError:
+                continue
+        raise BodyRefused(408, f"the body arrives too slowly: {self._size} bytes so far")
+
+    def _keep(self, size: int) -> None:
+        self._size += size
+        if self.kept:
+            self._bodies.kept += size
+            most = self._bodies.config.max_bodies_mb
+            if self._bodies.kept > most * 2**20:
+                text = f"the bodies of the running requests exceed {most:g} MiB: try again later"
+                raise BodyRefused(503, text)
+
+    def release(self) -> None:
+        """Notes that the request has ended."""
+        if self.kept:
+            self._bodies.kept -= self._size
+            self.kept = False
+
+
+def passed_on(scope: Scope, *, endless: bool = False) -> None:
+    """Tells the server that the handler of a request passes its body on, piece by piece, and keeps none.
+
+    `endless`: it is a stream, whose client may be silent as long as it likes.
+    """
+    body: Body | None = scope.get(_BODY)
+    if body is not None:
+        body.release()
+        body.paced = not endless

@@ -1,0 +1,221 @@
+"""The connections of a server: how many there are, and how long a client may take on one of them.
+
+uvicorn itself waits without end for the headers of a request, and for a client that does not read its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from air.serve.metrics import Metrics
+from air.serve.settings import ListenConfig
+
+HEAD_BYTES = 1 << 16
+"""Maximum size of a request's line and headers."""
+LINGER_SECONDS = 5.0
+"""Seconds for which the server reads, and drops, what a client still sends after the answer."""
+EVICTED_SECONDS = 10.0
+"""A connection without a complete request may have to make room after so many seconds."""
+
+
+class Connections:
+    """The open connections of one server."""
+
+    def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
+        self.config, self._metrics = config, metrics
+        self.open: set[Any] = set()
+        """All connections, WebSockets too. uvicorn keeps this set."""
+        self.waiting: dict[Connection, float] = {}
+        """The connections without a running request, and since when: those that have waited longest first."""
+        metrics.gauge("air_serve_connections", "Open connections.", lambda: len(self.open))
+        metrics.gauge(
+            "air_serve_connections_waiting",
+            "Open connections without a running request.",
+            lambda: len(self.waiting),
+        )
+
+    def protocol(self, **options: Any) -> Connection:
+        """Returns the protocol of a new connection, as uvicorn wants it."""
+        self.open = options["server_state"].connections
+        return Connection(self, **options)
+
+    def closed(self, why: str) -> None:
+        """Counts a connection that the server closed."""
+        text = "Connections that the server closed, by why."
+        self._metrics.add("air_serve_connections_closed_total", text, why=why)
+
+    def make_room(self) -> bool:
+        """Closes the connection that has been idle for longest, if there are too many; returns whether there
+        is room now."""
+        if len(self.open) <= self.config.max_connections:
+            return True
+        for connection, since in self.waiting.items():
+            if connection.idle or time.monotonic() - since > EVICTED_SECONDS:
+                connection.cut("evicted")
+                return True
+        return False
+
+
+class Connection(HttpToolsProtocol):
+    """One connection of a client."""
+
+    def __init__(self, all_of_them: Connections, **options: Any) -> None:
+        super().__init__(**options)
+        self._all = all_of_them
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_head, self._head_bytes = True, 0
+        self._in_body = False
+        self._refused = False
+        self.idle = False
+        """Whether it waits for a further request."""
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._all.make_room():
+            self._await_head()
+        else:
+            self._refuse(503, f"all {self._all.config.max_connections} connections are in use")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        if self.idle:  # a further request begins
+            self._await_head()
+        self._head_bytes += len(data) if self._in_head else 0
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self._refuse(431, f"the headers exceed {HEAD_BYTES >> 10} KiB")
+
+    def _await_head(self) -> None:
+        """Waits for the headers of a request."""
+        self.idle, self._in_head, self._head_bytes = False, True, 0
+        self._all.waiting.pop(self, None)
+        self._all.waiting[self] = time.monotonic()
+        self._after(self._all.config.head_seconds, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._head_bytes:
+            self._refuse(408, "the headers arrive too slowly")
+        else:
+            self.cut("no request")
+
+    # What the parser and the running request call
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self._in_head:  # a client sends its next request before it has the answer
+            self._in_head, self._head_bytes = True, 0
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._all.waiting.pop(self, None)
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_body = False
+        if self.cycle is not None and self.cycle.response_complete and not self.pipeline:
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        further = bool(self.pipeline)
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_answer(self.transport.abort)
+        elif self._in_body and not further:
+            self._after(LINGER_SECONDS, lambda: self.cut("body after the answer"))
+        elif not further:
+            self._wait()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._gone()
+        super().handle_websocket_upgrade()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Does nothing: `_wait` has a timer of its own, which also sees an answer that nobody takes."""
+
+    # Waiting, and its end
+
+    def _wait(self) -> None:
+        """Waits for a further request, after the client has taken its answer."""
+        if self._in_head:  # it has begun
+            self._await_head()
+            return
+        self.idle = True
+        self._all.waiting[self] = time.monotonic()
+        if self.transport.get_write_buffer_size():
+            self._watch_answer(self._keep_alive)
+        else:
+            self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        self._after(self._all.config.keep_alive_seconds, lambda: self.cut("idle"))
+
+    def _watch_answer(self, then: Callable[[], object]) -> None:
+        """Calls `then` when the client has taken its answer; cuts the connection if it takes nothing."""
+        before = self.transport.get_write_buffer_size()
+
+        def look() -> None:
+            now = self.transport.get_write_buffer_size()
+            if not now:
+                then()
+            elif now < before:
+                self._watch_answer(then)
+            else:
+                self.cut("answer not taken")
+
+        self._after(self._all.config.answer_seconds, look)
+
+    def cut(self, why: str) -> None:
+        """Ends the connection at once. No request may run on it."""
+        self._all.closed(why)
+        self._gone()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answers in place of the application, and ends the connection."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False  # a request runs: the connection ends with its answer
+            return
+        self._refused = True
+        self._all.closed(str(status))
+        body = json.dumps({"detail": text, "code": status, "message": text}).encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        )
+        head += f"retry-after: 1\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + body)
+        self._all.waiting.pop(self, None)
+        # Not at once: to close a connection with unread data would take the answer from the client.
+        self._after(LINGER_SECONDS, self.transport.abort)
+
+    def _gone(self) -> None:
+        self._stop_timer()
+        self.idle = False
+        self._all.waiting.pop(self, None)
+
+    def _after(self, seconds: float, act: Callable[[], object]) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, act)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
