@@ -6,6 +6,7 @@ COMMANDS = {
     "rl": "air.cli.runs.rl",
     "sft": "air.cli.runs.sft",
     "eval": "air.cli.runs.eval",
+    "matrix": "air.cli.runs.matrix",
     "demos": "air.cli.runs.demos",
     "report": "air.cli.runs.report",
     "merge": "air.cli.runs.merge",

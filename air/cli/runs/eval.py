@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, Any
 from air.cli import flags
 
 if TYPE_CHECKING:
-    from air.env.config import ResearchEnvConfig
-    from air.train.devices.device import Device
     from air.train.evaluation.recorded import Evaluation
     from air.train.evaluation.settings import OfRun, Settings
     from air.train.loop.rollout import Rollout
-    from air.train.model.policy import Policy
 
 HELP = (
     "play tasks with a run's checkpoint, a model folder, a hub id or an endpoint; print the scores"
@@ -102,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         )
     evaluations = _of_run(args, *found) if found else [_of_model(args)]
     for one in evaluations:  # an unknown task is reported before a model is loaded
-        _check_tasks(one.settings)
+        one.settings.check_tasks()
     failed = [rollout for rollout in asyncio.run(_all(args, evaluations)) if not rollout.ok]
     episodes = {one.label: one.episodes() for one in evaluations}
     Console(width=WIDE).print(table(episodes, args.episodes))
@@ -245,18 +242,6 @@ def _evaluation(
         number += 1
 
 
-def _check_tasks(settings: Settings) -> None:
-    from air import tasks
-    from air.worlds import sources
-
-    for env in settings.envs:
-        taskset: Any = env.taskset
-        for name in taskset.worlds:
-            sources.load(name)
-        for name in taskset.research:
-            tasks.load(name, taskset.task_roots, mlgym_root=taskset.mlgym_root)
-
-
 def _without_gpu(names: list[str]) -> list[str]:
     """Returns the tasks whose boxes need no GPU, because `air eval` leases none; prints the other tasks."""
     from air import tasks
@@ -291,50 +276,22 @@ async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Roll
 async def _play(
     args: argparse.Namespace, evaluation: Evaluation, missing: dict[str, int]
 ) -> list[Rollout]:
-    from air.train.devices import device
-    from air.train.evaluation.play import endpoint, served
-    from air.train.loop.rollout import settled
-    from air.train.model.policy import load
+    from air.train.evaluation.local_model import loaded
+    from air.train.evaluation.play import endpoint
 
     settings = evaluation.settings
-    sampling: dict[str, Any] = {
-        "temperature": settings.temperature,
-        "max_tokens": settings.max_tokens,
-    }
     if _is_url(args.model):
-        ctx = endpoint(args.model, evaluation.label, api_key_var=args.api_key_var, **sampling)
-        return await evaluation.play(ctx, missing, lambda env: env)
-    compute = settings.compute
-    compute.set_threads()
-    with device.choose_beside(settings.envs, compute.device) as place:
-        policy = await asyncio.to_thread(
-            load,
-            evaluation.model,
-            dtype=place.dtype(compute.dtype),
-            device=place.torch_device,
-            attention=compute.attention,
+        ctx = endpoint(
+            args.model,
+            evaluation.label,
+            api_key_var=args.api_key_var,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
         )
-        print(_loaded(place, policy))
-        context = min(settings.context, policy.max_length)
-
-        def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
-            if place.gpu is not None and not env.trainer_gpus:  # it is not for boxes
-                env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
-            done: Any = settled(env, policy, max_context_tokens=context)
-            return done  # type: ignore[no-any-return]
-
-        async with served(
-            policy, max_model_len=context, renderer=settings.renderer, **sampling
-        ) as ctx:
-            return await evaluation.play(ctx, missing, settle)
-
-
-def _loaded(place: Device, policy: Policy) -> str:
-    """Returns one line that says where a model is, and how it computes."""
-    where = "the CPU" if place.gpu is None else f"GPU {place.gpu}"
-    dtype = str(policy.model.dtype).removeprefix("torch.")
-    attention = policy.model.config.get_text_config()._attn_implementation
-    return f"model: on {where} ({place.reason}), {dtype}, {attention} attention"
+        return await evaluation.play(ctx, missing, lambda env: env)
+    async with loaded(evaluation.model, settings) as model:
+        print(model.description)
+        return await evaluation.play(model.ctx, missing, model.settle)
 
 
 async def _only_model(url: str, api_key_var: str) -> str:

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,14 +159,11 @@ def train(config: RunConfig) -> int:
     from air.train.loop.run import EmbeddedRun
 
     console = Console()
-    early = MemoryHandler(1000)  # keeps log lines until the run has a folder
-    logging.getLogger().addHandler(early)
-
-    def on_open() -> None:
-        _log_to(config.folder / "log.txt", early)
-
-    with Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress:
-        engine = EmbeddedRun(config, progress, on_open)
+    with (
+        logged(config.folder) as open_log,
+        Progress(config.max_steps, title=f"run {config.run.name}", console=console) as progress,
+    ):
+        engine = EmbeddedRun(config, progress, open_log)
         try:
             outcome = asyncio.run(engine.run())
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -176,13 +174,27 @@ def train(config: RunConfig) -> int:
     return 0
 
 
-def _log_to(path: Path, early: MemoryHandler) -> None:
-    """Writes the messages stored in `early`, and all log messages from now on, to a file."""
-    handler = logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    early.setTarget(handler)
-    early.flush()
-    root = logging.getLogger()
-    root.removeHandler(early)
-    root.addHandler(handler)
-    logging.getLogger("air").setLevel(logging.INFO)
+@contextmanager
+def logged(folder: Path) -> Iterator[Callable[[], None]]:
+    """Context manager: keeps log lines until the function that it yields is called, when the run has its
+    folder; then the file `log.txt` there gets these lines and all further ones."""
+    root, early = logging.getLogger(), MemoryHandler(1000)
+    handlers: list[logging.Handler] = [early]
+    root.addHandler(early)
+
+    def open_log() -> None:
+        handler = logging.FileHandler(folder / "log.txt", encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        early.setTarget(handler)
+        early.flush()
+        root.removeHandler(early)
+        root.addHandler(handler)
+        handlers.append(handler)
+        logging.getLogger("air").setLevel(logging.INFO)
+
+    try:
+        yield open_log
+    finally:
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from air import tasks
 from air.env.config import RESEARCH_FORMAT, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import ComputeConfig, RunConfig
 from air.train.loop import run_folder
 from air.trajectories import evaluations
+from air.worlds.sources import load as load_world
 
 CHECKPOINTS = "checkpoints"
 
@@ -31,6 +33,15 @@ class Settings:
     """A config of the package `renderers`; None: the renderer of the model's family."""
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     """The device, the type of the weights and the attention of a model that is loaded here."""
+
+    def check_tasks(self) -> None:
+        """Raises MissingError if there is no task of an id, and ConfigError if the id is malformed."""
+        for env in self.envs:
+            taskset: Any = env.taskset
+            for name in taskset.worlds:
+                load_world(name)
+            for name in taskset.research:
+                tasks.load(name, taskset.task_roots, mlgym_root=taskset.mlgym_root)
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide what episodes are worth, as plain data; without secrets."""

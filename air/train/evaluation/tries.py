@@ -32,6 +32,8 @@ class Played:
     reward: float
     turns: int
     format_errors: int
+    success: float | None = None
+    """The world's fact `success`; None if the task is no world, or its world has no such fact."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:
@@ -46,6 +48,7 @@ class Played:
             reward=rollout.reward,
             turns=int(rollout.metric("turns") or 0),
             format_errors=int(rollout.metric("format_errors") or 0),
+            success=info.get("facts", {}).get("success"),
         )
 
     @classmethod
@@ -63,6 +66,8 @@ class Played:
             reward=outcome.reward,
             turns=outcome.turns,
             format_errors=outcome.format_errors,
+            # Of a world with this fact, it is the score.
+            success=outcome.last if start.world is not None and start.metric == "success" else None,
         )
 
     def best(self, tries: int | None = None) -> float | None:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from air.errors import AirError
 from air.view.app import url_state
-from air.view.app.pages import compare, episode, episodes, groups, results, run, runs
+from air.view.app.pages import compare, episode, episodes, groups, matrix, results, run, runs
 from air.view.index.run_discovery import Run, discover
 from air.view.index.run_index import RunIndex
 from air.view.render.markup import CSS, text
@@ -25,6 +25,7 @@ SHOW = {
     "Episode": episode.show,
     "Groups": groups.show,
     "Results": results.show,
+    "Matrix": matrix.show,
     "Compare": compare.show,
 }
 

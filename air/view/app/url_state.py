@@ -12,7 +12,7 @@ import streamlit as st
 
 from air.view.index.run_index import RunIndex
 
-PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Results", "Compare")
+PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Results", "Matrix", "Compare")
 
 
 def get(name: str, default: str = "") -> str:

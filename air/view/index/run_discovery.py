@@ -14,6 +14,7 @@ from typing import Any
 from air import paths
 from air.errors import MissingError
 from air.json_lines import parsed
+from air.train.matrix import files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
@@ -73,16 +74,16 @@ def is_run(folder: Path) -> bool:
 def discover(places: Sequence[Path]) -> list[Run]:
     """Returns the training runs in the folders `places`, most recently changed first.
 
-    Each path is a run's folder, or a folder that directly contains runs. Raises MissingError if a path does
-    not exist or contains no run.
+    Each path is a run's folder, a matrix's folder, or a folder that directly contains such folders. Raises
+    MissingError if a path does not exist or contains no run.
     """
     folders: list[Path] = []
     for path in places:
         if not path.is_dir():
             raise MissingError("no such folder", where=str(path), remedy="name a run's folder")
-        run_folders = (
-            [path] if is_run(path) else [p for p in path.iterdir() if p.is_dir() and is_run(p)]
-        )
+        run_folders = _runs(path) or [
+            run for inner in path.iterdir() if inner.is_dir() for run in _runs(inner)
+        ]
         if not run_folders:
             raise MissingError(
                 "there is no run in it", where=str(path), remedy="name outputs/ or a run's folder"
@@ -94,6 +95,31 @@ def discover(places: Sequence[Path]) -> list[Run]:
         Run(name, _with_trajectories(folder)) for name, folder in zip(names, unique, strict=True)
     ]
     return sorted(runs, key=Run.changed, reverse=True)
+
+
+def _runs(folder: Path) -> list[Path]:
+    """Returns the folder if it is a run's, or the runs of the matrix in it; empty if it is neither."""
+    if is_run(folder):
+        return [folder]
+    if not (folder / files.FILE).is_file() or not (folder / files.RUNS).is_dir():
+        return []
+    return [path for path in (folder / files.RUNS).iterdir() if is_run(path)]
+
+
+def matrices(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Returns the results of the matrices to which some of these runs belong, by the matrix's folder."""
+    folders = dict.fromkeys(
+        run.folder.parents[1] for run in runs if run.folder.parent.name == files.RUNS
+    )
+    found = {}
+    for folder in folders:
+        try:
+            results = parsed((folder / files.JSON_FILE).read_bytes())
+        except OSError:
+            continue  # no matrix, or one without results
+        if results is not None and results.get("v") == 1:
+            found[str(folder)] = results
+    return found
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

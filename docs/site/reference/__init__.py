@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .commands import commands, commands_page, flags
-from .configuration import configuration_page, prime_rl_page, run_file, sft_file
+from .configuration import configuration_page, matrix_file, prime_rl_page, run_file, sft_file
 from .formats import line_sections, solvers_file, task_file, task_page, trajectory_page
 
 __all__ = ["PAGES", "undescribed"]
@@ -34,6 +34,7 @@ def undescribed() -> list[str]:
     files = {
         "run file": run_file(),
         "sft file": sft_file(),
+        "matrix file": matrix_file(),
         "trajectory": line_sections(),
         "task.toml": task_file(),
         "solvers.toml": solvers_file(),

@@ -16,8 +16,10 @@ from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.train.config import overrides
+from air.train.config.matrix_config import MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
+from air.train.matrix.plan import plan
 from air.train.prime_rl import run_file_view, schema
 from air.train.prime_rl.schema import Root
 from air.train.prime_rl.schema.read import walk
@@ -33,8 +35,10 @@ ROOTS: dict[str, Root] = {
 """Files that are not for `rl`."""
 VERIFIERS = "eval/endpoint.toml"
 EMBEDDED = {"quickstart.toml", "qwen3-0.6b/grpo_embedded.toml", "questions/small.toml"}
+MATRICES = {"matrix/tiny.toml"}
+"""Files of `air matrix`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
-PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *OVERLAYS, VERIFIERS}]
+PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *MATRICES, *OVERLAYS, VERIFIERS}]
 
 
 def data(name: str) -> dict[str, Any]:
@@ -47,7 +51,7 @@ def test_each_kind_of_file_is_there() -> None:
     assert {*ROOTS, *EMBEDDED, VERIFIERS} <= set(FILES)
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n not in {*OVERLAYS, VERIFIERS}])
+@pytest.mark.parametrize("name", [n for n in FILES if n not in {*MATRICES, *OVERLAYS, VERIFIERS}])
 def test_every_key_is_prime_rls(name: str) -> None:
     assert schema.problems(data(name), ROOTS.get(name, "rl")) == []
 
@@ -89,6 +93,14 @@ def test_the_debug_run_is_ten_steps_of_titanic() -> None:
 @pytest.mark.parametrize("name", sorted(EMBEDDED))
 def test_the_embedded_engine_reads_its_files(name: str) -> None:
     overrides.build(RunConfig, overrides.read_files(["@", str(CONFIGS / name)]))
+
+
+@pytest.mark.parametrize("name", sorted(MATRICES))
+def test_every_training_and_task_of_a_matrix_is_there(name: str) -> None:
+    sources = overrides.read_files(["@", str(CONFIGS / name)])
+    planned = plan(overrides.build(MatrixConfig, sources))
+    planned.check_tasks()
+    assert len(planned.trained) == 1 + len(planned.config.rows) * len(planned.config.seeds)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -1,0 +1,119 @@
+"""The command `air matrix @ FILE …`: trains on each of several lists of tasks, and evaluates on all tasks.
+
+Started again, it goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from air.train.matrix.plan import Plan
+
+HELP = "train on each of several worlds and play all of them: air matrix @ FILE"
+EXAMPLES = (
+    "air matrix @ configs/matrix/tiny.toml --dry-run",
+    "air matrix @ configs/matrix/tiny.toml --seeds 0 1 --settings.max-steps 5",
+)
+TAKES_REST = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "air matrix @ FILE [@ FILE …] [--dotted.key VALUE …] [--dry-run | --results]"
+    parser.epilog = (
+        "Started again with the same settings, it goes on with what is missing. Rows, columns, seeds and\n"
+        "episodes may be added. The results are in the matrix's folder: results.json, results.csv and,\n"
+        "with matplotlib, heat_map.png."
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--dry-run", action="store_true", help="check and print the settings, then stop"
+    )
+    only.add_argument(
+        "--results", action="store_true", help="show what is recorded; train and play nothing"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Does what is missing and shows the results; returns 1 if a cell has no episode that ended well."""
+    from air.errors import MissingError
+    from air.train.config import overrides
+    from air.train.config.matrix_config import MatrixConfig
+
+    config = overrides.build(MatrixConfig, overrides.parse(args.rest, MatrixConfig))
+    from air.train.matrix.files import FILE
+    from air.train.matrix.plan import plan
+    from air.train.prime_rl import throughput, throughput_inputs
+
+    planned = plan(config)
+    planned.check_tasks()
+    for one in planned.trained:
+        throughput.check(throughput_inputs.of_embedded(one.config))
+    if args.dry_run:
+        print(json.dumps(config.model_dump(mode="json"), indent=2))
+        return 0
+    if args.results:
+        if not (planned.folder / FILE).is_file():
+            raise MissingError(
+                "no matrix is here yet", where=str(planned.folder), remedy="start it first"
+            )
+        return _show(planned)
+    return _play(planned)
+
+
+def _play(planned: Plan) -> int:
+    from air.cli.runs.rl import logged
+    from air.train.loop import run_folder
+    from air.train.matrix import results
+    from air.train.matrix.matrix_run import MatrixRun
+
+    with run_folder.locked(planned.folder):
+        planned.claim()
+
+        def on_cells() -> None:
+            _draw(planned, results.write(planned))
+
+        matrix = MatrixRun(planned, _say, logged, on_cells)
+        try:
+            asyncio.run(matrix.run())
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _say("interrupted; what is done is kept; the same command goes on")
+            return 130
+    for error in sorted(set(matrix.failures)):
+        _say(f"failed: {error}")
+    return _show(planned)
+
+
+def _show(planned: Plan) -> int:
+    """Prints the table and writes the results; returns 1 if a cell is empty."""
+    from rich.console import Console
+
+    from air.train.loop.progress import WIDE
+    from air.train.matrix import results
+    from air.train.matrix.table import table
+
+    found = results.write(planned)
+    Console(width=WIDE).print(table(found))
+    _say(_draw(planned, found))
+    return 1 if any(cell["value"] is None for cell in found["cells"]) else 0
+
+
+def _draw(planned: Plan, found: dict[str, Any]) -> str:
+    """Draws the heat map; returns a line that says where the results are."""
+    from air.errors import MissingError
+    from air.train.matrix.files import CSV_FILE, JSON_FILE, PICTURE
+    from air.view import heat_map
+
+    files = f"results in {planned.folder}: {JSON_FILE}, {CSV_FILE}"
+    try:
+        heat_map.save(planned.folder / PICTURE, found)
+    except MissingError as error:  # the picture is an extra
+        return f"{files} (no picture: {error})"
+    return f"{files}, {PICTURE}"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

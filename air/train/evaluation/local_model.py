@@ -1,0 +1,69 @@
+"""Loads a model on this machine, and serves it to evaluations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.env.config import ResearchEnvConfig
+from air.train.devices import device
+from air.train.devices.device import Device
+from air.train.evaluation.play import served
+from air.train.evaluation.settings import Settings
+from air.train.loop.rollout import settled
+from air.train.model.policy import Policy, load
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model that is loaded and served here."""
+
+    ctx: vf.ModelContext
+    settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]
+    """Completes the settings of an environment for this model."""
+    description: str
+    """One line: where the model is, and how it computes."""
+
+
+@asynccontextmanager
+async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
+    """Async context manager: loads `model`, a folder or a hub id, and serves it with `settings` during the
+    `with` block. Raises UsageError if the model or the device cannot be used."""
+    compute = settings.compute
+    compute.set_threads()
+    with device.choose_beside(settings.envs, compute.device) as place:
+        policy = await asyncio.to_thread(
+            load,
+            model,
+            dtype=place.dtype(compute.dtype),
+            device=place.torch_device,
+            attention=compute.attention,
+        )
+        context = min(settings.context, policy.max_length)
+
+        def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
+            if place.gpu is not None and not env.trainer_gpus:  # it is not for boxes
+                env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
+            done: Any = settled(env, policy, max_context_tokens=context)
+            return done  # type: ignore[no-any-return]
+
+        async with served(
+            policy,
+            max_model_len=context,
+            renderer=settings.renderer,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+        ) as ctx:
+            yield LocalModel(ctx, settle, _description(place, policy))
+
+
+def _description(place: Device, policy: Policy) -> str:
+    where = "the CPU" if place.gpu is None else f"GPU {place.gpu}"
+    dtype = str(policy.model.dtype).removeprefix("torch.")
+    attention = policy.model.config.get_text_config()._attn_implementation
+    return f"model: on {where} ({place.reason}), {dtype}, {attention} attention"

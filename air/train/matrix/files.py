@@ -1,0 +1,13 @@
+"""The names of the files and folders in the folder of a matrix."""
+
+from __future__ import annotations
+
+FILE = "matrix.json"
+"""What the cells depend on."""
+RUNS = "runs"
+"""The folder of the trainings: ordinary runs of `rl`."""
+CELLS = "cells"
+"""The folder of the evaluations, `ROW-seedN/COLUMN`."""
+JSON_FILE = "results.json"
+CSV_FILE = "results.csv"
+PICTURE = "heat_map.png"

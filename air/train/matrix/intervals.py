@@ -1,0 +1,102 @@
+"""Computes 95 % confidence intervals: of a mean by Student's t, of a share by Wilson's score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, stdev
+from typing import Literal
+
+LEVEL = 0.95
+"""The confidence level of all intervals."""
+_Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its confidence interval."""
+
+    value: float
+    low: float | None
+    """None, as `high`: there is no interval, because the value is that of one number."""
+    high: float | None
+    method: Literal["t over seeds", "t over episodes", "wilson", "none"]
+    """How the interval was computed."""
+
+
+def interval(by_seed: Sequence[Sequence[float]]) -> Interval | None:
+    """Returns the mean over seeds of each seed's mean, with its interval; None if no seed has a value.
+
+    With two seeds or more it is Student's t over the seeds' means, which differ by training and by episodes.
+    With one seed, or if the seeds' means are all equal, only the episodes tell how sure the value is: the
+    interval is Wilson's if all values are 0 or 1, else Student's t over the episodes.
+    """
+    seeds = [values for values in by_seed if values]
+    if not seeds:
+        return None
+    means = [fmean(values) for values in seeds]
+    if len(set(means)) > 1:
+        half = _half_width(means)
+        return _bounded(seeds, fmean(means), half, "t over seeds")
+    every = [value for values in seeds for value in values]
+    if set(every) <= {0.0, 1.0}:
+        low, high = wilson(round(sum(every)), len(every))
+        return Interval(fmean(every), low, high, "wilson")
+    if len(every) < 2:
+        return Interval(every[0], None, None, "none")
+    return _bounded(seeds, fmean(every), _half_width(every), "t over episodes")
+
+
+def _bounded(
+    seeds: Sequence[Sequence[float]],
+    value: float,
+    half: float,
+    method: Literal["t over seeds", "t over episodes"],
+) -> Interval:
+    """Returns the interval; that of a share stays between 0 and 1."""
+    low, high = value - half, value + half
+    if all(one in (0.0, 1.0) for values in seeds for one in values):
+        low, high = max(0.0, low), min(1.0, high)
+    return Interval(value, low, high, method)
+
+
+def _half_width(values: Sequence[float]) -> float:
+    return t_quantile(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+
+
+def wilson(successes: int, count: int) -> tuple[float, float]:
+    """Returns Wilson's score interval of a share of successes among `count` independent trials."""
+    share, square = successes / count, _Z**2
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = _Z * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    half /= 1 + square / count
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def t_quantile(freedom: int) -> float:
+    """Returns the number that the size of Student's t exceeds with probability 5 %, by its degrees of
+    freedom: 12.706 for 1, 4.303 for 2."""
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < LEVEL else (low, middle)
+    return (low + high) / 2
+
+
+def _within(t: float, freedom: int) -> float:
+    """Returns the probability that Student's t is between −t and t: the finite series for whole degrees of
+    freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    square = math.cos(angle) ** 2
+    if freedom % 2:
+        term, total = math.cos(angle), 0.0
+        for k in range(2, freedom, 2):
+            total += term
+            term *= square * k / (k + 1)
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    term, total = 1.0, 0.0
+    for k in range(1, freedom, 2):
+        total += term
+        term *= square * k / (k + 1)
+    return math.sin(angle) * total

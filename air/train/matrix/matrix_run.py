@@ -1,0 +1,105 @@
+"""Trains and plays what of a matrix is missing, cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rich.console import Console
+
+from air.errors import InfrastructureError, UsageError
+from air.train.config.run_config import ResumeConfig
+from air.train.evaluation.local_model import loaded
+from air.train.evaluation.recorded import Evaluation
+from air.train.loop import run_folder
+from air.train.loop.progress import Progress
+from air.train.loop.run import EmbeddedRun
+from air.train.matrix.plan import Plan, Trained
+
+
+class MatrixRun:
+    """Does what of a matrix is missing. Call `run` in one event loop: `renderers` allows no second.
+
+    `say` shows a line to the user. `logged` gives a context manager in which the log lines of a training go
+    to a file in the run's folder; the function that it yields opens the file.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        say: Callable[[str], None],
+        logged: Callable[[Path], AbstractContextManager[Callable[[], None]]],
+        on_cells: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._plan, self._say, self._logged, self._on_cells = plan, say, logged, on_cells
+        self.failures: list[str] = []
+        """The errors of episodes that failed. They are played again when the matrix goes on."""
+
+    async def run(self) -> None:
+        """Trains and plays each row and seed, first the row `base`; calls `on_cells` after each of them.
+        Raises what a run of `rl` raises. After SIGINT or SIGTERM, CancelledError is raised, and what was done
+        is kept."""
+        for number, trained in enumerate(self._plan.trained, 1):
+            place = f"[{number}/{len(self._plan.trained)}] {trained}"
+            model = await self._model(trained, place)
+            await self._play(trained, model, place)
+            self._on_cells()
+
+    async def _model(self, trained: Trained, place: str) -> str:
+        """Returns the folder or hub id of the row's model; trains it if it is not trained yet."""
+        config = trained.config
+        if trained.seed is None:
+            return self._plan.start
+        checkpoint = run_folder.step_folder(
+            config.folder / run_folder.CHECKPOINTS, config.max_steps
+        )
+        done = run_folder.steps(checkpoint.parent)
+        if config.max_steps in done:
+            return str(checkpoint)
+        if run_folder.is_begun(config.folder):
+            config = config.model_copy(update={"resume": ResumeConfig()})
+        self._say(
+            f"{place}: {'training goes on after step ' + str(done[-1]) if done else 'training'}"
+        )
+        with (
+            self._logged(config.folder) as open_log,
+            Progress(config.max_steps, title=str(trained), console=Console()) as progress,
+        ):
+            outcome = await EmbeddedRun(config, progress, open_log).run()
+        if outcome.checkpoint is None:
+            raise InfrastructureError(f"the training of {trained} wrote no checkpoint")
+        return str(outcome.checkpoint)
+
+    async def _play(self, trained: Trained, model: str, place: str) -> None:
+        """Plays the missing episodes of all columns with one loaded model."""
+        config = self._plan.config
+        cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
+        todo: list[tuple[Evaluation, dict[str, int]]] = []
+        for cell in cells:
+            if not cell.fits():
+                raise UsageError(
+                    "has episodes of other weights, or with other settings",
+                    where=str(cell.folder),
+                    remedy="remove this folder to play the cell anew",
+                )
+            cell.open()
+            missing = cell.missing(config.evaluation.episodes)
+            if any(missing.values()):
+                todo.append((cell, missing))
+        if not todo:
+            self._say(f"{place}: all {len(cells)} cells are played")
+            return
+        settings = [cell.settings for cell, _ in todo]
+        async with loaded(model, settings[0]) as served:
+            for cell, missing in todo:
+                ((column, count),) = missing.items()
+                self._say(f"{place}: plays {column} ({count} episodes)")
+                with run_folder.locked(cell.folder):
+                    rollouts = await cell.play(served.ctx, missing, served.settle)
+                self._note([rollout.error for rollout in rollouts if not rollout.ok])
+
+    def _note(self, errors: Sequence[str]) -> None:
+        self.failures += errors
+        if errors:
+            self._say(f"{len(errors)} episodes failed: {errors[0]}")

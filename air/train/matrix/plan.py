@@ -1,0 +1,220 @@
+"""Turns the settings of a matrix into trainings and cells, and guards the matrix's folder.
+
+The folder `output_dir / name` has `matrix.json` (what its cells depend on), `runs/ROW-seedN/` (ordinary runs
+of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air import paths
+from air.errors import ConfigError, UsageError
+from air.train.config import overrides
+from air.train.config.matrix_config import BASE, MatrixConfig
+from air.train.config.run_config import RunConfig
+from air.train.evaluation.recorded import Evaluation
+from air.train.evaluation.settings import Settings
+from air.train.matrix.files import CELLS, FILE, RUNS
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One row with one seed: a model, perhaps with the training that makes it."""
+
+    row: str
+    seed: int | None
+    """None: the model is that from which the trainings start."""
+    config: RunConfig
+    """The settings of the training; those of the first row and seed if nothing is trained."""
+
+    @property
+    def label(self) -> str:
+        """The name of the training's folder and of its cells' folder."""
+        return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
+
+    def __str__(self) -> str:
+        return self.row if self.seed is None else f"{self.row}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a matrix trains and plays."""
+
+    config: MatrixConfig
+    trained: Sequence[Trained]
+
+    @property
+    def folder(self) -> Path:
+        return self.config.folder
+
+    @property
+    def start(self) -> str:
+        """The folder or hub id of the model from which the trainings start."""
+        name = self.trained[0].config.model.name
+        return str(Path(name).expanduser()) if name.startswith("~") else name
+
+    def evaluation(self, trained: Trained, model: str, column: str) -> Evaluation:
+        """Returns the evaluation of one cell and seed. `model` is the folder or hub id of the row's model."""
+        settings, folder = self._settings(trained.config, column), self._folder(trained, column)
+        return Evaluation(trained.label, model, settings, folder)
+
+    def _folder(self, trained: Trained, column: str) -> Path:
+        return self.folder / CELLS / trained.label / slug(column)
+
+    def _settings(self, config: RunConfig, column: str) -> Settings:
+        (source,) = config.orchestrator.train.source
+        env: Any = source.env
+        taskset = env.taskset.model_copy(update={"tasks": [column], "weights": {}})
+        sampling, chosen = config.orchestrator.train.sampling, self.config.evaluation.temperature
+        return Settings(
+            [env.model_copy(update={"taskset": taskset})],
+            temperature=sampling.temperature if chosen is None else chosen,
+            max_tokens=sampling.max_completion_tokens,
+            context=config.seq_len,
+            renderer=config.orchestrator.renderer,
+            compute=config.embedded,
+        )
+
+    def check_tasks(self) -> None:
+        """Raises MissingError or ConfigError if a task of a row or a column cannot be found."""
+        config = self.trained[0].config
+        for name in {*self.config.columns, *(t for row in self.config.rows.values() for t in row)}:
+            self._settings(config, name).check_tasks()
+
+    def claim(self) -> None:
+        """Writes `matrix.json`. Raises UsageError if the folder is that of something else, or of a matrix
+        whose trainings or evaluations had other settings. Rows, columns, seeds and episodes may be added."""
+        file, identity = self.folder / FILE, self._identity()
+        try:
+            if file.is_file():
+                self._continue(_read(file), identity)
+            elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
+                raise UsageError(
+                    "has something else in it", where=str(self.folder), remedy="give another --name"
+                )
+            paths.write_whole(file, f"{json.dumps(identity, indent=2)}\n".encode())
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror}",
+                where=str(self.folder),
+                remedy="give another --output-dir",
+            ) from None
+
+    def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
+        """Compares the settings with those with which the matrix was begun; keeps rows that are left out."""
+        identity["rows"] = {**before["rows"], **identity["rows"]}
+        earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
+        if key := _difference(earlier, identity):
+            raise UsageError(
+                f"the matrix in this folder was begun with another `{key}`",
+                where=str(self.folder),
+                remedy="set it as it was, or give another --name",
+            )
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns what the content of the cells depends on, as plain data."""
+        settings = self.trained[0].config.model_dump(mode="json")
+        for key in ("run", "output_dir", "resume"):
+            settings.pop(key)
+        settings["embedded"].pop("seed")
+        settings["orchestrator"]["train"]["source"][0]["env"]["taskset"].pop("tasks")
+        evaluation = self.config.evaluation.model_dump(mode="json", exclude={"episodes"})
+        identity = {
+            "v": 1,
+            "settings": settings,
+            "rows": self.config.rows,
+            "evaluation": evaluation,
+        }
+        return json.loads(json.dumps(identity))  # type: ignore[no-any-return]
+
+
+def plan(config: MatrixConfig) -> Plan:
+    """Returns the plan of a matrix. Raises ConfigError or MissingError if a run file cannot be used."""
+    files = overrides.read_files([f"@{path}" for path in config.run_files])
+    overrides.put(files, config.settings, "settings")
+    trained = [
+        Trained(row, seed, _run_config(files, config, row, tasks, seed))
+        for row, tasks in config.rows.items()
+        for seed in config.seeds
+    ]
+    slugs = [slug(column) for column in config.columns]
+    if twice := [one for one in slugs if slugs.count(one) > 1]:
+        raise ConfigError(
+            f"two columns would have the folder {twice[0]!r}",
+            where="columns",
+            remedy="leave one of them out",
+        )
+    base = [Trained(BASE, None, trained[0].config)] if config.base else []
+    return Plan(config, [*base, *trained])
+
+
+def _run_config(
+    files: overrides.Sources, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
+) -> RunConfig:
+    sources = copy.deepcopy(files)
+    taskset = _taskset(sources)
+    taskset["tasks"] = list(tasks)
+    taskset.pop("weights", None)
+    name = f"{row}-seed{seed}"
+    own = {
+        "output_dir": str(config.folder / RUNS),
+        "run": {"name": name},
+        "embedded": {"seed": seed},
+    }
+    overrides.put(sources, own, f"row {row}")
+    return overrides.build(RunConfig, sources).with_checkout()
+
+
+def _taskset(sources: overrides.Sources) -> dict[str, Any]:
+    """Returns the table `env.taskset` of the one source of prompts, in which rows put their tasks."""
+    tables = _at(sources.data, "orchestrator", "train", "source")
+    single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
+    taskset = _at(single, "env", "taskset")
+    if not isinstance(taskset, dict) or taskset.get("id") != "air":
+        raise ConfigError(
+            'a matrix needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
+            where=", ".join(map(str, sources.files)) or "run_files",
+            remedy="name another run file in run_files",
+        )
+    return taskset
+
+
+def _at(data: Any, *keys: str) -> Any:
+    """Returns what is at a path in nested tables; None if there is nothing."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def slug(task: str) -> str:
+    """Returns a name of a folder for a task id."""
+    return re.sub(r"[^\w.-]+", "-", task).strip("-.")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(file.read_bytes())
+    except ValueError:
+        data = None
+    if not isinstance(data, dict) or data.get("v") != 1 or not isinstance(data.get("rows"), dict):
+        raise UsageError(
+            "is not the file of a matrix", where=str(file), remedy="give another --name"
+        )
+    return data
+
+
+def _difference(before: Any, now: Any, path: str = "") -> str:
+    """Returns the dotted path of the first value that differs; an empty text if none does."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            if found := _difference(before.get(key), now.get(key), f"{path}.{key}".lstrip(".")):
+                return found
+        return ""
+    return path if before != now else ""

@@ -1,0 +1,34 @@
+"""Makes the table of a matrix that a terminal shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from air.train.loop.progress import plain_table
+
+
+def table(results: Mapping[str, Any]) -> Table:
+    """Returns the table for the content of `results.json`."""
+    made = plain_table(
+        "success, or reward (r) where a task has no success; [95 % interval]; *: the row was trained on it"
+    )
+    made.add_column("trained on", no_wrap=True)
+    for column in results["columns"]:
+        made.add_column(column, justify="right", no_wrap=True)
+    cells = {(cell["row"], cell["column"]): cell for cell in results["cells"]}
+    for row in results["rows"]:
+        made.add_row(row, *(text(cells[row, column]) for column in results["columns"]))
+    return made
+
+
+def text(cell: Mapping[str, Any]) -> str:
+    """Returns the value of a cell with its interval, such as `0.41 [0.35, 0.47]*`."""
+    if cell["value"] is None:
+        return "–"
+    shown = f"{cell['value']:.2f}" + ("" if cell["measure"] == "success" else " r")
+    if cell["low"] is not None:
+        shown += f" \\[{cell['low']:.2f}, {cell['high']:.2f}]"
+    return shown + ("*" if cell["trained_on"] else "")

@@ -1,0 +1,38 @@
+"""The page with the heat map of a matrix: trained on × evaluated on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from air.train.matrix import files
+from air.view.app.pages import widgets
+from air.view.index.run_discovery import Run, matrices
+from air.view.index.run_index import RunIndex
+from air.view.render import matrix
+
+
+def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
+    """Renders the page with a matrix to which some of the runs belong."""
+    del run, index
+    found = matrices(runs)
+    if not found:
+        widgets.note("No run here belongs to a matrix; `air matrix` makes one.")
+        return
+    chosen = st.selectbox("Matrix", list(found), key="matrix-folder")
+    results = found[chosen]
+    with st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
+    ):
+        widgets.heading(str(results["name"]))
+        csv = Path(chosen) / files.CSV_FILE
+        if csv.is_file():
+            text = csv.read_text(encoding="utf-8")
+            st.download_button(
+                "CSV", text, csv.name, "text/csv", on_click="ignore", type="tertiary"
+            )
+    widgets.note(matrix.MEANING)
+    st.html(matrix.as_html(results))
+    widgets.note(f"The episodes of a cell: air view {Path(chosen) / files.CELLS}/ROW-seedN")

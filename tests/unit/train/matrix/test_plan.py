@@ -1,0 +1,90 @@
+"""What a matrix trains and plays, and what of its settings may change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air import paths
+from air.errors import AirError, ConfigError, UsageError
+from air.train.config import overrides
+from air.train.config.matrix_config import MatrixConfig
+from air.train.matrix.plan import Plan, plan
+
+TINY = paths.shipped("configs") / "matrix" / "tiny.toml"
+
+
+def tiny(folder: Path, **changes: Any) -> Plan:
+    sources = overrides.read_files([f"@{TINY}"])
+    overrides.put(sources, {"output_dir": str(folder), **changes}, "test")
+    return plan(overrides.build(MatrixConfig, sources))
+
+
+def test_each_row_and_seed_is_an_ordinary_run_with_the_rows_tasks(tmp_path: Path) -> None:
+    planned = tiny(tmp_path)
+    assert [str(one) for one in planned.trained] == [
+        "base",
+        *(f"{row}, seed {seed}" for row in ("arithmetic", "shop") for seed in (0, 1)),
+    ]
+    shop = planned.trained[-1].config
+    assert shop.folder == tmp_path / "matrix-tiny" / "runs" / "shop-seed1"
+    assert (shop.embedded.seed, shop.max_steps, shop.orchestrator.eval) == (1, 2, None)
+    assert shop.orchestrator.train.source[0].env.taskset.tasks == ["question:shop-level1"]
+    cell = planned.evaluation(planned.trained[1], "model", "game:sokoban4x5")
+    assert cell.folder == tmp_path / "matrix-tiny/cells/arithmetic-seed0/game-sokoban4x5"
+    assert cell.settings.envs[0].taskset.tasks == ["game:sokoban4x5"]
+
+
+def test_cells_may_be_added_and_what_they_depend_on_may_not_change(tmp_path: Path) -> None:
+    tiny(tmp_path).claim()
+    tiny(tmp_path, seeds=[0, 1, 2], columns=["question:gsm8k"]).claim()
+    tiny(tmp_path, rows={"both": ["question:gsm8k", "question:shop"]}).claim()
+    tiny(tmp_path, evaluation={"episodes": 9}, base=False).claim()
+    for changes, key in (
+        ({"settings": {"max_steps": 3}}, "settings.max_steps"),
+        ({"rows": {"shop": ["question:shop"]}}, "rows.shop"),
+        ({"evaluation": {"temperature": 0.5}}, "evaluation.temperature"),
+    ):
+        with pytest.raises(UsageError, match=rf"begun with another `{key}`.*give another --name"):
+            tiny(tmp_path, **changes).claim()
+    tiny(tmp_path).claim()
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "matrix-tiny"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match="something else"):
+        tiny(tmp_path).claim()
+    (folder / "matrix.json").write_text("[]")
+    with pytest.raises(UsageError, match="not the file of a matrix"):
+        tiny(tmp_path).claim()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": {"base": ["titanic"]}}, "not 'base'"),
+        ({"rows": {"a/b": ["titanic"]}}, "the row name 'a/b'"),
+        ({"rows": {"shop": []}}, "has no task"),
+        ({"seeds": [1, 1]}, "seeds has a value twice"),
+        ({"columns": ["question:shop", "question-shop"]}, "two columns would have the folder"),
+        ({"name": "../x"}, "it names a folder"),
+        ({"run_files": ["configs/nothing.toml"]}, "no such file"),
+        ({"run_files": ["configs/mlgym/several.toml"]}, "exactly one"),
+        ({"settings": {"max_step": 3}}, "did you mean `max_steps`"),
+    ],
+)
+def test_settings_that_make_no_matrix_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AirError, match=message) as error:
+        tiny(tmp_path, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_task_is_found_before_anything_is_trained(tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, AirError), match="nothing"):
+        tiny(tmp_path, columns=["game:nothing"]).check_tasks()
