@@ -129,14 +129,20 @@ class VerifiersBox(Box):
             await self._runtime.write(posixpath.join(self.workspace, path), data)
         await self._done(["chmod", f"{mode:o}", path], path)
 
-    async def put(self, source: Path, dest: str = ".") -> None:
+    async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
+        if user is not None:
+            raise self._lacks("has one user")
         packed = await asyncio.to_thread(_packed, source)
         name = posixpath.join(self.workspace, ".air-put.tar")
         with boundary(BoxFileError, repr(dest), SandboxError, OSError):
             await self._runtime.write(name, packed)
         await self._done(["sh", "-c", _UNPACK, "sh", name, dest], dest)
 
-    async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
+    async def get(
+        self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
+    ) -> None:
+        if user is not None:
+            raise self._lacks("has one user")
         name = ".air-get.tar"
         await self._done(["tar", "-cf", name, "-C", path, "."], path)
         packed = await self.read(name, max_bytes=max_bytes + archive.MOST_OVERHEAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from air.errors import AirError, BoxCommandError, BoxStartError, ConfigError
+from air.errors import AirError, BoxCommandError, BoxEndedError, BoxStartError, ConfigError
 from air.sandbox import open_box
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, refused, same, sh
 from air.sandbox.contract.box import Box, OpenBox
@@ -92,6 +92,49 @@ async def root_of_a_kept_box_reaches_neither_out_nor_the_guest(box: Box) -> None
     await sh(box, "rm -rf /usr/lib/python3* /etc/passwd; ln -s /dev/zero /etc/passwd")
     same(await line(box, "echo on"), "on")
     same((await box.stat("/etc/passwd")).link, "/dev/zero")
+
+
+@CHECKS.add(keep=True, container=True)
+async def the_engine_finds_what_commands_changed(box: Box) -> None:
+    settings = OpenBox(keep=True, workspace="/usr/share")
+    async with await open_box(box.spec.model_copy(update={"open": settings})) as other:
+        await sh(
+            other,
+            "mkdir -p mine/in; echo 1 > mine/in/a; echo 2 >> base-files/motd; rm -r common-licenses;"
+            "mkdir common-licenses; ln -s /etc/passwd mine/link; mkfifo mine/pipe; echo > /etc/out;"
+            "touch -r base-files/profile base-files/motd; chmod 700 base-files/profile",
+        )
+        changes = {change.path: change.kind for change in await other.changed()}
+        top = "/usr/share/"
+        for name in ("mine", "mine/in", "mine/in/a", "mine/link", "mine/pipe"):
+            same(changes[top + name], "added")
+        for name in ("base-files/motd", "base-files/profile"):
+            same(changes[top + name], "changed")
+        gone = [changes.get(top + name) for name in ("common-licenses", "common-licenses/GPL-2")]
+        expect("deleted" in gone, changes)
+        expect("/etc/out" not in changes and top + "base-files" not in changes, changes)
+        paths = [path for path, kind in changes.items() if kind != "deleted"]
+        entries = {entry.path: entry for entry in await other.gather(paths, tree=False)}
+        same(entries[top + "mine/in/a"].data, b"1\n")
+        same(entries[top + "mine/link"].link, "/etc/passwd")
+        same(entries[top + "mine/pipe"].kind, "other")
+        same(entries[top + "base-files/profile"].mode, 0o700)
+        with refused("more than 4 files"):
+            await other.changed("/", most=4)
+
+
+@CHECKS.add(keep=True, container=True)
+async def what_commands_write_to_the_engines_disk_ends_the_box(box: Box) -> None:
+    limits = box.spec.limits.model_copy(update={"disk_mb": 16})
+    async with await open_box(box.spec.model_copy(update={"limits": limits})) as other:
+        result = await other.exec("dd if=/dev/zero of=/tmp/large bs=1M count=20", timeout=60)
+        expect(not result.ok, "a file was larger than the disk")
+        await sh(other, "rm /tmp/large")
+        with _raises(BoxEndedError, "its commands wrote"):
+            async with other.attributing():
+                await other.exec(
+                    "for i in a b; do head -c 15M /dev/zero > /var/$i; done; sleep 600", timeout=600
+                )
 
 
 @CHECKS.add(keep=True, container=True)

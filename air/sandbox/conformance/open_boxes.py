@@ -164,6 +164,49 @@ async def a_timeout_of_one_user_leaves_the_orphans_of_others_alone(box: Box) -> 
 
 
 @CHECKS.add()
+async def many_files_are_read_at_once(box: Box) -> None:
+    await sh(
+        box,
+        "mkdir -p a/b empty; printf 1 > a/b/one; printf 22 > a/two; chmod 750 a/two; ln -s b a/link;"
+        "mkfifo a/pipe; head -c 600000 /dev/zero > large; : > a/none; ln -s /etc out",
+    )
+    entries = await box.gather(["a", "missing", "a/missing/x", "large", "empty", "out"])
+    kinds = [(entry.path, entry.kind, entry.link) for entry in entries]
+    below = [("a/b", "folder", ""), ("a/b/one", "file", ""), ("a/link", "link", "b")]
+    below += [("a/none", "file", ""), ("a/pipe", "other", ""), ("a/two", "file", "")]
+    ends = [("large", "file", ""), ("empty", "folder", ""), ("out", "link", "/etc")]
+    same(kinds, [("a", "folder", ""), *below, *ends])
+    found = {entry.path: entry for entry in entries}
+    same((found["a/b/one"].data, found["a/two"].data, found["a/two"].mode), (b"1", b"22", 0o750))
+    same((found["a/none"].data, found["large"].data), (b"", bytes(600_000)))
+    same([entry.path for entry in await box.gather(["a", "a/two"], tree=False)], ["a", "a/two"])
+    with refused("larger than 3 bytes"):
+        await box.gather(["a/b/one", "a/two", "large"], max_bytes=3)
+    same(len(await box.gather(["a"], max_bytes=3)), 7)
+    with refused("too many"):
+        await box.gather(["a"], max_entries=6)
+    await sh(box, "truncate -s 1T a/sparse")
+    with refused("larger than"):
+        await box.gather(["a"])
+
+
+@CHECKS.add()
+async def all_processes_are_ended(box: Box) -> None:
+    daemon = "(setsid sh -c 'trap  TERM HUP; (while :; do date +%s%N > now; sleep 0.01; done) &' &)"
+    await sh(box, f"{daemon}; {daemon}; until [ -s now ]; do sleep 0.02; done")
+    command = await box.start("sleep 600")
+    stopped = await box.start("kill -STOP $$; echo never")
+    await box.end_processes()
+    for each in (command, stopped):
+        same((await each.wait()).signal, 9)
+    same(list(await box.commands()), [])
+    before = await box.read("now")
+    await asyncio.sleep(0.3)
+    same(await box.read("now"), before)
+    same(await line(box, "echo on"), "on")
+
+
+@CHECKS.add()
 async def a_frozen_box_stands_still_and_goes_on(box: Box) -> None:
     command = await box.start(
         "echo up; while :; do date +%s%N > now; sleep 0.01; done", timeout=600

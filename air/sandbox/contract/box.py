@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from air.config import BaseConfig
 from air.errors import BoxCommandError, BoxDiedError, BoxEndedError, ConfigError
-from air.sandbox.contract.entries import FileInfo
+from air.sandbox.contract.entries import BoxFile, Change, FileInfo
 from air.sandbox.contract.network_rules import Names
 from air.sandbox.contract.open_box import OpenBox as OpenBox
 from air.sandbox.contract.result import Command as Command
@@ -32,6 +32,7 @@ Isolation = Literal["container", "process"]
 WORKSPACE = "/workspace"
 SECOND_UID_ENV = "AIR_SECOND_UID"
 MAX_OUTPUT = 64_000
+MOST_CHANGES = 20_000
 NOT_ISOLATED = (
     "WARNING: boxes are processes, which are NOT isolated as containers are: agents' code shares this "
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
@@ -315,8 +316,45 @@ class Box(ABC):
     def _lacks(self, what: str) -> ConfigError:
         return ConfigError(f"{type(self).__name__}: a box of this kind {what}")
 
+    async def changed(
+        self, folder: str | None = None, *, most: int = MOST_CHANGES
+    ) -> Sequence[Change]:
+        """Lists what is not as in the box's image in `folder` (by default the workspace), sorted by path.
+
+        Only in a box that keeps the files of its image (`OpenBox.keep`). The container engine finds the
+        changes: no program in the box takes part. `folder` is an absolute path without links. Left out are
+        mounted folders, and folders that differ only because of what they hold. Raises BoxFileError if there
+        are more than `most` changes, and ConfigError if the image declares a volume there, or the container
+        engine cannot see changes.
+        """
+        raise self._lacks("does not know its changes")
+
+    async def gather(
+        self,
+        paths: Iterable[str],
+        *,
+        tree: bool = True,
+        max_bytes: int = 64_000_000,
+        max_entries: int = MOST_CHANGES,
+        user: str | None = None,
+    ) -> Sequence[BoxFile]:
+        """Reads many files, and with `tree` all that is in folders among them. Absent paths are left out.
+
+        Links in the paths themselves are followed as in `read`, except a link at the end of a path; none in a
+        folder is. Raises BoxFileError if the files are larger than `max_bytes` together, are more than
+        `max_entries`, or `user` may not read one.
+        """
+        raise self._lacks("reads one file at a time")
+
+    async def end_processes(self) -> None:
+        """Kills every process in the box, also those that left their command, and returns when all are gone.
+
+        Commands that run end by signal 9. The box lives on, and further commands can run.
+        """
+        raise self._lacks("cannot end all processes")
+
     @abstractmethod
-    async def put(self, source: Path, dest: str = ".") -> None:
+    async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
         Raises BoxFileError if `dest` cannot be written (see `write`), or `source` is absent, is a link, or
@@ -324,7 +362,9 @@ class Box(ABC):
         """
 
     @abstractmethod
-    async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
+    async def get(
+        self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
+    ) -> None:
         """Copies a file, or the contents of a folder, from the box into the folder `dest` on this machine.
 
         Raises BoxFileError if the path is absent, is larger than `max_bytes` in total, or holds anything but

@@ -1,4 +1,5 @@
-"""What boxes tell about files: `FileInfo`, an entry of a folder, and `FileChange`, an event in a folder."""
+"""What boxes tell about files: `FileInfo` describes an entry of a folder, `FileChange` an event in a folder,
+`Change` a difference from the image, and `BoxFile` is an entry with its contents."""
 
 from __future__ import annotations
 
@@ -45,3 +46,30 @@ class FileChange:
     """`rename` names the old path; the new one is a `create`."""
     path: str
     """The path of the entry relative to the observed folder."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A path of a box that is not as it is in the box's image (`Box.changed`)."""
+
+    path: str
+    """The absolute path, without links."""
+    kind: Literal["added", "changed", "deleted"]
+    """If a folder was deleted and made anew, it is `deleted` itself and what it now holds is `added`, or all
+    that it held is compared with what it now holds: that depends on the container engine."""
+
+
+@dataclass(frozen=True)
+class BoxFile:
+    """A file, folder, link or other entry of a box, with the contents of a file (`Box.gather`)."""
+
+    path: str
+    """Its path, as it was asked for or found in a folder."""
+    kind: Literal["file", "folder", "link", "other"]
+    """What it is. Links are not followed; devices, pipes and sockets are `other`."""
+    mode: int
+    """Its permission bits, such as 0o644."""
+    data: bytes = b""
+    """The contents of a file."""
+    link: str = ""
+    """The path that a link contains."""

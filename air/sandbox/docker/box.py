@@ -9,10 +9,13 @@ but not enter the scratch folders.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from air.aio import to_the_end
 from air.errors import BoxDiedError, BoxStartError, ConfigError
-from air.sandbox.contract.box import BoxSpec, Isolation, Snapshot
+from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Isolation, Snapshot
+from air.sandbox.contract.entries import Change
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.docker import (
     archived_snapshots,
@@ -27,6 +30,7 @@ from air.sandbox.docker.container_spec import (
     Python,
     commands_user,
     container,
+    inodes,
     rlimits,
     settled,
 )
@@ -37,6 +41,8 @@ from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.reuse.settings import reuse
 from air.sandbox.wire.connection import opening
 from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
+from air.sandbox.written.changes import changes
+from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
 """How many failed starts may each show something that the next attempt does differently."""
@@ -54,6 +60,10 @@ class DockerBox(GuestBox):
         self._gpus = gpus or GpuLease()
         self._run = run
         self._attached = Attached(self.id)
+        self._image: Mapping[str, Any] = {}
+        self._made: Sequence[str] = ()
+        self._real_home = ""
+        self._watch: SizeWatch | None = None
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
 
     @classmethod
@@ -72,21 +82,27 @@ class DockerBox(GuestBox):
         for _ in range(_LESSONS):
             python = await _python(spec, run)
             try:
-                return await cls._begin(spec, run, gpus, python, image["Id"])
+                return await cls._begin(spec, run, gpus, python, image)
             except BoxStartError as error:
                 text = str(error)
                 if not limit_check.learn(text) and not await portable_python.learn(
                     spec.image, python, text
                 ):
                     raise
-        return await cls._begin(spec, run, gpus, await _python(spec, run), image["Id"])
+        return await cls._begin(spec, run, gpus, await _python(spec, run), image)
 
     @classmethod
     async def _begin(
-        cls, spec: BoxSpec, run: str, gpus: GpuLease | None, python: Python | None, image: str
+        cls,
+        spec: BoxSpec,
+        run: str,
+        gpus: GpuLease | None,
+        python: Python | None,
+        image: Mapping[str, Any],
     ) -> DockerBox:
         box = cls(spec, run, gpus)
-        box.image_digest = image  # its tag may mean another image by now
+        box._image = image["Config"]
+        box.image_digest = image["Id"]  # its tag may mean another image by now
         try:
             await box._start(python)
             await limit_check.warn_once(box._attached.container)
@@ -117,7 +133,13 @@ class DockerBox(GuestBox):
         }
         config |= reuse(self.spec, self._folders)
         self._connection = await self._attached.start(arguments, opening(config))
-        self.shell = (await self._connection.ready(seconds=START_SECONDS))["shell"]
+        ready = await self._connection.ready(seconds=START_SECONDS)
+        self.shell = ready["shell"]
+        self._made, self._real_home = ready.get("made", []), ready.get("workspace", "")
+        if self.keeps:
+            disk_mb = self.spec.limits.disk_mb
+            container_id, lose = self._attached.container, self._connection.lose
+            self._watch = SizeWatch(container_id, disk_mb, inodes(disk_mb), lose)
         if self.spec.network:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
 
@@ -185,11 +207,24 @@ class DockerBox(GuestBox):
         """Whether the workspace is a folder of the image; see `OpenBox.keep`."""
         return bool(self.spec.open and self.spec.open.keep)
 
+    async def changed(
+        self, folder: str | None = None, *, most: int = MOST_CHANGES
+    ) -> Sequence[Change]:
+        if not self.keeps:
+            return await super().changed(folder, most=most)
+        self._guest.check()
+        if self._watch:
+            await self._watch.check()
+        place = self._real_home if folder is None else folder
+        return await changes(self._attached.container, self._image, place, self._made, most)
+
     async def _tenant(self) -> snapshot_service.Tenant:
         pid = await self._attached.pid()
         return snapshot_service.Tenant(self.id, self._attached.container, pid, self.workspace)
 
     async def _close(self) -> None:
+        if self._watch:
+            await self._watch.close()
         try:
             await self._attached.close()
         finally:

@@ -5,7 +5,7 @@ have replaced. `Rights` makes the guest act as one of these users. Standard libr
 import of `air`.
 """
 
-# ruff: noqa: PTH101, PTH103, PTH112, PTH116
+# ruff: noqa: PTH101, PTH102, PTH112, PTH116, PTH120
 from __future__ import annotations
 
 import os
@@ -121,13 +121,18 @@ class Rights:
         _preload()
         self.user = user
         self.account = find(user) if keep else ensure(user, folders[0])
+        self.made: list[str] = []
+        """The folders that the image lacked."""
         if keep:
-            _lay(folders[0], 0o755, self.account)
-            _lay("/tmp", 0o1777, None)
+            self.made += [*_laid(folders[0], 0o755, self.account), *_laid("/tmp", 0o1777, None)]
         for folder in folders[1:] if keep else folders:
             os.chown(folder, self.account.uid, self.account.gid)
         become_guest(self.account.uid, ROOTS)
         os.umask(0o022)
+
+    def facts(self, workspace: str) -> dict[str, Any]:
+        """Returns what the harness needs to know of the box's folders before any command runs."""
+        return {"made": self.made, "workspace": os.path.realpath(workspace)}
 
     def of(self, header: dict[str, Any]) -> Account:
         """Takes the rights of the user whom a request names, or of the box's user; returns the account."""
@@ -158,13 +163,20 @@ class Rights:
             yield piece
 
 
-def _lay(folder: str, mode: int, owner: Account | None) -> None:
-    """Makes a folder that the image lacks, with its parents."""
-    if not os.path.isdir(folder):
-        os.makedirs(folder)
+def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
+    """Makes a folder unless the image has it, with its parents; returns what it has made, without links."""
+    new = []
+    path = os.path.realpath(folder)
+    while not os.path.isdir(path):
+        new.append(path)
+        path = os.path.dirname(path)
+    for path in reversed(new):
+        os.mkdir(path, 0o755)
+    if new:
         os.chmod(folder, mode)
         if owner:
             os.chown(folder, owner.uid, owner.gid)
+    return new
 
 
 def _preload() -> None:

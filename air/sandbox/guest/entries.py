@@ -11,13 +11,14 @@ import os
 import stat
 
 from air.sandbox.guest import accounts
-from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES, Copy, Files, Refused
+from air.sandbox.guest.files import CHUNK, MAX_DEPTH, MAX_ENTRIES, Copy, Files, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 BATCH = 256
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -63,6 +64,22 @@ class Entries:
                 yield {"entries": batch}, b""
             finally:
                 os.close(fd)
+
+    def gather(self, header: dict[str, Any]) -> Copy:
+        """Yields the entries `paths`, and with `tree` what is in them, in pieces of a header and bytes.
+
+        A header with the key `path` starts an entry; an empty one continues the previous file.
+        """
+        gathering = Gathering(header, self.files.kernel)
+        for path in header["paths"]:
+            try:
+                folder, name = self.files.parent(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            try:
+                yield from gathering.entry(folder, name or ".", path, 0)
+            finally:
+                os.close(folder)
 
     def remove(self, header: dict[str, Any]) -> Copy:
         """Removes the entry `path` and everything below it, some entries at a time."""
@@ -115,6 +132,71 @@ class Entries:
             raise
         finally:
             os.close(folder)
+
+
+class Gathering:
+    """Reads entries of folders, and counts them and their bytes."""
+
+    def __init__(self, header: dict[str, Any], kernel: int) -> None:
+        self.tree: bool = header["tree"]
+        self.room: int = header["max_bytes"]
+        self.bytes: int = header["all_bytes"]
+        self.entries: int = header["max_entries"]
+        self.kernel = kernel
+
+    def entry(self, folder: int, name: str, path: str, depth: int) -> Copy:
+        """Yields the entry `name` of the open `folder`, and what is in it; nothing if it is absent."""
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if status.st_dev == self.kernel:
+            raise Refused("the files of /proc are for commands only")
+        self.entries -= 1
+        if self.entries < 0 or depth > MAX_DEPTH:
+            raise Refused("there are too many files, or folders are too deep")
+        header = {"path": path, "mode": stat.S_IMODE(status.st_mode), "kind": "other"}
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                link = os.readlink(name, dir_fd=folder)
+                yield dict(header, kind="link", link=link), b""
+            elif stat.S_ISDIR(status.st_mode):
+                yield dict(header, kind="folder"), b""
+                if self.tree:
+                    yield from self._folder(folder, name, path, depth)
+            elif stat.S_ISREG(status.st_mode):
+                yield from self._file(folder, name, dict(header, kind="file"))
+            else:
+                yield header, b""
+        except (FileNotFoundError, NotADirectoryError):  # a command has replaced it meanwhile
+            return
+
+    def _folder(self, folder: int, name: str, path: str, depth: int) -> Copy:
+        fd = os.open(name, _LISTED, dir_fd=folder)
+        try:
+            for below in sorted(os.listdir(fd)):
+                yield from self.entry(fd, below, os.path.join(path, below), depth + 1)
+        finally:
+            os.close(fd)
+
+    def _file(self, folder: int, name: str, header: dict[str, Any]) -> Copy:
+        fd = os.open(name, _READ, dir_fd=folder)
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_dev == self.kernel:
+                raise Refused(f"{header['path']!r} changed while it was read")
+            size = 1
+            while size:
+                if self.room < 0 or status.st_size > self.bytes:
+                    raise Refused(f"the files are larger than {self.bytes} bytes")
+                data = os.read(fd, min(CHUNK, self.room + 1))
+                size = len(data)
+                self.room -= size
+                if self.room >= 0 and (size or header):
+                    yield header, data
+                header = {}
+        finally:
+            os.close(fd)
 
 
 def described(

@@ -87,6 +87,8 @@ class Files:
 
     follows = False
     """Whether links are followed."""
+    kernel = -1
+    """The number of the file system /proc, of which no file is opened; -1 if none can be reached."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]

@@ -124,7 +124,10 @@ class Guest:
 
     def run(self) -> None:
         """Answers requests until standard input closes or is silent too long, or the time to live is over."""
-        self.send({"op": "ready", "shell": self.starter.shell})
+        ready: dict[str, Any] = {"op": "ready", "shell": self.starter.shell}
+        if self.rights:
+            ready.update(self.rights.facts(self.files.roots[0][1]))
+        self.send(ready)
         self.outbox.flush()
         while not self.over:
             for fd, events in self.epoll.poll(self._patience()):
@@ -207,9 +210,11 @@ class Guest:
             "beat": self._beat,
             "close": self.started.close_input,
             "continue": self.freezer.go_on,
+            "end": self._end_processes,
             "exec": self._exec,
             "freeze": self._freeze,
             "get": lambda header, _: self._copy(header, self.files.get(header)),
+            "gather": lambda header, _: self._copy(header, self.entries.gather(header)),
             "grant": self.started.grant,
             "input": self.started.write,
             "kill": self._cancel,
@@ -259,6 +264,14 @@ class Guest:
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
+        if not self._kill_all(0.001):
+            raise Refused("the processes of the box do not end")
+        return {}
+
+    def _end_processes(self, *_frame: object) -> dict[str, Any]:
+        """Kills every process of the box but the guest. The commands among them get their results."""
+        if self.me == 1:  # at once: no process can start another one before it dies
+            running_commands.signal_all({-1}, signal.SIGKILL)
         if not self._kill_all(0.001):
             raise Refused("the processes of the box do not end")
         return {}

@@ -13,7 +13,7 @@ import resource
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,16 @@ from typing import Any
 from air.aio import to_the_end
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract import open_box
-from air.sandbox.contract.box import MAX_OUTPUT, WORKSPACE, Box, BoxSpec, Command, ExecResult
-from air.sandbox.contract.entries import FileInfo
+from air.sandbox.contract.box import (
+    MAX_OUTPUT,
+    MOST_CHANGES,
+    WORKSPACE,
+    Box,
+    BoxSpec,
+    Command,
+    ExecResult,
+)
+from air.sandbox.contract.entries import BoxFile, FileInfo
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
@@ -36,6 +44,9 @@ START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
+GATHERED = 1000
+"""How many paths one request to `gather` names."""
+_GATHERED = ("path", "kind", "mode", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
@@ -275,7 +286,7 @@ class GuestBox(Box):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]
 
-    async def put(self, source: Path, dest: str = ".") -> None:
+    async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
 
         A file goes into `dest` if that is a folder, and otherwise becomes `dest`.
@@ -283,24 +294,58 @@ class GuestBox(Box):
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
             batch = entries[start : start + PIPELINE]
-            transfers = [self._send(entry, dest, source.name) for entry in batch]
+            transfers = [self._send(entry, dest, source.name, user) for entry in batch]
             for outcome in await asyncio.gather(*transfers, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
 
-    async def _send(self, entry: files.Entry, dest: str, name: str) -> None:
+    async def _send(self, entry: files.Entry, dest: str, name: str, user: str | None) -> None:
         path = posixpath.join(dest, entry.path) if entry.path else dest
         with _about(path):
             if entry.folder:
-                await self._guest.request({"op": "mkdir", "path": path})
+                await self._guest.request({"op": "mkdir", "path": path, **self._as(user)})
                 return
-            header: dict[str, Any] = {"path": path, "mode": entry.mode}
+            header: dict[str, Any] = {"path": path, "mode": entry.mode, **self._as(user)}
             header |= {} if entry.path else {"into": name}
             await self._guest.upload(header, _read(entry.source))
 
-    async def get(self, path: str, dest: Path, *, max_bytes: int = 64_000_000) -> None:
+    async def gather(
+        self,
+        paths: Iterable[str],
+        *,
+        tree: bool = True,
+        max_bytes: int = 64_000_000,
+        max_entries: int = MOST_CHANGES,
+        user: str | None = None,
+    ) -> Sequence[BoxFile]:
+        wanted, room = list(paths), max_bytes
+        entries: list[dict[str, Any]] = []
+        pieces: list[list[bytes]] = []
+        request = {"op": "gather", "tree": tree, "all_bytes": max_bytes, **self._as(user)}
+        for start in range(0, len(wanted), GATHERED):
+            batch = wanted[start : start + GATHERED]
+            limits = {"max_bytes": room, "max_entries": max_entries - len(entries)}
+            with _about(batch[0] if len(batch) == 1 else f"{batch[0]} and others"):
+                async for header, body in self._guest.stream(request | limits | {"paths": batch}):
+                    if "path" in header:
+                        entries.append({name: header[name] for name in _GATHERED if name in header})
+                        pieces.append([])
+                    pieces[-1].append(body)
+                    room -= len(body)
+        joined = zip(entries, pieces, strict=True)
+        return [BoxFile(**fields, data=b"".join(data)) for fields, data in joined]
+
+    async def end_processes(self) -> None:
+        try:
+            await self._guest.request({"op": "end"})
+        except BoxFileError as error:
+            raise BoxDiedError(f"box {self.id}: {error}") from error
+
+    async def get(
+        self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
+    ) -> None:
         """Copies from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
-        entries = await self._fetch(path, tree=True, max_bytes=max_bytes)
+        entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
     async def _fetch(

@@ -1,0 +1,109 @@
+"""Asks the container engine which files of a container are not as in its image.
+
+No program in the container takes part, so its commands cannot change the answer, except by changing files.
+The engine compares the container's own layer with the image. It sees no file of a mounted folder.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from air.errors import BoxDiedError, BoxFileError, ConfigError
+from air.sandbox.contract.entries import Change
+from air.sandbox.docker import engine, oci_runtime
+from air.sandbox.guest.copy_python import HOME
+from air.sandbox.guest.files import holds
+
+MOST_BYTES = 64 << 20
+"""The longest answer of the engine that is read."""
+_PIECE = 1 << 18
+_KINDS = {0: "changed", 1: "added", 2: "deleted"}
+_ENGINES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
+"""Files that container engines make by themselves."""
+_NATIVE = ("", "runc", "crun")
+"""The OCI runtimes whose containers write to the layer that the engine knows."""
+
+
+async def changes(
+    container: str, image: Mapping[str, Any], folder: str, made: Sequence[str], most: int
+) -> list[Change]:
+    """Returns the changes of a container below `folder`, sorted by path; see `Box.changed`.
+
+    `image` are the settings of its image, `made` the folders that the guest made. Raises the errors of
+    `Box.changed`.
+    """
+    check(image, folder)
+    rows = await engine.in_thread(lambda: _rows(container))
+    kept = list(below(rows, folder, {*made}))
+    if len(kept) > most:
+        raise BoxFileError(f"{folder!r}: more than {most} files were changed")
+    return sorted(kept, key=lambda change: change.path.split("/"))
+
+
+def check(image: Mapping[str, Any], folder: str) -> None:
+    """Raises ConfigError if the engine cannot see all changes of a container in `folder`."""
+    if folder != posixpath.normpath(folder) or not folder.startswith("/"):
+        raise ConfigError(f"{folder!r} is not an absolute path without links")
+    if (runtime := oci_runtime.name()) not in _NATIVE:
+        raise ConfigError(
+            f"containers of the runtime {runtime!r} hide their changes from the engine",
+            where=oci_runtime.SETTING,
+            remedy=f"unset {oci_runtime.SETTING}, or name the files to take",
+        )
+    for volume in image.get("Volumes") or {}:
+        volume = posixpath.normpath(volume)
+        if holds(volume, folder) or _inside(folder, volume):
+            raise ConfigError(
+                f"the image declares the volume {volume}, whose changes no engine sees",
+                remedy="remove `VOLUME` from its Dockerfile, or name the files to take",
+            )
+
+
+def _inside(folder: str, path: str) -> bool:
+    return folder == "/" or holds(folder, path)
+
+
+def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Iterator[Change]:
+    """Yields the changes in `folder`, without folders that only differ because of what they hold.
+
+    `rows` are the engine's answer, `made` the folders that the guest made.
+    """
+    if any(
+        row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows
+    ):
+        yield Change(folder, "deleted")  # with a folder around it; what it now holds is added
+    rows = [row for row in rows if _inside(folder, row["Path"])]
+    rows = [row for row in rows if row["Path"] not in _ENGINES and not holds(HOME, row["Path"])]
+    around = {row["Path"].rpartition("/")[0] for row in rows}
+    for row in rows:
+        path, kind = row["Path"], _KINDS[row["Kind"]]
+        only_around = kind == "changed" and path in around
+        if only_around or (kind == "added" and path in made):
+            continue
+        yield Change(path, kind)  # type: ignore[arg-type]  # one of three
+
+
+def _rows(container: str) -> list[dict[str, Any]]:
+    """Returns the engine's answer: dicts with a `Path` and a `Kind`. Blocks. Bounds how much it reads."""
+    data = bytearray()
+    for piece in answer(f"containers/{container}/changes"):
+        data += piece
+        if len(data) > MOST_BYTES:
+            raise BoxFileError("far too many files were changed")
+    return json.loads(data) or []
+
+
+def answer(path: str) -> Iterator[bytes]:
+    """Yields the container engine's answer to a GET request in pieces. Raises BoxDiedError if that fails."""
+    client = engine.client()
+    url = f"{client.base_url}/v{client.api_version}/{path}"
+    try:
+        with closing(client.get(url, stream=True, timeout=client.timeout)) as response:
+            response.raise_for_status()
+            yield from response.iter_content(_PIECE)
+    except engine.FOREIGN as error:
+        raise BoxDiedError(f"the Docker engine failed: {engine.reason(error)}") from error
