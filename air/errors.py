@@ -8,6 +8,7 @@ AirError
 ├── InfrastructureError      air or the machine failed; the agent did not cause it
 │   ├── BoxStartError        a box could not start
 │   ├── BoxDiedError         a box ended while it was in use
+│   ├── StagingError         a task's files could not be put into a box
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and nothing but the commands in it can be the cause
@@ -61,6 +62,11 @@ class BoxStartError(InfrastructureError):
 
 class BoxDiedError(InfrastructureError):
     """A box, its guest (air's program in the box) or the container engine ended while the box was in use."""
+
+
+class StagingError(InfrastructureError):
+    """A box could not be prepared for a task, because a command of the task failed in it. In a box in which
+    an agent has worked, that can be the agent's doing."""
 
 
 class GradingError(InfrastructureError):

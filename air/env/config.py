@@ -14,6 +14,7 @@ from air import actions, tasks
 from air.errors import ConfigError, UsageError
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.kinds import OF_RUNTIME
+from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import Provider, TaskSpec
 from air.worlds.research.tools import ToolSettings
 from air.worlds.sources import VALIDATION_SEED, is_world
@@ -41,6 +42,9 @@ class AirTasksetConfig(vf.TasksetConfig):
     """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
+    harbor: HarborSettings = HarborSettings()
+    """Settings for tasks whose id begins with `harbor:` (see `docs/harbor.md`). Such an id names a task's
+    folder, or a folder or data set of tasks, which stands for all of them."""
     examples_per_task: int = Field(1, ge=1)
     """The number of prompts made from each task; each prompt has its own seed. With `weights`, it is the mean
     number."""
@@ -107,6 +111,21 @@ class AirTasksetConfig(vf.TasksetConfig):
     def research(self) -> list[str]:
         """The ids in `tasks` that name research tasks, which are played in boxes."""
         return [name for name in self.tasks if not is_world(name)]
+
+    @property
+    def members(self) -> list[str]:
+        """The ids in `tasks`, with those of its members for a set of Harbor tasks."""
+        return tasks.expanded(self.tasks, self.harbor)
+
+    def research_tasks(self) -> list[TaskSpec]:
+        """Reads the research tasks, each once; a set of Harbor tasks stands for its members. Raises what
+        `air.tasks.load` raises."""
+        names = tasks.expanded(self.research, self.harbor)
+        return [self.research_task(name) for name in dict.fromkeys(names)]
+
+    def research_task(self, name: str) -> TaskSpec:
+        """Reads one research task. Raises what `air.tasks.load` raises."""
+        return tasks.load(name, self.task_roots, mlgym_root=self.mlgym_root, harbor=self.harbor)
 
 
 class AirHarnessConfig(vf.HarnessConfig):

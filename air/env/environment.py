@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import verifiers.v1 as vf
@@ -77,7 +77,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             self._format(world)
         if taskset.research:
             self._format(None)
-            await self._start_boxes([self._load(name) for name in dict.fromkeys(taskset.research)])
+            await self._start_boxes(await asyncio.to_thread(taskset.research_tasks))
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
@@ -87,12 +87,17 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         gpus, graders_gpus = _gpus(config, specs)
         _warn_of_trust(specs)
         chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
+        ours = [spec for spec in specs if spec.rules is None]
         if config.provider == "docker":
-            for image in sorted({spec.image for spec in specs} | {*filter(None, [config.image])}):
+            for image in sorted({spec.image for spec in ours} | {*filter(None, [config.image])}):
                 await asyncio.to_thread(_check_docker, image)
         elif self._harness() is None:
             await asyncio.to_thread(_check_namespaces)
-        for spec in specs:
+        others = [spec for spec in specs if spec.rules is not None]
+        for spec in others:
+            _check_rules(spec, config)
+        await _check_images({spec.image for spec in others})
+        for spec in ours:
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
         self._agents = await self._stack.enter_async_context(
             Pool(config.max_boxes, warm=config.warm_boxes, gpus=gpus)
@@ -110,12 +115,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             measured_scale.on_split(
                 spec, chosen.of(spec.id), self._agents, self._grader, config.provider
             )
-            for spec in specs
+            for spec in ours
         ]
-        specs = await together(measuring, config.grader_boxes)
-        await together([self._grader.check(spec) for spec in specs], config.grader_boxes)
-        self._specs = {spec.id: spec for spec in specs}
-        for spec in specs:
+        ours = await together(measuring, config.grader_boxes)
+        await together([self._grader.check(spec) for spec in ours], config.grader_boxes)
+        self._specs = {spec.id: spec for spec in (*ours, *others)}
+        for spec in ours:
             self._agents.prepare(self._box_spec(spec))
 
     async def stop(self) -> None:
@@ -269,7 +274,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             counts=self.config.counts,
             tools=self._tools(spec, box),
             keep=None if self._kept is None else self._kept.keep,
-            max_validates=self.config.validates,
+            max_validates=0 if spec.rules else self.config.validates,
             told_step=step_of(spec),
             outlasts_caller=True,
         )
@@ -283,17 +288,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if not self._serves:
             raise RuntimeError("the environment is not serving: enter `env.serving()` first")
 
-    def _load(self, task_id: str) -> TaskSpec:
-        config = self.config.taskset
-        return tasks.load(task_id, config.task_roots, mlgym_root=config.mlgym_root)
-
     def _box_spec(self, spec: TaskSpec) -> BoxSpec:
         box_spec = spec.box_spec(self.config.provider)
         closed = box_spec.provider == "docker" and not (box_spec.network or box_spec.gpus)
         return box_spec.model_copy(
             update={
-                "image": self.config.image or box_spec.image,
-                "reusable": self.config.reuse_boxes and closed,
+                "image": box_spec.image if spec.rules else self.config.image or box_spec.image,
+                "reusable": self.config.reuse_boxes and closed and not box_spec.open,
             }
         )
 
@@ -353,11 +354,36 @@ def _gpus(
     )
 
 
+def _check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
+    """Raises ConfigError if the settings do not suit a task that is graded by rules of its own."""
+    spec.box_spec(config.provider)
+    for name in ("test_weight", "final"):
+        if getattr(config, name) != type(config).model_fields[name].get_default():
+            raise ConfigError(
+                f"has no effect on {spec.id}, which has one grading and no test split",
+                where=f"env.{name}",
+                remedy="leave it out",
+            )
+    assert spec.rules is not None
+    if spec.rules.steps > 1 and config.delta != "previous":
+        raise ConfigError(
+            f"would pay the best of the steps of {spec.id} instead of its reward",
+            where="env.delta",
+            remedy='use delta = "previous"',
+        )
+
+
 def _warn_of_trust(specs: Sequence[TaskSpec]) -> None:
     if names := [spec.id for spec in specs if spec.trust == "evaluator"]:
         _LOG.warning(
             "the evaluation of %s imports the artefact, whose code can make it print any score: do not train "
             "on such a task if its reward must mean something",
+            ", ".join(names),
+        )
+    if names := [spec.id for spec in specs if spec.trust == "shared"]:
+        _LOG.warning(
+            "the tests of %s run in the agent's own box, whose programs the agent could have changed: such a "
+            "reward can be forged",
             ", ".join(names),
         )
 
@@ -371,6 +397,13 @@ def _check_docker(image: str) -> None:
             + "or play without isolation in process boxes: "
             '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
         )
+
+
+async def _check_images(names: Iterable[str]) -> None:
+    """Raises MissingError if one of these images, which are not air's own, is not here."""
+    from air.sandbox.docker import engine
+
+    await together([engine.image_id(name) for name in sorted(names)], 4)
 
 
 def _check_namespaces() -> None:

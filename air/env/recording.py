@@ -91,6 +91,7 @@ def started(episode: Episode) -> dict[str, Any]:
         "settings": _settings(config, harness),
         "task_roots": [str(root.absolute()) for root in taskset.task_roots],
         "mlgym_root": None if taskset.mlgym_root is None else str(taskset.mlgym_root.absolute()),
+        "harbor": taskset.harbor.fixed().model_dump(mode="json"),
         "isolation": episode.isolation,
         "config_hash": config_hash(config),
         "versions": versions(),

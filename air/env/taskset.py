@@ -136,9 +136,15 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
     def load(self) -> Iterable[AirTask]:
         """Yields one object for each prompt. The tasks take turns, so that the first N prompts contain each
         task about as often as its weight says. Raises MissingError if a task does not exist."""
-        names = self.config.tasks
-        makers = {name: self._maker(name) for name in names}
-        weights = {name: self.config.weights.get(name, 1.0) * names.count(name) for name in makers}
+        config = self.config
+        weights: dict[str, float] = {}
+        names: list[str] = []
+        for written in config.tasks:
+            members = tasks.expanded([written], config.harbor)
+            names += members
+            for name in members:
+                weights[name] = weights.get(name, 0.0) + config.weights.get(written, 1.0)
+        makers = {name: self._maker(name) for name in weights}
         for name, number in turns(weights, self.config.examples_per_task * len(names)):
             yield makers[name](number)
 
@@ -152,7 +158,7 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             return lambda number: self._task(
                 world.id, world.id, world.instructions, world.digest, first + number, world.seconds
             )
-        spec = tasks.load(name, config.task_roots, mlgym_root=config.mlgym_root)
+        spec = config.research_task(name)
         prompt, seconds = describe(spec), spec.limits.episode_seconds
 
         def research(number: int) -> AirTask:

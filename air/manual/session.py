@@ -71,6 +71,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "tasks": [start.task],
             "task_roots": list(start.task_roots),
             "mlgym_root": start.mlgym_root,
+            "harbor": dict(start.harbor),
         },
         "agent": {
             "harness": {"id": "air", "format": format_name, **settings},
@@ -78,7 +79,7 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
             "max_turns": start.max_turns,
         },
         "image": start.image or None,
-        "max_validates": start.max_validates,
+        "max_validates": start.max_validates or None,  # 0: the task allows none
         "split_seed": splits.recorded(start.split, trajectory.path).secret,
         **pay,
     }

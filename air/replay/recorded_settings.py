@@ -16,6 +16,7 @@ from air.errors import ConfigError
 from air.replay.options import ReplayOptions
 from air.rewards.terms import RewardSettings
 from air.tasks import splits
+from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Start
 
@@ -35,7 +36,7 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
-    task = tasks.load(start.task, roots, mlgym_root=mlgym)
+    task = tasks.load(start.task, roots, mlgym_root=mlgym, harbor=harbor(start, path))
     if start.task_hash and task.hash != start.task_hash and not options.changed_task:
         raise ConfigError(
             f"task {task.id} has changed since ({start.task_hash[:8]} then, {task.hash[:8]} now)",
@@ -47,6 +48,14 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
         return task
     scale, _ = reward(start, task, {}, path)  # the baseline and the target of that split
     return task.on(split, scale)
+
+
+def harbor(start: Start, path: Path) -> HarborSettings:
+    """Returns the recorded settings for Harbor's tasks. A root that is not on this machine is left out."""
+    recorded = dict(start.harbor)
+    if not Path(recorded.get("root") or "").is_dir():
+        recorded.pop("root", None)
+    return validate(HarborSettings, recorded, where=f"the settings of {path}")
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:

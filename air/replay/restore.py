@@ -50,7 +50,7 @@ class Play:
                     self.world.pay.of(validation.score, validation.stderr)
                 await self.world.restore(_as_graded(validation))
             if action is not None and action.ending == "submit":
-                self.world.submitted = True
+                await self.world.submit()
 
     def carried(self, box: Box) -> Play:
         """Returns the same episode in `box`, whose workspace must be a copy of the present one."""

@@ -11,12 +11,21 @@ import asyncio
 from air.errors import InfrastructureError
 from air.sandbox.contract.box import Box
 from air.tasks import data
-from air.tasks.sources.lookup import PREFIXES, available, load, unknown
+from air.tasks.sources.lookup import PREFIXES, available, expanded, load, unknown
 from air.tasks.spec import TaskSpec
 
 _PROTECT_SECONDS = 30.0
 
-__all__ = ["PREFIXES", "TaskSpec", "available", "data", "load", "stage", "unknown"]
+__all__ = [
+    "PREFIXES",
+    "TaskSpec",
+    "available",
+    "data",
+    "expanded",
+    "load",
+    "stage",
+    "unknown",
+]
 
 
 async def stage(task: TaskSpec, box: Box) -> None:
@@ -25,6 +34,9 @@ async def stage(task: TaskSpec, box: Box) -> None:
     Raises MissingError if a file or package from which the data is made is missing, InfrastructureError if
     the data cannot be prepared or protected, and BoxDiedError if the box no longer exists.
     """
+    if task.rules is not None:
+        await task.rules.stage(box, 0)
+        return
     prepared = await asyncio.to_thread(data.prepare, task)
     await box.put(prepared.agent)
     if prepared.protected:

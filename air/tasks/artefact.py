@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from air.errors import ArtefactError, BoxFileError
 from air.sandbox.contract.box import Box
 from air.tasks.files import walk
+from air.tasks.rules import Artefact as Artefact
 from air.tasks.spec import TaskSpec
 
 MOST_FILES = 5000
@@ -22,31 +18,19 @@ empty, and no time limit counts them."""
 _LOOK_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class Artefact:
-    """The files that an agent hands in for grading."""
-
-    files: Mapping[str, bytes]
-    """The contents of each file, by its path relative to the agent's workspace."""
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores. It is
-        computed once, by `collect` in a thread."""
-        digest = hashlib.sha256()
-        for name, data in sorted(self.files.items()):
-            encoded = os.fsencode(name)
-            digest.update(b"%d %s %d\n" % (len(encoded), encoded, len(data)))
-            digest.update(data)
-        return digest.hexdigest()
-
-
-async def collect(task: TaskSpec, box: Box, *, most_files: int = MOST_FILES) -> Artefact:
-    """Reads the task's artefact from the workspace of a running box.
+async def collect(
+    task: TaskSpec, box: Box, *, step: int = 0, most_files: int = MOST_FILES
+) -> Artefact:
+    """Reads the task's artefact from the workspace of a running box. `step` is the step of a task with
+    several.
 
     Raises ArtefactError if it is missing, too large, has more than `most_files` files, or is not made of
     regular files; and BoxDiedError.
     """
+    if task.rules is not None:
+        artefact = await task.rules.collect(box, step)
+        await asyncio.to_thread(getattr, artefact, "digest")
+        return artefact
     left = int(task.limits.artefact_mb * 2**20)
     files: dict[str, bytes] = {}
     for name in task.artefacts:

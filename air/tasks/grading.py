@@ -19,7 +19,7 @@ import math
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
@@ -27,12 +27,12 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from air import paths
-from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError
+from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError, StagingError
 from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
 from air.tasks import data
-from air.tasks.artefact import Artefact
+from air.tasks.rules import Artefact, Outcome, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
@@ -42,6 +42,8 @@ _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The agent's message about an artefact on which the grader failed twice."""
+_OF_THE_GRADER = (GradingError, BoxEndedError, StagingError)
+"""How a grader or its box fails by itself, perhaps because of the artefact."""
 _log = logging.getLogger(__name__)
 
 
@@ -84,25 +86,13 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
-
-    metrics: dict[str, float] = field(default_factory=dict)
-    message: str = ""
-    remember: bool = True
-    """Whether the result is allowed to be cached."""
-    seconds: float = 0.0
-    fault: str = ""
-    """How the grader failed on the artefact, twice; empty if it did not."""
-
-
-@dataclass(frozen=True)
 class _Request:
     """One artefact to be graded once, on one split and with one seed."""
 
     task: TaskSpec
     artefact: Artefact
-    prepared: data.PreparedData
+    prepared: data.PreparedData | None
+    """The grader's files; None if the task has rules of its own."""
     split: Split
     seed: int
     provider: Provider
@@ -114,7 +104,8 @@ class _Request:
     @cached_property
     def key(self) -> str:
         """SHA-256, in hex, of everything on which the grade depends."""
-        parts = [self.artefact.digest, self.task.hash, self.prepared.digest, self.split]
+        files, split = (self.prepared.digest, self.split) if self.prepared else ("", "")
+        parts = [self.artefact.digest, self.task.hash, files, split]
         parts += [str(self.seed), self.provider, self.image_id, self.software]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -128,7 +119,7 @@ class _Request:
 
 @dataclass
 class _Run:
-    task: asyncio.Task[_Outcome]
+    task: asyncio.Task[Outcome]
     waiters: int = 0
 
 
@@ -160,23 +151,46 @@ class Grader:
             fault = f"no number can hold the mean of its scores, or their standard error: {error}"
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
+    async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
+        """Grades a step's work in the agent's own box, by the task's rules. Raises what `grade` raises."""
+        assert task.rules is not None
+        try:
+            outcome = await self._twice_in(task.rules, box, step)
+        except _OF_THE_GRADER as error:
+            request = (await self._requests(task, task.rules.untouched(step), "val", 0))[0]
+            await self._check(request)
+            fault = " ".join(str(error).split())[:_MAX_MESSAGE]
+            _log.warning("%s; so the agent's box is at fault", fault)
+            raise ArtefactError(NOT_GRADED, fault=fault) from error
+        metrics = outcome.metrics
+        return Grade(metrics[task.metric], metrics, outcome.seconds, remembered=False)
+
+    async def _twice_in(self, rules: Rules, box: Box, step: int) -> Outcome:
+        async with box.attributing():
+            try:
+                return await rules.grade_shared(box, step)
+            except (GradingError, StagingError) as error:
+                _log.warning("%s; it is graded once more", error)
+                return await rules.grade_shared(box, step)
+
     async def _requests(
         self, task: TaskSpec, artefact: Artefact, split: Split, seed: int
     ) -> list[_Request]:
-        prepared = await asyncio.to_thread(data.prepare, task)
+        prepared = None if task.rules else await asyncio.to_thread(data.prepare, task)
         times = task.grader.repeats
         seeds = [task.split.grading_seed(n) for n in range(seed * times, (seed + 1) * times)]
-        box = (self._provider, *await self._software(task))
+        image = task.rules.grading_box(artefact).image if task.rules else task.image
+        box = (self._provider, *await self._software(image))
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
-    async def _software(self, task: TaskSpec) -> tuple[str, str]:
-        """Returns the `image_id` and the `software` of a request to grade an artefact of `task` now."""
+    async def _software(self, image: str) -> tuple[str, str]:
+        """Returns the `image_id` and the `software` of a request to grade an artefact now."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
 
         # It takes milliseconds, and a tag can be given to another image at any time: so no cache.
-        return await retry(lambda: engine.image_id(task.image)), ""
+        return await retry(lambda: engine.image_id(image)), ""
 
     async def _once(self, request: _Request) -> Grade:
         outcome = await asyncio.to_thread(self._store.get, request.key)
@@ -194,7 +208,7 @@ class Grader:
             remembered=remembered,
         )
 
-    async def _shared(self, request: _Request) -> _Outcome:
+    async def _shared(self, request: _Request) -> Outcome:
         """Runs the grader once for simultaneous equal requests; cancels it when all of them are cancelled."""
         run = self._running.get(request.key)
         if run is None:
@@ -220,39 +234,55 @@ class Grader:
             await self._check(request)
 
     async def _check(self, request: _Request) -> None:
-        request = replace(request, artefact=empty_artefact(request.task))
+        rules = request.task.rules
+        empty = (
+            rules.untouched(rules.step_of(request.artefact))
+            if rules
+            else empty_artefact(request.task)
+        )
+        request = replace(request, artefact=empty)
         try:
             outcome = await self._attempt(request)
-        except (GradingError, BoxEndedError) as error:
-            raise GradingError(
-                f"{error} — on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
-            ) from error
+        except _OF_THE_GRADER as error:
+            duty = (
+                "if the agent did nothing, when it must write a valid reward all the same"
+                if rules
+                else f"on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
+            )
+            raise GradingError(f"{error} — {duty}") from error
         if outcome.remember:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
-    async def _run(self, request: _Request) -> _Outcome:
+    async def _run(self, request: _Request) -> Outcome:
         try:
             outcome = await self._attempt(request)
-        except (GradingError, BoxEndedError) as error:
+        except _OF_THE_GRADER as error:
             _log.warning("%s; it is graded once more, in a fresh box", error)
             return await self._again(request)
         if outcome.remember:
             await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
 
-    async def _again(self, request: _Request) -> _Outcome:
+    async def _again(self, request: _Request) -> Outcome:
         """Grades an artefact on which the grader has failed once more; a repeat is the artefact's fault."""
         try:
             return await self._attempt(request)
-        except (GradingError, BoxEndedError) as error:
+        except _OF_THE_GRADER as error:
             await self._check(request)
             fault = " ".join(str(error).split())[:_MAX_MESSAGE]
             _log.warning("%s; so the artefact %s is at fault", fault, request.artefact.digest[:8])
-            return _Outcome(message=NOT_GRADED, remember=False, fault=fault)
+            return Outcome(message=NOT_GRADED, remember=False, fault=fault)
 
-    async def _attempt(self, request: _Request) -> _Outcome:
+    async def _attempt(self, request: _Request) -> Outcome:
         """Runs the grader once. Raises GradingError, or BoxEndedError, if it or its box fails by itself."""
         task = request.task
+        if task.rules is not None:
+            async with self._pool.lease(task.rules.grading_box(request.artefact)) as box:
+                async with box.attributing():
+                    outcome = await task.rules.grade(box, request.artefact)
+                same = box.image_digest == request.image_id
+                return replace(outcome, remember=outcome.remember and same)
+        assert request.prepared is not None
         async with self._pool.lease(task.grader_spec(self._provider)) as box:
             await box.put(request.prepared.grader, GRADER_DIR)
             async with box.attributing():
@@ -260,7 +290,7 @@ class Grader:
                     try:
                         await box.write(f"{_ARTEFACT_DIR}/{name}", content)
                     except BoxFileError as error:
-                        return _Outcome(message=f"it does not fit into the grader's box: {error}")
+                        return Outcome(message=f"it does not fit into the grader's box: {error}")
                 result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
                 outcome = await _read(task, box, result)
             if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
@@ -282,7 +312,7 @@ def _packages() -> str:
     return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
 
 
-async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
+async def _read(task: TaskSpec, box: Box, result: ExecResult) -> Outcome:
     """Reads the grader's result file; raises GradingError if it ran too long or wrote no valid result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
@@ -301,12 +331,12 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> _Outcome:
         message = report.get("message")
         if not isinstance(message, str) or not message.strip():
             raise GradingError(f"{where}: exit {BAD_ARTEFACT} without a message")
-        return _Outcome(
+        return Outcome(
             message=message[:_MAX_MESSAGE],
             remember=report.get("remember", True) is True,
             seconds=result.seconds,
         )
-    return _Outcome(
+    return Outcome(
         metrics=_metrics(report.get("metrics"), task.metric, where), seconds=result.seconds
     )
 
@@ -328,10 +358,10 @@ class _Store:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.known: dict[str, _Outcome] = {}
+        self.known: dict[str, Outcome] = {}
         """The results in memory, by key."""
 
-    def get(self, key: str) -> _Outcome | None:
+    def get(self, key: str) -> Outcome | None:
         """Returns the cached result, or None if there is none or its file is invalid."""
         if key in self.known:
             return self.known[key]
@@ -348,11 +378,11 @@ class _Store:
         except (ValueError, KeyError, TypeError) as error:
             _log.warning("ignored the remembered grade %s: %s", file, error)
             return None
-        outcome = _Outcome(metrics={k: float(v) for k, v in metrics.items()}, message=message)
+        outcome = Outcome(metrics={k: float(v) for k, v in metrics.items()}, message=message)
         self.known[key] = outcome
         return outcome
 
-    def put(self, key: str, outcome: _Outcome) -> None:
+    def put(self, key: str, outcome: Outcome) -> None:
         self.known[key] = replace(outcome, seconds=0.0)
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
         file = self._file(key)

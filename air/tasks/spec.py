@@ -15,12 +15,14 @@ from typing import Literal, Protocol
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from air.config import BaseConfig
+from air.errors import ConfigError
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.network_rules import Names
+from air.tasks.rules import Rules
 from air.tasks.splits import PUBLIC_SPLIT, Split
 
 GRADER_DIR = "/grader"
-ID_PATTERN = r"^([A-Za-z]|mlgym:[A-Za-z0-9])[A-Za-z0-9_-]{0,63}$"
+ID_PATTERN = r"^(([A-Za-z]|mlgym:[A-Za-z0-9])[A-Za-z0-9_-]{0,63}|harbor:[^\x00-\x1f]+)$"
 Provider = Literal["docker", "process"]
 _SPARE_SECONDS = 300.0
 
@@ -192,11 +194,13 @@ class TaskSpec(RewardScale):
     See `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box."""
-    trust: Literal["data", "code", "evaluator"] = "data"
+    trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
     """How grading uses the artefact. `data`: the grader only reads it. `code`: the artefact runs in the
     grader's box, in another process and as another user than the grader. `evaluator`: an evaluation script
     that is not part of air imports the artefact, also as another user; so the artefact could make that script
-    print any score."""
+    print any score. `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh
+    box, so what it runs of the artefact could write any score. `shared`: that script runs in the agent's own
+    box, whose programs the agent could have changed."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
@@ -216,6 +220,7 @@ class TaskSpec(RewardScale):
     _shared: tuple[Path, ...] = PrivateAttr(default=())
     _hash: str = PrivateAttr(default="")
     _source: Source | None = PrivateAttr(default=None)
+    _rules: Rules | None = PrivateAttr(default=None)
     _split: Split = PrivateAttr(default=PUBLIC_SPLIT)
 
     @field_validator("artefact", "more_artefacts")
@@ -251,6 +256,11 @@ class TaskSpec(RewardScale):
         return self._source
 
     @property
+    def rules(self) -> Rules | None:
+        """How the task is played and graded, if it has rules of its own; None: by the rules of air's own."""
+        return self._rules
+
+    @property
     def split(self) -> Split:
         """The split of the data, to which also `baseline` and `target` belong."""
         return self._split
@@ -272,6 +282,11 @@ class TaskSpec(RewardScale):
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
+    def played_by(self, rules: Rules, folder: Path, digest: str) -> TaskSpec:
+        """Stores the rules of this task, where it was read from, and its digest; returns the task."""
+        self._rules, self._folder, self._hash = rules, folder, digest
+        return self
+
     def on(self, split: Split, scale: RewardScale | None = None) -> TaskSpec:
         """Returns this task on another split of its data. `scale` is the scale of rewards that belongs to
         that split (see `air.tasks.measured_scale`); None: this task's own."""
@@ -285,7 +300,16 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the `BoxSpec` of an agent's box for this task."""
+        """Returns the `BoxSpec` of an agent's box for this task. Raises ConfigError if the task needs a
+        container, and `provider` has none."""
+        if self._rules is not None:
+            if provider != "docker":
+                raise ConfigError(
+                    "is played only in containers",
+                    where=f"task {self.id}",
+                    remedy='use agent.runtime.type = "docker"',
+                )
+            return self._rules.agent_box()
         return BoxSpec(
             provider=provider,
             image=self.image,

@@ -173,6 +173,8 @@ class Start(Line):
     """Folders in which the task was searched for; empty for the tasks that ship with air."""
     mlgym_root: str | None = None
     """Path of the checkout of MLGym in the run's settings; None if the settings named no checkout."""
+    harbor: Mapping[str, Any] = Field(default_factory=dict)
+    """The run's settings for Harbor's tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
     """How grading uses the artefact: `data`, `code` or `evaluator` (see `air.tasks.spec.TaskSpec`); with the
     last one, the artefact could make the evaluation print any score. Empty in older files."""

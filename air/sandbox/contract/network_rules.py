@@ -1,8 +1,9 @@
 """Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests connections against them. Pure.
 
-An entry is a host name, or `*.` and a domain for all names below that domain. `:port` after it replaces the
-ports 80 and 443. Names must resolve to public addresses, except in an entry such as `"mirror.example.org:8080
-private"`. Metadata services of clouds, link-local addresses and multicast are never reachable.
+An entry is a host name, `*.` and a domain for all names below that domain, or `*` for all names. `:port`
+after a name or domain replaces the ports 80 and 443. Names must resolve to public addresses, except in an
+entry such as `"mirror.example.org:8080 private"`. Metadata services of clouds, link-local addresses and
+multicast are never reachable.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Rule:
     """One parsed entry of a list of allowed hosts."""
 
     name: str
-    """The host name in lower case, or the domain if the entry begins with `*.`."""
+    """The host name in lower case, or the domain if the entry begins with `*.`; empty for `*`."""
     below: bool
     """Whether the entry begins with `*.` and so allows all names below `name`, but not `name` itself."""
     ports: frozenset[int]
@@ -57,12 +58,15 @@ class Rule:
 
     def allows(self, host: str, port: int) -> bool:
         """Whether this rule allows connections to `port` of `host`, a host name in the form of `normal`."""
-        matches = host.endswith(f".{self.name}") if self.below else host == self.name
+        ending = f".{self.name}" if self.name else ""
+        matches = host.endswith(ending) if self.below else host == self.name
         return matches and port in self.ports
 
 
 def rule(entry: str) -> Rule:
     """Parses one entry of a list of allowed hosts. Raises ValueError with the fault and the remedy."""
+    if entry.strip() == "*":
+        return Rule("", True, PORTS, False)
     match = _ENTRY.fullmatch(entry.strip())
     if match is None:
         raise ValueError(f"{entry!r} is not a host: write `name`, `*.name`, or either with `:port`")

@@ -1,4 +1,4 @@
-"""Finds a task by its id, in folders of tasks or in a checkout of MLGym, and reads its declaration."""
+"""Finds a task by its id, in folders of tasks, a checkout of MLGym or Harbor's folders, and reads it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,36 @@ from air import paths
 from air.config import read_toml, validate
 from air.errors import ConfigError, MissingError
 from air.tasks.files import folder_hash
+from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskSpec
 
 if TYPE_CHECKING:
     from air.tasks.sources.mlgym import Checkout
 
-_MLGYM = "mlgym:"
-PREFIXES = ("mlgym",)
+_MLGYM, _HARBOR = "mlgym:", "harbor:"
+PREFIXES = ("mlgym", "harbor")
 """The prefixes of ids of research tasks that are in no folder of tasks. Other prefixes belong to worlds."""
 _SHARED = "_shared"
 
 
-def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = None) -> TaskSpec:
+def load(
+    task_id: str,
+    roots: Sequence[Path] = (),
+    *,
+    mlgym_root: Path | None = None,
+    harbor: HarborSettings | None = None,
+) -> TaskSpec:
     """Finds a task by its id and reads its declaration from `task.toml` or a checkout of MLGym.
 
     `roots` are folders of tasks in order of search (default: the shipped ones). Ids that begin with `mlgym:`
-    are looked up in `mlgym_root` or the environment variable `AIR_MLGYM_ROOT`. Raises MissingError if there
+    are looked up in `mlgym_root` or the environment variable `AIR_MLGYM_ROOT`; those that begin with
+    `harbor:` are Harbor's folders, for which `harbor` holds settings. Raises MissingError if there
     is no such task or checkout, and ConfigError, naming file and key, if `task.toml` is invalid.
     """
+    if task_id.startswith(_HARBOR):
+        from air.tasks.sources.harbor import source
+
+        return source.load(task_id, harbor or HarborSettings())
     if task_id.startswith(_MLGYM):
         if (checkout := mlgym(mlgym_root)) is None:
             raise MissingError(
@@ -43,6 +55,16 @@ def load(task_id: str, roots: Sequence[Path] = (), *, mlgym_root: Path | None = 
         if _is_name(task_id) and file.is_file():
             return _read(file)
     raise unknown(task_id, available(roots))
+
+
+def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[str]:
+    """Returns ids with each one that names a folder or a file of Harbor tasks replaced by its members' ids.
+    Reads no task. Raises MissingError if there is none there, and ConfigError if a file is invalid."""
+    if not any(name.startswith(_HARBOR) for name in ids):
+        return list(ids)
+    from air.tasks.sources.harbor.ids import expanded
+
+    return expanded(ids, (harbor or HarborSettings()).folder)
 
 
 def unknown(task_id: str, known: Sequence[str]) -> MissingError:

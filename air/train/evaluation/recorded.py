@@ -49,7 +49,7 @@ class Evaluation:
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns how many of `episodes` episodes of each task are not recorded yet."""
         played = Counter(one.task for one in self.episodes())
-        tasks = [task for env in self.settings.envs for task in env.taskset.tasks]
+        tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return {task: max(0, episodes - played[task]) for task in dict.fromkeys(tasks)}
 
     async def play(
@@ -63,7 +63,7 @@ class Evaluation:
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
-            own = [task for task in dict.fromkeys(env.taskset.tasks) if task in remaining]
+            own = [task for task in dict.fromkeys(env.taskset.members) if task in remaining]
             if own:
                 taskset = self._taskset(env.taskset, own, remaining)
                 folder = self.folder / TRAJECTORIES

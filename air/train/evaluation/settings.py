@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from air import tasks
 from air.env.config import RESEARCH_FORMAT, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
@@ -40,8 +39,7 @@ class Settings:
             taskset: Any = env.taskset
             for name in taskset.worlds:
                 load_world(name)
-            for name in taskset.research:
-                tasks.load(name, taskset.task_roots, mlgym_root=taskset.mlgym_root)
+            taskset.research_tasks()
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide what episodes are worth, as plain data; without secrets."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import verifiers.v1 as vf
 
-from air import tasks
 from air.env.config import ResearchEnvConfig
 from air.sandbox.pool import gpus
 from air.sandbox.pool.host_slots import max_boxes
@@ -100,10 +99,7 @@ def _source(
     worlds = tuple(Task(w.id, env.limit_of(w.seconds)) for w in map(sources.load, taskset.worlds))
     if not taskset.research:
         return Source(name, worlds, ratio, group_size, elsewhere=elsewhere)
-    specs = [
-        tasks.load(task, taskset.task_roots, mlgym_root=taskset.mlgym_root)
-        for task in taskset.research
-    ]
+    specs = taskset.research_tasks()
     grader_gpus = max(spec.grader.gpus for spec in specs)
     return Source(
         name,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions.base import Action, Standing, ToolCall
-from air.errors import ArtefactError, BoxEndedError
+from air.errors import ArtefactError, BoxEndedError, StagingError
 from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
@@ -83,6 +83,10 @@ class ResearchWorld:
     refused_validates: int = 0
     """The number of validates that were not scored because `max_validates` was reached."""
     submitted: bool = False
+    step_number: int = 0
+    """The number of steps that the agent has submitted, in a task with several steps."""
+    rewards: list[float | None] = field(default_factory=list)
+    """The rewards of the graded steps of a task with several; None for a step that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading goes on when its caller is cancelled, as at the end of the episode's time: an agent
     must not escape a grade by asking for it late. `finish` waits for it, and `abandon` ends it."""
@@ -118,6 +122,7 @@ class ResearchWorld:
             pay=copy.deepcopy(self.pay),
             tools=None if self.tools is None else self.tools.carried(box),
             validations=list(self.validations),
+            rewards=list(self.rewards),
             _grading=None,
         )
 
@@ -151,7 +156,8 @@ class ResearchWorld:
         elif action.ending is not None:
             validation = await self.validate()
             score = self._scored(validation)
-            self.submitted = action.ending == "submit"
+            if action.ending == "submit":
+                score = await self.submit() or score
         return Step(
             observation=Observation(
                 text=self._observe(answer, result, score),
@@ -163,6 +169,23 @@ class ResearchWorld:
             exec_seconds=0.0 if result is None else result.seconds,
             timed_out=result is not None and result.timed_out,
         )
+
+    async def submit(self) -> str:
+        """Ends the step of the task that was just graded. Returns the beginning of the next one, which it
+        prepares; "" if there is none, so that the episode is over."""
+        rules, number = self.task.rules, self.step_number
+        done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
+        if rules is None or done:
+            self.submitted = True
+            return ""
+        self.step_number += 1
+        try:
+            async with self.box.attributing():
+                await rules.stage(self.box, self.step_number)
+        except (BoxEndedError, StagingError) as error:  # the agent can have broken the box
+            self.lost = str(error)
+            return ""
+        return f"[step {number + 1} of {rules.steps} is submitted]\n{rules.instruction(number + 1)}"
 
     async def validate(self, *, automatic: bool = False) -> Validation:
         """Grades the artefact in the box on the validation split, and returns its score and reward.
@@ -183,6 +206,8 @@ class ResearchWorld:
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
                 artefact = await self._collect()
+        if self.task.rules is not None:
+            self.rewards.append(validation.metrics.get(self.task.metric))
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
@@ -195,7 +220,7 @@ class ResearchWorld:
         began = time.monotonic()
         artefact, problem = None, ""
         try:
-            artefact = await self._collect()
+            artefact = None if self._graded_in_place else await self._collect()
         except ArtefactError as error:
             problem = str(error)
         validation = await self._grade(artefact, problem, began, automatic)
@@ -220,7 +245,7 @@ class ResearchWorld:
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
-        if self._counted is not None:
+        if self._counted is not None and self.task.rules is None:
             self.test_artefact = await self._kept(self._counted)
             with contextlib.suppress(ArtefactError):
                 grade = await self.grader.grade(self.task, self._counted, split="test", seed=0)
@@ -280,6 +305,12 @@ class ResearchWorld:
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property
+    def _graded_in_place(self) -> bool:
+        """Whether the work is graded in the agent's own box, which must still exist."""
+        rules = self.task.rules
+        return rules is not None and rules.shared and not self.lost
+
+    @property
     def _none_left(self) -> bool:
         asked = sum(not one.automatic for one in self.validations)
         return self.max_validates is not None and asked >= self.max_validates
@@ -334,7 +365,7 @@ class ResearchWorld:
         if not self.lost:
             try:
                 async with self.box.attributing():
-                    return await collect(self.task, self.box)
+                    return await collect(self.task, self.box, step=self.step_number)
             except BoxEndedError as error:
                 self.lost = str(error)
         raise ArtefactError(BOX_ENDED)
@@ -344,13 +375,19 @@ class ResearchWorld:
     ) -> Validation:
         digest = copy_path = fault = ""
         grade: Grade | None = None
-        if artefact is not None:
-            digest, copy_path = await self._kept(artefact)
-            try:
+        try:
+            if artefact is not None:
+                digest, copy_path = await self._kept(artefact)
                 grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
-            except ArtefactError as error:
-                problem, fault = str(error), error.fault
+            elif self._graded_in_place:
+                grade = await self.grader.grade_in(self.task, self.box, self.step_number)
+        except ArtefactError as error:
+            problem, fault = str(error), error.fault
         score, stderr = (None, None) if grade is None else (grade.score, grade.stderr)
+        metrics = {} if grade is None else grade.metrics
+        if self.task.rules is not None and self.task.rules.steps > 1:
+            self.rewards.append(score)
+            score = self.task.rules.total(self.rewards, ended=automatic)
         reward = self.pay.of(score, stderr)
         return Validation(
             score=score,
@@ -360,7 +397,7 @@ class ResearchWorld:
             fault=fault,
             stderr=stderr,
             floor=0.0 if reward is None else reward.floor,
-            metrics={} if grade is None else grade.metrics,
+            metrics=metrics,
             anchor=None if reward is None else reward.anchor,
             digest=digest,
             kept=copy_path,
@@ -371,7 +408,10 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact."""
+    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact; of a
+    task with rules of its own, only its instruction."""
+    if task.rules is not None:
+        return task.rules.instruction(0)
     return (
         f"{task.name}: {task.description.strip()}\n"
         f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "

@@ -1,1 +1,0 @@
-"""Writes tasks of air's own format in the formats of other programs."""

@@ -1,0 +1,107 @@
+"""The interface of a source whose tasks are played and graded by rules of their own, as Harbor's are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from air.sandbox.contract.box import Box, BoxSpec
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The files that an agent hands in for grading."""
+
+    files: Mapping[str, bytes]
+    """The contents of each file, by its path relative to the agent's workspace."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores. It is
+        computed once, by `collect` in a thread."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self.files.items()):
+            encoded = os.fsencode(name)
+            digest.update(b"%d %s %d\n" % (len(encoded), encoded, len(data)))
+            digest.update(data)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    message: str = ""
+    remember: bool = True
+    """Whether the result is allowed to be cached."""
+    seconds: float = 0.0
+    fault: str = ""
+    """How the grader failed on the artefact, twice; empty if it did not."""
+
+
+class Rules(Protocol):
+    """How a task is staged, collected and graded, if not by the rules of air's own tasks.
+
+    The task has one or more steps, numbered from 0. Each has an instruction and a grading. The task's metric
+    of a grading is the reward of its step.
+    """
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether the agent's own box is the one in which its work is graded."""
+        ...
+
+    def instruction(self, step: int) -> str:
+        """Returns what the agent is told at the beginning of a step."""
+        ...
+
+    def total(self, rewards: Sequence[float | None], *, ended: bool) -> float:
+        """Returns the task's score after steps with these rewards. None stands for a failed grading, which
+        counts as the lowest reward. `ended`: whether the agent ended the episode before its last step."""
+        ...
+
+    def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Whether another step follows one whose grading has these metrics."""
+        ...
+
+    def agent_box(self) -> BoxSpec:
+        """Returns the settings of the agent's box."""
+        ...
+
+    def grading_box(self, artefact: Artefact) -> BoxSpec:
+        """Returns the settings of the fresh box in which an artefact is graded."""
+        ...
+
+    async def stage(self, box: Box, step: int) -> None:
+        """Prepares the agent's box for a step. Raises StagingError if a command in it fails."""
+        ...
+
+    async def collect(self, box: Box, step: int) -> Artefact:
+        """Reads the artefact of a step from the agent's box. Raises ArtefactError if it cannot be graded."""
+        ...
+
+    def step_of(self, artefact: Artefact) -> int:
+        """Returns the step to which an artefact belongs."""
+        ...
+
+    def untouched(self, step: int) -> Artefact:
+        """Returns the artefact of an agent that did nothing."""
+        ...
+
+    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+        """Grades an artefact in the fresh box `box`. Raises GradingError if there is no valid reward."""
+        ...
+
+    async def grade_shared(self, box: Box, step: int) -> Outcome:
+        """Grades a step's work in the agent's own box, as `grade` does."""
+        ...

@@ -1,0 +1,251 @@
+"""Reads what the agent made from its box, and lays it out in a fresh one.
+
+What is read: the declared artefacts, or the changed files of the working directory if none are declared; and
+always `/logs/artifacts`. The box stands still meanwhile, and no program in it is asked. A link must not lead
+to where the tests lie in the grading box. `/tests`, `/solution` and `/logs/verifier` are never read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import json
+import posixpath
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from air.aio import to_the_end
+from air.errors import ArtefactError, BoxFileError
+from air.sandbox.contract.box import Box
+from air.sandbox.contract.entries import FileInfo
+from air.tasks.artefact import MOST_FILES
+from air.tasks.rules import Artefact
+from air.tasks.sources.harbor.commands import ROOT, as_root
+from air.tasks.sources.harbor.schema import Artifact
+
+PUBLISHED = "/logs/artifacts"
+"""The folder that Harbor always hands in."""
+NEVER = ("/tests", "/solution", "/logs/verifier", "/logs/agent", "/proc", "/sys", "/dev", "/.air")
+SYSTEM = (
+    *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/tmp"),
+    *("/usr", "/var"),
+)
+"""Folders whose changes do not count if the working directory is `/`: their files are the programs of the
+grading box. A task can still declare them."""
+PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
+"""Folders of an image to which a link may lead, such as that of a virtual environment to its Python."""
+_MANIFEST, _FILES = "harbor.json", "files"
+_DEPTH = 60
+_AT_ONCE = 32
+
+
+@dataclass
+class Handed:
+    """The files that are handed in, by absolute path, and what else belongs to them."""
+
+    step: int
+    """The number of the step."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    """The targets of links, by path."""
+    folders: list[str] = field(default_factory=list)
+    """Folders, of which each comes before those in it."""
+    emptied: list[str] = field(default_factory=list)
+    """Folders that are handed in whole, so that the image's files in them do not remain."""
+    removed: list[str] = field(default_factory=list)
+    """Files and folders of the image that the agent removed."""
+    rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """The permission bits, user and group of each file and folder."""
+
+    def artefact(self) -> Artefact:
+        """Returns the artefact that holds all this."""
+        about = {
+            "step": self.step,
+            "links": self.links,
+            "folders": self.folders,
+            "emptied": self.emptied,
+            "removed": self.removed,
+            "rights": self.rights,
+        }
+        files = {f"{_FILES}{path}": data for path, data in self.files.items()}
+        manifest = json.dumps(about, sort_keys=True, indent=1).encode()
+        return Artefact({_MANIFEST: manifest, **files})
+
+    @classmethod
+    def of(cls, artefact: Artefact) -> Handed:
+        """Returns what an artefact holds."""
+        about = json.loads(artefact.files[_MANIFEST])
+        about["rights"] = {path: tuple(rights) for path, rights in about["rights"].items()}
+        files = {
+            name.removeprefix(_FILES): data
+            for name, data in artefact.files.items()
+            if name != _MANIFEST
+        }
+        return cls(files=files, **about)
+
+
+async def read(box: Box, declared: Sequence[Artifact], *, step: int, most_bytes: int) -> Artefact:
+    """Reads the artefact of a step. Raises ArtefactError if it has more than `most_bytes`, or entries that
+    cannot be handed in."""
+    await box.freeze()
+    try:
+        collection = _Collection(box, Handed(step), most_bytes)
+        for artifact in declared:
+            await collection.add_declared(artifact)
+        await collection.add_declared(Artifact(source=PUBLISHED))
+        collection.check_links()
+        return collection.handed.artefact()
+    except BoxFileError as error:
+        raise ArtefactError(f"it cannot be read: {error}") from error
+    finally:
+        await to_the_end(box.thaw())
+
+
+@dataclass
+class _Collection:
+    """Adds entries of a box to what is handed in, within bounds."""
+
+    box: Box
+    handed: Handed
+    left: int
+    """The number of bytes that further files may have."""
+
+    async def add_declared(self, artifact: Artifact) -> None:
+        """Adds a declared file or folder with all that it holds; does nothing if it is absent."""
+        path = posixpath.normpath(posixpath.join(self.box.workspace, artifact.source))
+        try:
+            entry = await self.box.stat(path, user=ROOT)
+        except BoxFileError:
+            return
+        if entry.kind != "folder" or entry.link:
+            await self._add([entry])
+            return
+        if path != PUBLISHED and not artifact.exclude:
+            self.handed.emptied.append(path)
+        inside = await self.box.list(path, depth=_DEPTH, user=ROOT)
+        kept = [one for one in inside if not _excluded(one.path, path, artifact.exclude)]
+        await self._add([entry, *kept])
+
+    async def _add(self, entries: Iterable[FileInfo]) -> None:
+        for entry in entries:
+            if _below(entry.path, NEVER):
+                continue
+            if entry.link:
+                self.handed.links[entry.path] = entry.link
+                continue
+            if entry.kind == "other":
+                raise ArtefactError(f"{entry.path} is neither a file nor a folder nor a link")
+            self.handed.rights[entry.path] = (entry.mode & 0o777, entry.uid, entry.gid)
+            if entry.kind == "folder":
+                self.handed.folders.append(entry.path)
+                continue
+            if entry.path in self.handed.files:
+                continue
+            if len(self.handed.files) >= MOST_FILES:
+                raise ArtefactError(f"it has more than {MOST_FILES} files")
+            if entry.size > self.left:
+                raise ArtefactError("it is too large: remove large files from what is handed in")
+            data = await self.box.read(entry.path, max_bytes=self.left, user=ROOT)
+            self.left -= len(data)
+            self.handed.files[entry.path] = data
+
+    def check_links(self) -> None:
+        """Raises ArtefactError if a link could lead to the tests or other hidden files of a grading box."""
+        for path, target in self.handed.links.items():
+            if not self._is_harmless(path, target):
+                raise ArtefactError(
+                    f"{path} is a link to {target[:200]}, which is not handed in: put a copy there"
+                )
+
+    def _is_harmless(self, path: str, target: str) -> bool:
+        """Whether a link leads to what is handed in, the working directory, or an image's programs."""
+        # `..` after another component means the parent of what that component leads to, not of its path.
+        parts = [part for part in target.split("/") if part not in ("", ".")]
+        ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
+        if ".." in parts[ups:]:
+            return False
+        end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if end == "/" or _below(end, NEVER) or any(_below(never, [end]) for never in NEVER):
+            return False
+        handed, workspace = self.handed, self.box.workspace
+        if end in handed.files or end in handed.folders or end in handed.links:
+            return True
+        if _below(end, PROGRAMS) or _below(end, handed.emptied) or _below(end, handed.links):
+            return True  # the target of a link on the way is checked as well
+        return workspace == "/" or _below(end, [workspace])
+
+
+def _below(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
+    """Whether one of tar's patterns leaves out a path below `root`: a pattern matches a name, or a path from
+    any component on, with all that lies below it."""
+    parts = path.removeprefix(f"{root.rstrip('/')}/").split("/")
+    for end in range(1, len(parts) + 1):
+        for start in range(end):
+            inner = "/".join(parts[start:end])
+            if any(fnmatch.fnmatchcase(inner, pattern.rstrip("/")) for pattern in patterns):
+                return True
+    return False
+
+
+async def lay_out(box: Box, artefact: Artefact) -> None:
+    """Puts an artefact into a fresh box, in which nothing of the agent has run. Raises BoxFileError if it
+    does not fit."""
+    handed = Handed.of(artefact)
+    await _script(box, _clearing(handed))
+    entries = list(handed.files.items())
+    for start in range(0, len(entries), _AT_ONCE):
+        await asyncio.gather(
+            *(box.write(path, data, user=ROOT) for path, data in entries[start : start + _AT_ONCE])
+        )
+    await _script(box, _finishing(handed))
+
+
+def _clearing(handed: Handed) -> list[str]:
+    lines = [f"rm -rf -- {shlex.quote(path)}" for path in (*handed.removed, *handed.emptied)]
+    for path in map(shlex.quote, handed.folders):
+        lines.append(f"if [ -L {path} ] || [ ! -d {path} ]; then rm -rf -- {path}; fi")
+        lines.append(f"mkdir -p -- {path}")
+    lines += [f"rm -rf -- {shlex.quote(path)}" for path in (*handed.files, *handed.links)]
+    return lines
+
+
+def _finishing(handed: Handed) -> list[str]:
+    lines = []
+    for path, target in handed.links.items():
+        quoted = shlex.quote(path)
+        lines.append(f"mkdir -p -- {shlex.quote(posixpath.dirname(path))}")
+        lines.append(f"ln -s -- {shlex.quote(target)} {quoted}")
+    alike: dict[tuple[int, int, int], list[str]] = {}
+    for path, rights in handed.rights.items():
+        alike.setdefault(rights, []).append(shlex.quote(path))
+    for (mode, uid, gid), paths in alike.items():
+        for start in range(0, len(paths), 100):
+            some = " ".join(paths[start : start + 100])
+            lines += [f"chown {uid}:{gid} -- {some}", f"chmod {mode:o} -- {some}"]
+    return lines
+
+
+async def _script(box: Box, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    name = "/.air-artefact.sh"
+    await box.write(
+        name, "\n".join(["set -e", *lines, ""]).encode(errors="surrogateescape"), user=ROOT
+    )
+    await as_root(box, f"sh {name}", what="laying out the artefact in a grading box")
+    await box.remove(name, user=ROOT)
+
+
+def untouched(step: int) -> Artefact:
+    """Returns the artefact of an agent that did nothing."""
+    return Handed(step).artefact()
+
+
+def step_of(artefact: Artefact) -> int:
+    """Returns the number of the step to which an artefact belongs."""
+    return int(json.loads(artefact.files[_MANIFEST])["step"])

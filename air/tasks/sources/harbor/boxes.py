@@ -1,0 +1,97 @@
+"""Computes the boxes of a Harbor task: variables, network, limits and users."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from air.errors import ConfigError
+from air.sandbox.contract.box import BoxSpec, OpenBox
+from air.tasks.sources.harbor.schema import Environment, Network, User
+from air.tasks.sources.harbor.settings import HarborSettings
+from air.tasks.spec import TaskLimits
+
+CPUS, MEMORY_MB, DISK_MB, PIDS = 1.0, 2048, 4096, 512
+"""The limits of a box whose task names none: Harbor then sets none, but no box here is without limits."""
+EPISODE_SECONDS = 3600.0
+"""The time limit of an agent whose task names none."""
+COMMAND_SECONDS = 600.0
+"""The longest time limit of one command of the agent."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def limits(
+    environment: Environment, seconds: float, grade_seconds: float, settings: HarborSettings
+) -> TaskLimits:
+    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` the tests'."""
+    return TaskLimits(
+        exec_seconds=min(seconds, COMMAND_SECONDS),
+        grade_seconds=grade_seconds,
+        episode_seconds=seconds,
+        cpus=environment.cpus or CPUS,
+        memory_mb=max(32, environment.memory_mb or MEMORY_MB),
+        pids=PIDS,
+        disk_mb=environment.storage_mb or DISK_MB,
+        artefact_mb=settings.artefact_mb,
+    )
+
+
+def box(
+    image: str,
+    environment: Environment,
+    phase: Network,
+    user: User,
+    limits: TaskLimits,
+    seconds: float,
+    settings: HarborSettings,
+    *,
+    where: str,
+) -> BoxSpec:
+    """Returns the settings of a box of `image` with the declared `environment` for `phase`, the agent or the
+    verifier, whose commands run as `user`. The box lives long enough for commands of `seconds`."""
+    env = resolved(environment.env, settings, where=f"{where}: environment.env")
+    return BoxSpec(
+        image=image,
+        limits=limits.box(seconds),
+        env=env,
+        gpus=environment.gpus or 0,
+        network=hosts(environment, phase, settings),
+        open=OpenBox(
+            keep=True,
+            user="" if user is None else str(user),
+            workspace=environment.workdir or "",
+        ),
+    )
+
+
+def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
+    """Returns the hosts that a box reaches in a phase, whose own network mode comes before that of the
+    environment. `*` stands for all public hosts, and is Harbor's default."""
+    declared = phase if phase.network_mode is not None else environment
+    if settings.network == "none" or declared.network_mode == "no-network":
+        return ()
+    if declared.network_mode == "allowlist":
+        return tuple(declared.allowed_hosts or ())
+    return ("*",)
+
+
+def resolved(env: Mapping[str, str], settings: HarborSettings, *, where: str) -> dict[str, str]:
+    """Returns variables with each `${NAME}` in them replaced by the variable NAME of this machine, if the
+    settings allow it, or by the default in `${NAME:-default}`. Raises ConfigError if that cannot be."""
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        allowed = name in settings.host_env
+        if allowed and name in os.environ:
+            return os.environ[name]
+        if default is not None:
+            return default
+        raise ConfigError(
+            f"needs the variable {name} of this machine, "
+            + ("which is not set" if allowed else "which the run does not allow"),
+            where=where,
+            remedy=f"set {name}" if allowed else f"env.taskset.harbor.host_env = [{name!r}]",
+        )
+
+    return {name: _VARIABLE.sub(value, text) for name, text in env.items()}

@@ -1,0 +1,67 @@
+"""Runs commands of a named user in an open box, and waits until a box is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from air.errors import BoxCommandError, StagingError
+from air.sandbox.contract.box import Box, Command, ExecResult
+from air.tasks.sources.harbor.schema import Healthcheck, User
+
+ROOT = "root"
+_OUTPUT = 20_000
+_QUICK_SECONDS = 60.0
+
+
+async def run_as(
+    box: Box,
+    command: Command,
+    user: User,
+    *,
+    timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> tuple[ExecResult, str]:
+    """Runs a command as `user` (None: the box's), and returns its result and the end of its output."""
+    try:
+        running = await box.start(
+            command, user=None if user is None else str(user), timeout=timeout, env=env, cwd=cwd
+        )
+    except BoxCommandError as error:  # such as an unknown user, or no room for another process
+        return ExecResult(126, b"", str(error).encode(), began=False), str(error)
+    output = b""
+    async for _, data in running.output():
+        output = (output + data)[-_OUTPUT:]
+    return await running.wait(), output.decode("utf-8", "replace")
+
+
+async def as_root(box: Box, script: str, *, what: str) -> None:
+    """Runs a short script as root, in a box in which air's own commands work. Raises StagingError, which
+    says `what` failed."""
+    result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
+    if result.code != 0:
+        lines = output.strip().splitlines() or result.text.strip().splitlines()
+        raise StagingError(
+            f"{what}: exit {result.code}: {lines[-1][:300] if lines else 'no output'}"
+        )
+
+
+async def wait_until_healthy(box: Box, check: Healthcheck | None, user: User) -> None:
+    """Repeats a health check until it succeeds. Raises StagingError if it fails too often."""
+    if check is None:
+        return
+    began, failures, last = time.monotonic(), 0, ""
+    while True:
+        starting = time.monotonic() - began < check.start_period_sec
+        result, output = await run_as(box, check.command, user, timeout=check.timeout_sec)
+        if result.code == 0:
+            return
+        last = output.strip()[-200:] or f"exit {result.code}"
+        failures += not starting
+        if failures >= check.retries:
+            raise StagingError(
+                f"the health check failed {failures} times: {check.command[:80]!r}: {last}"
+            )
+        await asyncio.sleep(check.start_interval_sec if starting else check.interval_sec)

@@ -1,0 +1,85 @@
+"""Reads the reward files of a Harbor verifier, and combines the rewards of steps. Pure functions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+MAIN_KEY = "reward"
+
+
+def read_json(data: bytes) -> dict[str, float]:
+    """Returns the rewards in the file `reward.json`, an object of finite numbers; true and false are 1 and 0.
+    Raises ValueError, which says what is wrong with it."""
+    if not data:
+        raise ValueError("reward.json is empty")
+    try:
+        rewards = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"reward.json is no JSON: {error}") from None
+    if not isinstance(rewards, dict):
+        raise ValueError("reward.json holds no object with one number for each key")
+    for key, value in rewards.items():
+        if not isinstance(value, int | float) or not _finite(value):
+            raise ValueError(f"reward.json: {key!r:.40} is {value!r:.40}, not a finite number")
+    return {str(key): float(value) for key, value in rewards.items()}
+
+
+def read_text(data: bytes) -> dict[str, float]:
+    """Returns the reward in the file `reward.txt`, one finite number. Raises ValueError, which says what is
+    wrong with it."""
+    if not data:
+        raise ValueError("reward.txt is empty")
+    try:
+        value = float(data.decode())
+    except ValueError:
+        raise ValueError(f"reward.txt is {data[:40]!r}, not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"reward.txt is {value!r}, not a finite number")
+    return {MAIN_KEY: value}
+
+
+def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
+    """Returns rewards as metrics, with the one that counts as `reward`: that of `key`, or without a key that
+    of `reward` or the only one. Raises ValueError if it is not among them."""
+    chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
+    if chosen not in rewards:
+        keys = ", ".join(sorted(rewards))[:200] or "none"
+        remedy = "" if key else "; say which counts: env.taskset.harbor.reward_key"
+        raise ValueError(f"there is no reward {chosen!r} among the keys ({keys}){remedy}")
+    return {**rewards, MAIN_KEY: rewards[chosen]}
+
+
+def total(
+    rewards: Sequence[float | None],
+    strategy: str,
+    lowest: float,
+    *,
+    unplayed: int = 0,
+) -> float:
+    """Returns the reward of a task after steps with these rewards, as Harbor computes it: the mean over the
+    steps that were played (strategy `mean`), or that of the last one (`final`).
+
+    None stands for a failed grading, and counts as `lowest`. So do `unplayed` further steps, before which the
+    agent ended the episode: otherwise it could avoid a hard step by not reaching it.
+    """
+    values = [lowest if reward is None else reward for reward in rewards] + [lowest] * unplayed
+    return values[-1] if strategy == "final" else fmean(values)
+
+
+def enough(metrics: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
+    """Whether a step's rewards reach `min_reward`: one number for the key `reward`, or one for each key. A
+    missing key does not reach its number."""
+    if least is None:
+        return True
+    needed = least if isinstance(least, Mapping) else {MAIN_KEY: least}
+    return all(metrics.get(key, -math.inf) >= number for key, number in needed.items())
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # an integer of hundreds of digits
+        return False

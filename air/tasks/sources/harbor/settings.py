@@ -1,0 +1,56 @@
+"""`HarborSettings`: what a run says about the Harbor tasks that it plays."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from air.config import BaseConfig
+
+ROOT_VARIABLE = "AIR_HARBOR_ROOT"
+
+
+class HarborSettings(BaseConfig):
+    """Settings for tasks whose id begins with `harbor:`."""
+
+    root: Path | None = None
+    """The folder at which relative paths in ids begin. None: `$AIR_HARBOR_ROOT`, or the current folder."""
+    verifier: Literal["separate", "shared"] = "separate"
+    """Where a task's tests run. `separate`: in a fresh box that no process of the agent has seen. `shared`:
+    in the agent's own box after its processes were killed, for tasks whose tests need more of it than files.
+    An agent can have changed the programs there, so such rewards can be forged."""
+    reward_key: str = ""
+    """Which key of the rewards counts. Empty: `reward`, or the only key; another task fails."""
+    range: tuple[float, float] = (0.0, 1.0)
+    """The lowest and the highest reward. Rewards beyond them are clipped. The lowest is also the reward of an
+    agent whose work makes the tests fail."""
+    network: Literal["task", "none"] = "task"
+    """`task`: boxes reach what the task declares, through air's proxy. `none`: no box reaches anything."""
+    host_env: tuple[str, ...] = ()
+    """Names of environment variables of this machine that tasks may read as `${NAME}`."""
+    artefact_mb: float = Field(64.0, gt=0)
+    """The largest size of the files that are graded, in MiB."""
+
+    @field_validator("root")
+    @classmethod
+    def _absolute(cls, root: Path | None) -> Path | None:
+        return None if root is None else root.expanduser().absolute()
+
+    @field_validator("range")
+    @classmethod
+    def _ascending(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError("must be [low, high] with low < high")
+        return value
+
+    @property
+    def folder(self) -> Path:
+        """The folder at which relative paths begin."""
+        return self.root or Path(os.environ.get(ROOT_VARIABLE) or ".").expanduser().absolute()
+
+    def fixed(self) -> HarborSettings:
+        """Returns these settings with their root written out, so that they mean the same everywhere."""
+        return self.model_copy(update={"root": self.folder})

@@ -1,0 +1,249 @@
+"""Turns a Harbor task's folder into a `TaskSpec`, with Harbor's rules for playing and grading it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from air.errors import BoxFileError, ConfigError
+from air.sandbox.contract.box import Box, BoxSpec
+from air.tasks.rules import Artefact, Outcome
+from air.tasks.sources.harbor import artefact as artefacts
+from air.tasks.sources.harbor import boxes, ids, rewards, staging, support, verifier
+from air.tasks.sources.harbor.commands import wait_until_healthy
+from air.tasks.sources.harbor.folder import HarborFolder
+from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
+from air.tasks.sources.harbor.settings import HarborSettings
+from air.tasks.spec import TaskLimits, TaskSpec
+
+METRIC = "reward"
+SHARED_CAVEAT = "the tests run in the agent's own box, whose programs the agent could have changed"
+
+
+def load(task_id: str, settings: HarborSettings) -> TaskSpec:
+    """Returns the task of an id `harbor:PATH`. Raises MissingError if there is none, and ConfigError, which
+    names the file and the key, if it is invalid or cannot be played here."""
+    settings = settings.fixed()
+    folder = ids.locate(task_id, settings.folder).read()
+    if refused := support.refusals(folder):
+        raise ConfigError(
+            f"cannot be played: {'; '.join(refused)}", where=str(folder.path / "task.toml")
+        )
+    if not folder.config.artifacts and settings.verifier == "separate":
+        raise ConfigError(
+            "`artifacts`: a task that declares none cannot be graded apart yet",
+            where=str(folder.path / "task.toml"),
+        )
+    return HarborRules(task_id, folder, settings).spec()
+
+
+@dataclass(frozen=True)
+class HarborRules:
+    """How one Harbor task is played and graded (see `air.tasks.rules.Rules`)."""
+
+    task_id: str
+    """The task's id."""
+    folder: HarborFolder
+    """The task as it lies on disk."""
+    settings: HarborSettings
+    """What the run says about Harbor tasks."""
+
+    def spec(self) -> TaskSpec:
+        """Returns the task."""
+        config = self.folder.config
+        task = TaskSpec(
+            id=self.task_id,
+            name=self.folder.name,
+            description=self.instruction(0) or self.folder.name,
+            metric=METRIC,
+            direction="higher",
+            baseline=0.0,
+            target=1.0,
+            normalise="none",
+            phi_clip=self.settings.range,
+            artefact="workdir/",
+            image=self.image,
+            network=boxes.hosts(config.environment, config.agent, self.settings),
+            gpus=config.environment.gpus or 0,
+            trust="shared" if self.shared else "separate",
+            caveat=SHARED_CAVEAT if self.shared else "",
+            limits=self._limits,
+        )
+        return task.played_by(self, self.folder.path, self._digest())
+
+    def _digest(self) -> str:
+        settings = self.settings.model_dump(
+            mode="json", include={"verifier", "reward_key", "network"}
+        )
+        text = json.dumps([self.folder.digest, settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def image(self) -> str:
+        """The image of the agent's box."""
+        return self.folder.config.environment.docker_image or staging.built_image(self.folder)
+
+    @property
+    def shared(self) -> bool:
+        return self.settings.verifier == "shared"
+
+    @property
+    def steps(self) -> int:
+        return max(1, len(self.folder.config.steps))
+
+    def _step(self, number: int) -> Step | None:
+        steps = self.folder.config.steps
+        return steps[number] if steps else None
+
+    def _agent(self, number: int) -> Agent:
+        """Returns the settings of the agent in a step: those of the step before those of the task."""
+        task, step = self.folder.config.agent, self._step(number)
+        if step is None:
+            return task
+        own = step.agent
+        return Agent(
+            timeout_sec=own.timeout_sec or task.timeout_sec,
+            user=task.user if own.user is None else own.user,
+            network_mode=own.network_mode or task.network_mode,
+            allowed_hosts=own.allowed_hosts if own.network_mode else task.allowed_hosts,
+        )
+
+    def _verifier(self, number: int) -> Verifier:
+        step = self._step(number)
+        return self.folder.config.verifier if step is None else step.verifier
+
+    def _verifier_user(self, number: int) -> User:
+        own = self._verifier(number).user
+        return self.folder.config.verifier.user if own is None else own
+
+    def _own_environment(self, number: int) -> Environment | None:
+        """Returns the environment that the verifier of a step declares for itself, or None."""
+        if self.folder.config.verifier_mode(self._step(number)) == "shared":
+            return None
+        return self._verifier(number).environment or self.folder.config.verifier.environment
+
+    @cached_property
+    def _limits(self) -> TaskLimits:
+        numbers = range(self.steps)
+        seconds = [self._agent(n).timeout_sec or boxes.EPISODE_SECONDS for n in numbers]
+        tests = max(self._verifier(n).timeout_sec for n in numbers)
+        environment = self.folder.config.environment
+        return boxes.limits(environment, sum(seconds), tests, self.settings)
+
+    def instruction(self, step: int) -> str:
+        return self.folder.instruction(self._step(step)) + staging.notes(
+            self.folder.config.environment
+        )
+
+    def total(self, scores: Sequence[float | None], *, ended: bool) -> float:
+        strategy = self.folder.config.multi_step_reward_strategy or "mean"
+        unplayed = self.steps - len(scores) if ended else 0
+        return rewards.total(scores, strategy, self.settings.range[0], unplayed=unplayed)
+
+    def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
+        declared = self._step(step)
+        if declared is None or step + 1 >= self.steps:
+            return False
+        return rewards.enough(metrics, declared.min_reward)
+
+    def agent_box(self) -> BoxSpec:
+        limits, graded = self._limits, self._limits.grade_seconds * 3 * self.steps
+        return boxes.box(
+            self.image,
+            self.folder.config.environment,
+            self._agent(0),
+            self._agent(0).user,
+            limits,
+            limits.episode_seconds + (graded if self.shared else 0.0),
+            self.settings,
+            where=self.task_id,
+        )
+
+    def grading_box(self, artefact: Artefact) -> BoxSpec:
+        number = artefacts.step_of(artefact)
+        declared, own = self._verifier(number), self._own_environment(number)
+        environment = own or self.folder.config.environment
+        image = (
+            self.image if self.shared else staging.verifier_image(self.folder, own) or self.image
+        )
+        limits = self._limits if own is None else boxes.limits(own, 1.0, 1.0, self.settings)
+        return boxes.box(
+            image,
+            environment,
+            declared,
+            self._verifier_user(number),
+            limits,
+            declared.timeout_sec,
+            self.settings,
+            where=self.task_id,
+        )
+
+    async def stage(self, box: Box, step: int) -> None:
+        declared, agent = self._step(step), self._agent(step)
+        if step == 0:
+            await verifier.prepare_logs(box)
+            await wait_until_healthy(box, self.folder.config.environment.healthcheck, agent.user)
+        if declared is not None:
+            await staging.set_up(box, self.folder, declared, agent.user)
+            await wait_until_healthy(box, declared.healthcheck, agent.user)
+
+    async def collect(self, box: Box, step: int) -> Artefact:
+        declared = self._step(step)
+        await staging.run_collectors(box, self._verifier(step).collect)
+        named: tuple[Artifact, ...] = self.folder.config.artifacts
+        if declared is not None:
+            named += declared.artifacts
+        most = int(self.settings.artefact_mb * 2**20)
+        return await artefacts.read(box, named, step=step, most_bytes=most)
+
+    def step_of(self, artefact: Artefact) -> int:
+        return artefacts.step_of(artefact)
+
+    def untouched(self, step: int) -> Artefact:
+        return artefacts.untouched(step)
+
+    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+        number = artefacts.step_of(artefact)
+        own = self._own_environment(number)
+        where = f"the tests of {self.task_id}"
+        await verifier.prepare_logs(box)
+        await wait_until_healthy(box, own.healthcheck if own else None, self._verifier_user(number))
+        try:
+            await artefacts.lay_out(box, artefact)
+        except BoxFileError as error:
+            return Outcome(message=f"it does not fit into the grading box: {error}", remember=False)
+        if staging.verifier_image(self.folder, own) is None or self.shared:
+            await verifier.put(box, self.folder.tests(self._step(number)), verifier.TESTS)
+        outcome = await self._run(box, number, None, where)
+        return outcome if not box.spec.network else _not_remembered(outcome)
+
+    async def grade_shared(self, box: Box, step: int) -> Outcome:
+        where = f"the tests of {self.task_id} in the agent's box"
+        tests = self.folder.tests(self._step(step))
+        await staging.clear_for_tests(box)
+        await verifier.put(box, tests, verifier.TESTS)
+        try:
+            return await self._run(box, step, self._verifier_user(step), where)
+        finally:
+            await staging.clear_after_tests(box, tests)
+
+    async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
+        declared, task = self._verifier(number), self.folder.config.verifier
+        env = boxes.resolved(
+            {**task.env, **declared.env}, self.settings, where=f"{self.task_id}: verifier.env"
+        )
+        return await verifier.run_tests(
+            box,
+            user=user,
+            env=env,
+            seconds=declared.timeout_sec,
+            key=self.settings.reward_key,
+            where=where,
+        )
+
+
+def _not_remembered(outcome: Outcome) -> Outcome:
+    return Outcome(metrics=outcome.metrics, remember=False, seconds=outcome.seconds)

@@ -1,0 +1,74 @@
+"""Prepares the boxes of a Harbor task: their images, and what a step puts into the agent's box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from air.errors import MissingError, StagingError
+from air.sandbox.contract.box import Box
+from air.tasks.sources.harbor.commands import as_root, run_as
+from air.tasks.sources.harbor.folder import HarborFolder
+from air.tasks.sources.harbor.schema import Collect, Environment, Step, User
+from air.tasks.sources.harbor.verifier import put
+
+_SETUP_SECONDS = 600.0
+
+
+def built_image(folder: HarborFolder) -> str:
+    """Returns the tag of the image that is built from `environment/Dockerfile`."""
+    raise MissingError(
+        "images are not built from Dockerfiles yet",
+        where=str(folder.path / "environment"),
+        remedy="name one in environment.docker_image",
+    )
+
+
+def verifier_image(folder: HarborFolder, own: Environment | None) -> str | None:
+    """Returns the verifier's own image, which holds the tests already; None if it is the agent's."""
+    if own is None:
+        return None
+    return own.docker_image
+
+
+def notes(environment: Environment) -> str:
+    """Returns what an agent is told after the instruction about the skills in its box."""
+    if not environment.skills_dir:
+        return ""
+    return f"\n\nSkills, each a folder with a SKILL.md that explains it, lie in {environment.skills_dir}."
+
+
+async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None:
+    """Puts a step's files into the working directory, and runs its `setup.sh`. Raises StagingError if
+    the script fails."""
+    files = folder.setup(step)
+    await put(box, files, box.workspace, user)
+    if "setup.sh" in files:
+        result, output = await run_as(box, ["bash", "setup.sh"], user, timeout=_SETUP_SECONDS)
+        if result.code != 0:
+            raise StagingError(
+                f"steps/{step.name}/workdir/setup.sh: exit {result.code}: {output.strip()[-200:]}"
+            )
+
+
+async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
+    """Runs the commands that a task wants to run before artefacts are read. Their failure has no meaning, as
+    in Harbor: what they would have made is then absent."""
+    for one in commands:
+        await run_as(box, one.command, one.user, timeout=one.timeout_sec)
+
+
+async def clear_for_tests(box: Box) -> None:
+    """Kills the agent's processes and removes what it may have planted where the tests and rewards lie."""
+    for running in await box.commands():
+        await (await box.attach(running.pid)).signal(9)
+    await as_root(
+        box,
+        "rm -rf /tests /logs/verifier && mkdir -p /tests /logs/verifier && chmod 777 /logs/verifier",
+        what="clearing /tests",
+    )
+
+
+async def clear_after_tests(box: Box, tests: Mapping[str, Path]) -> None:
+    """Removes the tests and what they wrote, which no later step of the agent may see."""
+    await as_root(box, "rm -rf /tests /logs/verifier", what="removing the tests")

@@ -1,0 +1,136 @@
+"""Harbor tasks in real containers: what earns a reward, and what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.actions.base import Action
+from air.errors import GradingError
+from air.rewards.delta import DeltaReward
+from air.sandbox.pool.box_pool import Pool
+from air.tasks.grading import NOT_GRADED, Grader
+from air.tasks.sources.harbor.settings import HarborSettings
+from air.worlds.research.world import ResearchWorld
+
+pytestmark = pytest.mark.docker
+HEAD = """\
+[environment]
+docker_image = "air-base"
+workdir = "/workspace"
+network_mode = "no-network"
+memory_mb = 256
+"""
+TEST = """\
+#!/bin/sh
+if [ "$(cat answer.txt 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+"""
+Make = Callable[..., str]
+Play = Callable[..., AsyncIterator[ResearchWorld]]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def task(test: str = TEST, top: str = 'artifacts = ["answer.txt"]\n', more: str = "") -> str:
+        folder = tmp_path / "task"
+        (folder / "tests").mkdir(parents=True)
+        (folder / "task.toml").write_text(f"{top}{HEAD}{more}")
+        (folder / "instruction.md").write_text("Write 42 into answer.txt.\n")
+        (folder / "tests" / "test.sh").write_text(test)
+        (folder / "tests" / "expected.txt").write_text("42")
+        return "harbor:task"
+
+    return task
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    @asynccontextmanager
+    async def world(task_id: str, **settings: object) -> AsyncIterator[ResearchWorld]:
+        harbor = HarborSettings(root=tmp_path, **settings)  # type: ignore[arg-type]
+        task = tasks.load(task_id, harbor=harbor)
+        async with (
+            Pool(1) as boxes,
+            Pool(1, nested=True) as graders,
+            boxes.lease(task.box_spec("docker")) as box,
+        ):
+            grader = Grader(graders, "docker", tmp_path / "grades")
+            pay = DeltaReward(task.reward_scale())
+            one = ResearchWorld(task, box, grader, pay, max_validates=0)
+            await one.reset(0)
+            yield one
+
+    return world
+
+
+async def submit(world: ResearchWorld, script: str) -> ResearchWorld:
+    step = await world.step(Action(script=script, ending="submit"))
+    assert step.done
+    await world.finish()
+    return world
+
+
+async def test_the_solution_earns_one_and_nothing_earns_nothing(make: Make, play: Play) -> None:
+    task = make()
+    async with play(task) as world:
+        step = await world.step(
+            Action(script="ls / /logs; echo 42 > answer.txt", ending="validate")
+        )
+        assert "not scored" in step.observation.text  # a Harbor task is graded once
+        assert "tests" not in step.observation.text
+        assert (await submit(world, "true")).reward == 1.0
+    async with play(task) as world:
+        await world.finish()
+        assert world.reward == 0.0
+        assert [v.score for v in world.validations] == [0.0]
+
+
+async def test_nothing_that_an_agent_plants_or_leaves_running_is_paid(
+    make: Make, play: Play
+) -> None:
+    script = """
+mkdir -p /tests /logs/verifier
+printf '#!/bin/sh\\necho 1 > /logs/verifier/reward.txt' > /tests/test.sh; chmod +x /tests/test.sh
+(while :; do echo '{"reward": 1}' > /logs/verifier/reward.json; sleep 0.05; done) >/dev/null 2>&1 &
+printf '#!/bin/sh\\necho 42' > /usr/local/bin/cat; chmod +x /usr/local/bin/cat
+echo 41 > answer.txt
+"""
+    async with play(make()) as world:
+        assert (await submit(world, script)).reward == 0.0
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("ln -s /tests/expected.txt answer.txt", "link"),
+        ("mkdir d; ln -s .. d/up; ln -s d/up/../tests/expected.txt answer.txt", "link"),
+        ("mkfifo answer.txt", "neither a file"),
+        ("truncate -s 200M answer.txt", "too large"),
+    ],
+)
+async def test_what_cannot_be_handed_in_is_the_agents_fault(
+    make: Make, play: Play, script: str, problem: str
+) -> None:
+    async with play(make()) as world:
+        await submit(world, script)
+        assert problem in world.validations[0].problem
+        assert world.reward == 0.0
+
+
+async def test_work_that_breaks_the_tests_is_the_agents_fault(make: Make, play: Play) -> None:
+    test = "#!/bin/sh\n[ -e answer.txt ] || echo 0 > /logs/verifier/reward.txt\n"
+    async with play(make(test), range=(-1.0, 1.0)) as world:
+        await submit(world, "echo x > answer.txt")
+        [validation] = world.validations
+        assert (validation.problem, world.reward) == (NOT_GRADED, -1.0)
+        assert "wrote neither" in validation.fault
+
+
+async def test_tests_that_never_write_a_reward_are_our_failure(make: Make, play: Play) -> None:
+    async with play(make("#!/bin/sh\necho no; exit 1\n")) as world:
+        with pytest.raises(GradingError, match=r"did nothing.*valid reward"):
+            await submit(world, "echo 42 > answer.txt")

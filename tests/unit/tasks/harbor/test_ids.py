@@ -1,0 +1,89 @@
+"""Ids `harbor:PATH` and the tasks that they name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.errors import ConfigError, MissingError
+from air.tasks.sources.harbor.boxes import hosts, resolved
+from air.tasks.sources.harbor.ids import expanded, locate
+from air.tasks.sources.harbor.schema import Network
+from air.tasks.sources.harbor.settings import HarborSettings
+
+
+def make(folder: Path, toml: str = "") -> Path:
+    (folder / "tests").mkdir(parents=True)
+    environment = 'docker_image = "air-base"\nnetwork_mode = "no-network"\n'
+    text = f'artifacts = ["out.txt"]\n{toml}\n[environment]\n{environment}'
+    (folder / "task.toml").write_text(text)
+    (folder / "instruction.md").write_text("Do it.\n")
+    (folder / "tests" / "test.sh").write_text("echo 1 > /logs/verifier/reward.txt\n")
+    return folder
+
+
+def test_a_folder_of_tasks_stands_for_its_members(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        make(tmp_path / "set" / name)
+    ids = ["titanic", "harbor:set", "harbor:set/a/"]
+    assert expanded(ids, tmp_path) == ["titanic", "harbor:set/a", "harbor:set/b", "harbor:set/a/"]
+    assert locate("harbor:set/b", tmp_path).path == tmp_path / "set" / "b"
+    task = tasks.load("harbor:set/b", harbor=HarborSettings(root=tmp_path))
+    assert (task.id, task.metric, task.phi_clip) == ("harbor:set/b", "reward", (0.0, 1.0))
+    with pytest.raises(ConfigError, match=r"2 tasks.*harbor:set/a"):
+        locate("harbor:set", tmp_path)
+    with pytest.raises(MissingError):
+        expanded(["harbor:none"], tmp_path)
+
+
+def test_members_of_a_data_set_are_found_again_with_their_digest(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    digest = locate("harbor:a", tmp_path).read().digest
+    (tmp_path / "dataset.toml").write_text(
+        f'[dataset]\nname = "o/d"\n[[tasks]]\nname = "o/a"\ndigest = "{digest}"\n'
+    )
+    [member] = expanded(["harbor:dataset.toml"], tmp_path)
+    assert member == "harbor:dataset.toml#o/a"
+    assert expanded([member], tmp_path) == [member]
+    assert locate(member, tmp_path).digest == digest
+    (tmp_path / "a" / "instruction.md").write_text("Do something else.\n")
+    with pytest.raises(ConfigError, match="digest"):
+        tasks.load(member, harbor=HarborSettings(root=tmp_path))
+
+
+def test_members_of_a_registry_are_found_again(tmp_path: Path) -> None:
+    make(tmp_path / "a")
+    rows = [{"name": "one", "tasks": [{"name": "x", "path": "a"}]}]
+    (tmp_path / "registry.json").write_text(json.dumps(rows))
+    assert expanded(["harbor:registry.json"], tmp_path) == ["harbor:registry.json##x"]
+    assert expanded(["harbor:registry.json#one"], tmp_path) == ["harbor:registry.json#one#x"]
+    for member in ("harbor:registry.json##x", "harbor:registry.json#one#x"):
+        assert locate(member, tmp_path).path == tmp_path / "a"
+        assert expanded([member], tmp_path) == [member]
+    with pytest.raises(MissingError, match="'y'"):
+        locate("harbor:registry.json##y", tmp_path)
+
+
+def test_variables_of_this_machine_need_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIR_TEST_A", "secret")
+    closed, opened = HarborSettings(), HarborSettings(host_env=("AIR_TEST_A", "AIR_TEST_NONE"))
+    assert resolved({"a": "x", "b": "${AIR_TEST_A:-d}"}, closed, where="t") == {"a": "x", "b": "d"}
+    assert resolved({"a": "<${AIR_TEST_A}>"}, opened, where="t") == {"a": "<secret>"}
+    with pytest.raises(ConfigError, match=r"AIR_TEST_A.*host_env"):
+        resolved({"a": "${AIR_TEST_A}"}, closed, where="t")
+    with pytest.raises(ConfigError, match=r"AIR_TEST_NONE.*not set"):
+        resolved({"a": "${AIR_TEST_NONE}"}, opened, where="t")
+
+
+def test_the_network_of_a_phase_comes_before_that_of_the_environment() -> None:
+    public, closed = Network(), Network(network_mode="no-network")
+    listed = Network(network_mode="allowlist", allowed_hosts=("pypi.org",))
+    settings = HarborSettings()
+    assert hosts(public, Network(), settings) == ("*",)
+    assert hosts(closed, Network(), settings) == ()
+    assert hosts(closed, listed, settings) == ("pypi.org",)
+    assert hosts(listed, closed, settings) == ()
+    assert hosts(public, Network(), HarborSettings(network="none")) == ()
