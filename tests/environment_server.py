@@ -63,11 +63,19 @@ class FaultyServer:
     unsure: set[int] = field(default_factory=set)
     """The sessions whose `create` or `close` had a fault, so that they may stay open."""
     created: int = 0
+    acts: Mapping[str, str] = field(default_factory=dict)
+    """The faults that an agent causes, by its action. `stall` keeps the whole server busy for some seconds
+    (`stall_seconds`), `die` restarts it after as long."""
+    planned: list[tuple[str, str]] = field(default_factory=list)
+    """The faults to come, each with the path of the request that it meets. Each comes once."""
+    stall_seconds: float = 0.0
     data: list[int] = field(default_factory=list)
     """The ids of the tasks that were started."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _random: random.Random = field(default_factory=random.Random)
+    _busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _dead: bool = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[FaultyServer]:
@@ -111,10 +119,12 @@ class FaultyServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client has left, or the test is over
         finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()
             self.connections -= 1
             self._notify()
             self._tasks.discard(task)
-            writer.close()
 
     def _notify(self) -> None:
         """Wakes whoever waits for a change."""
@@ -134,8 +144,11 @@ class FaultyServer:
         body = json.loads(raw) if raw else {}
         self.requests[path] += 1
         self._notify()
-        fault = self._fault(path, body)
-        if fault == "drop before":
+        async with self._busy:
+            fault = self._fault(path, body)
+            if fault in ("stall", "die"):
+                await self._down(fault)
+        if self._dead or fault in ("drop before", "die"):
             return False
         if fault == "delay":
             await asyncio.sleep(0.02)
@@ -147,7 +160,23 @@ class FaultyServer:
                 await asyncio.wait_for(reader.read(1), self.hang_seconds)
         return await self._send(writer, fault, answer)
 
+    async def _down(self, fault: str) -> None:
+        """Answers nobody for a while. A server that died drops every request, and forgets its sessions."""
+        if fault == "stall":
+            await asyncio.sleep(self.stall_seconds)
+            return
+        self._dead = True
+        self.restart()
+        asyncio.get_running_loop().call_later(self.stall_seconds, self._revive)
+
+    def _revive(self) -> None:
+        self._dead = False
+
     def _fault(self, path: str, body: Mapping[str, Any]) -> str:
+        if fault := self.acts.get(body.get("action", "")):
+            return fault
+        if self.planned and self.planned[0][0] == path:
+            return self.planned.pop(0)[1]
         if self._random.random() >= self.rate:
             return ""
         fault = self._random.choice(self.kinds)
@@ -165,6 +194,8 @@ class FaultyServer:
             text = "<html>gateway</html>"
         elif fault == "wrong form":
             text = json.dumps({"obs": "?"})
+        elif fault == "huge":
+            text = json.dumps({"observation": "a" * 5_000_000})
         elif fault == "not a number" and isinstance(answer, dict) and "reward" in answer:
             text = json.dumps(answer | {"reward": float("nan")})
         if fault == "drop after":

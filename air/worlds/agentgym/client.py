@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from air.errors import InfrastructureError
+from air.worlds.remote.trial import Unanswered
 
 MAX_ANSWER = 4 * 2**20
 """The largest answer of a server, in bytes."""
@@ -46,38 +46,41 @@ class Client:
         )
         self._seconds = seconds
 
-    async def post(self, path: str, body: Mapping[str, Any] | None) -> Any:
-        """Sends a POST request and returns its answer: a JSON value, or an ErrorBody.
-        Raises InfrastructureError if there is no answer, or none that can be read."""
-        return await self._send("POST", path, json=body)
+    async def post(
+        self, path: str, body: Mapping[str, Any] | None, seconds: float | None = None
+    ) -> Any:
+        """Sends a POST request and returns its answer: a JSON value, or an ErrorBody. `seconds` is its time
+        limit, if not the client's. Raises Unanswered if there is no answer, or none that can be read."""
+        return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
         """Sends a GET request; otherwise the same as `post`."""
-        return await self._send("GET", path, params=query)
+        return await self._send("GET", path, self._seconds, params=query)
 
     async def close(self) -> None:
         """Closes the connection."""
         await self._http.aclose()
 
-    async def _send(self, method: str, path: str, **content: Any) -> Any:
+    async def _send(self, method: str, path: str, seconds: float, **content: Any) -> Any:
         where = f"{method} {self._url}{path}"
         content = {name: value for name, value in content.items() if value is not None}
         try:
             # httpx limits the time between two pieces of an answer; this limits the whole.
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(seconds):
                 status, answer = await self._read(method, path, content)
-        except TimeoutError:
-            raise InfrastructureError(f"{where}: no answer within {self._seconds:g} s") from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise Unanswered(f"{where}: no answer within {seconds:g} s", "slow") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
+            raise Unanswered(f"{where}: {error or type(error).__name__}", "lost") from error
         if len(answer) > MAX_ANSWER:
-            raise InfrastructureError(f"{where}: the answer exceeds {MAX_ANSWER} bytes")
+            raise Unanswered(f"{where}: the answer exceeds {MAX_ANSWER} bytes", "long")
         if status != 200:
-            raise InfrastructureError(f"{where}: status {status}: {_start_of(answer)}")
+            text = f"{where}: status {status}: {_start_of(answer)}"
+            raise Unanswered(text, f"status {status}")
         try:
             value = json.loads(answer)
         except (ValueError, RecursionError):
-            raise InfrastructureError(f"{where}: not JSON: {_start_of(answer)}") from None
+            raise Unanswered(f"{where}: not JSON: {_start_of(answer)}", "unreadable") from None
         if isinstance(value, dict) and set(value) == {"error"}:
             return ErrorBody(str(value["error"]))
         return value

@@ -96,12 +96,23 @@ class Environment:
     """An action that changes nothing, and whose answer shows that the session works. Empty: none."""
     probe_path: str = ""
     """The path of a GET request whose answer shows that the session works. Empty: none."""
+    known_action: str = ""
+    """An action that every session answers if the server is well, with the services that it uses. It may
+    change the session. Empty: the harmless one."""
+    repeats: bool = True
+    """Whether an episode's actions may be carried out again in another session. Not if they change something
+    that the sessions share, such as a web site or an account."""
     sessions: int = 64
     """The most sessions that one process uses at once."""
     shares: bool = False
     """Whether the server gives out a used session again when it has as many as it wants."""
     refused: tuple[str, ...] = ()
     """The beginnings of observations that say that an action was not legal; empty: the texts do not tell."""
+
+    @property
+    def known(self) -> str:
+        """The action that every session answers if the server is well."""
+        return self.known_action or self.probe_action
 
     @property
     def ids(self) -> range:

@@ -101,7 +101,7 @@ def _index(answer: Any) -> int:
     return int(number(answer))
 
 
-def _tools(name: str, count: int, explained: str) -> Environment:
+def _tools(name: str, count: int, explained: str, known: str, repeats: bool = True) -> Environment:
     return Environment(
         name,
         instructions.tools(explained),
@@ -116,6 +116,9 @@ def _tools(name: str, count: int, explained: str) -> Environment:
         send=tool_call,
         outcome=_tool,
         closes=False,
+        probe_path="/observation",
+        known_action=f"Action: {known}",
+        repeats=repeats,
         sessions=16,
     )
 
@@ -165,6 +168,7 @@ _ROWS = (
         probe_path="/goals",
         refused=("No known action matches", "Ambiguous request", "Unknown action"),
         sessions=8,
+        known_action="look around",
     ),
     Environment(
         "alfworld",
@@ -196,6 +200,8 @@ _ROWS = (
         closes=False,
         shares=True,
         sessions=32,
+        probe_path="/observation",
+        known_action="search[shoes]",
     ),
     Environment(
         "maze",
@@ -208,6 +214,7 @@ _ROWS = (
         send=bare_line,
         closes=False,
         probe_path="/maze/observation",
+        known_action="move up",
     ),
     Environment(
         "wordle",
@@ -222,6 +229,7 @@ _ROWS = (
         closes=False,
         probe_path="/wordle/observation",
         refused=("invalid word",),
+        known_action="s h i r e",
     ),
     Environment(
         "sqlgym",
@@ -238,6 +246,8 @@ _ROWS = (
         closes=False,
         shares=True,
         sessions=8,
+        probe_path="/observation",
+        known_action="SELECT 1",
     ),
     Environment(
         "searchqa",
@@ -254,6 +264,8 @@ _ROWS = (
         tools=(SEARCH,),
         send=search_or_answer,
         outcome=_searchqa,
+        probe_path="/observation",
+        known_action="<search>Paris</search>",
     ),
     Environment(
         "webarena",
@@ -270,12 +282,31 @@ _ROWS = (
         send=browser_action,
         outcome=_webarena,
         sessions=4,
+        probe_path="/observation",
+        known_action=browser_action(Action(answer="scroll [down]"), None),
+        repeats=False,
     ),
-    _tools("weather", 343, instructions.WEATHER),
-    _tools("movie", 238, instructions.MOVIE),
-    _tools("todo", 155, instructions.TODO),
-    _tools("academia", 19, instructions.ACADEMIA),
-    _tools("sheet", 20, instructions.SHEET),
+    _tools(
+        "weather",
+        343,
+        instructions.WEATHER,
+        "get_latitude_longitude with Action Input: {'name': 'Shanghai'}",
+    ),
+    _tools(
+        "movie",
+        238,
+        instructions.MOVIE,
+        "get_search_movie with Action Input: {'movie_name': 'Scream VI'}",
+    ),
+    _tools("todo", 155, instructions.TODO, "get_projects with Action Input: {}", repeats=False),
+    _tools("academia", 19, instructions.ACADEMIA, "loadPaperNet with Action Input: {}"),
+    _tools(
+        "sheet",
+        20,
+        instructions.SHEET,
+        "open_sheet with Action Input: {'name': 'Sheet1'}",
+        repeats=False,
+    ),
 )
 ENVIRONMENTS = {row.name: row for row in _ROWS}
 """The environments, by name."""

@@ -206,10 +206,14 @@ async def test_webarena_scores_only_the_end() -> None:
 async def test_a_dead_browser_is_a_failure(text: str) -> None:
     dead = {"observation": text, "reward": 0, "terminated": False, "truncated": False, "info": None}
     answers = {"create": {"env_idx": 2}, "observation": "o", "close": {}}
+    begun = {"reset": {"observation": "t", "sites": []}, **answers}
     with pytest.raises(InfrastructureError, match="server failed"):
-        await played(
-            "webarena", ["x"], reset={"observation": "t", "sites": []}, step=[dead], **answers
-        )
+        await played("webarena", ["x"], step=[dead, dead], **begun)
+    # Another browser of the same server is well: the agent has ended its own.
+    well = {"observation": "o", "reward": 0, "terminated": False, "truncated": False, "info": {}}
+    server, (_, step), _ = await played("webarena", ["x"], step=[dead, well], **begun)
+    assert (step.reward, step.done) == (0, True)
+    assert [path for path, _ in server.bodies].count("/create") == 2
     with pytest.raises(InfrastructureError, match="could not start"):
         await played(
             "webarena", [], reset={"observation": "TimeoutError", "sites": "Error"}, **answers
@@ -221,8 +225,12 @@ async def test_tools_that_cannot_reach_their_service_are_a_failure() -> None:
     answer = {"observation": down, "reward": 0.0, "done": False}
     common = {"create": 4, "reset": "Now new trial starts."}
     call = 'get_movie_details with Action Input: {"movie_id": "1"}'
+    # The service fails at what the agent did not choose, too.
     with pytest.raises(InfrastructureError, match="HTTPSConnectionPool"):
-        await played("movie", [call], step=[answer], **common)
+        await played("movie", [call], step=[answer] * 4, **common)
+    well = answer | {"observation": "Observation: []"}
+    _, (_, step), _ = await played("movie", [call], step=[answer] * 3 + [well], **common)
+    assert (step.reward, step.done) == (0, True)
     # The agent may not make a failure of its own words.
     quoted = 'finish with Action Input: {"answer": "HTTPSConnectionPool("}'
     _, (_, step), _ = await played("movie", [quoted], step=[answer | {"done": True}], **common)

@@ -21,11 +21,14 @@ from tests.until import until
 
 FULL = os.environ.get("AIR_FULL") == "1"
 TEXTCRAFT = ENVIRONMENTS["textcraft"]
+PATIENCE = 60.0
 
 
 def world(server: FaultyServer, seconds: float = 20.0, **changes: object) -> AgentGymWorld:
     environment = dataclasses.replace(TEXTCRAFT, **changes) if changes else TEXTCRAFT  # type: ignore[arg-type]
-    return AgentGymWorld(environment, server.url, seconds=seconds, retry_seconds=0.001)
+    return AgentGymWorld(
+        environment, server.url, seconds=seconds, retry_seconds=0.001, patience=PATIENCE
+    )
 
 
 def say(text: str) -> Action:
@@ -87,19 +90,134 @@ async def test_an_error_of_the_server_is_a_failure() -> None:
         "not a number",
     ],
 )
-async def test_a_step_that_fails_is_never_repeated(fault: str) -> None:
-    async with FaultyServer(kinds=(fault,), hang_seconds=600).running() as server:
+async def test_a_failure_of_the_server_is_one_and_its_step_is_not_repeated(fault: str) -> None:
+    async with FaultyServer(hang_seconds=600).running() as server:
         played = world(server, seconds=0.5 if fault == "hang" else 20.0)
         await played.reset(0)
-        server.rate = 1.0
+        server.planned = [("/step", fault)]
         with pytest.raises(InfrastructureError):
             await played.step(say("forward"))
-        server.rate = 0.0
-        assert server.requests["/step"] == 1
+        assert server.sessions[0].actions <= 1
         assert played.facts()["score"] == 0
         await played.close()
         assert not server.sessions
         await server.idle()
+
+
+CAUSED = [
+    "drop before",
+    "drop after",
+    "hang",
+    "status 500",
+    "garbage",
+    "cut short",
+    "wrong form",
+    "not a number",
+    "huge",
+]
+
+
+@pytest.mark.parametrize("fault", CAUSED)
+async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
+    async with FaultyServer(acts={"escape": fault}, hang_seconds=600).running() as server:
+        played = world(server, seconds=0.5 if fault == "hang" else 20.0)
+        await played.reset(0)
+        await played.step(say("forward"))
+        step = await played.step(say("escape"))
+        assert step.reward == 0
+        if fault == "status 500":  # the session has survived
+            assert "could not carry out this action: status 500" in step.observation.text
+            await played.step(say("forward"))
+            assert (await played.step(say("forward"))).reward == 1
+        else:
+            assert step.done
+        await played.close()
+        assert not server.sessions
+
+
+async def test_what_an_action_did_before_it_failed_counts_in_the_next_trial() -> None:
+    """`fire` ends the session, but only after `arm`, which fails and has an effect."""
+
+    class Armed(FaultyServer):
+        def step(self, state, action):  # type: ignore[no-untyped-def]
+            if action == "arm":
+                state.place = 1
+                return {"error": "what?"}
+            if action == "fire" and state.place == 1:
+                state.broken = True
+                return {"error": "gone"}
+            return super().step(state, action)
+
+    async with Armed().running() as server:
+        played = world(server)
+        await played.reset(0)
+        assert not (await played.step(say("arm"))).done
+        assert (await played.step(say("fire"))).done
+        await played.close()
+
+
+@pytest.mark.parametrize("fault", [pytest.param("stall", marks=pytest.mark.full), "die"])
+async def test_an_action_that_takes_the_server_down_is_the_agents_alone(fault: str) -> None:
+    """The other episode is hit too. It fails, and its own action is not blamed."""
+    # The stall must outlast the time limit, which must be long for what a loaded machine answers late.
+    seconds = 4.0 if fault == "stall" else 20.0
+    down = 6.0 if fault == "stall" else 0.1
+    async with FaultyServer(acts={"escape": fault}, stall_seconds=down).running() as server:
+        guilty, other = world(server, seconds), world(server, seconds)
+        await guilty.reset(0)
+        await other.reset(0)
+        escape = asyncio.create_task(guilty.step(say("escape")))
+        await server.seen("/step", 1)
+        innocent = asyncio.create_task(other.step(say("forward")))
+        assert (await escape).done
+        with pytest.raises(InfrastructureError):
+            await innocent
+        await guilty.close()
+        await other.close()
+
+
+async def test_a_server_that_stays_away_is_a_failure() -> None:
+    async with FaultyServer(acts={"escape": "die"}, stall_seconds=3600).running() as server:
+        played = AgentGymWorld(TEXTCRAFT, server.url, patience=0.0, retry_seconds=0.001)
+        await played.reset(0)
+        with pytest.raises(InfrastructureError):
+            await played.step(say("escape"))
+        await played.close()
+
+
+async def test_actions_that_others_would_notice_are_not_repeated() -> None:
+    async with FaultyServer(acts={"escape": "status 500"}).running() as server:
+        played = world(server, repeats=False)
+        await played.reset(0)
+        assert "status 500" in (await played.step(say("escape"))).observation.text
+        # The action, the known one in another session, and the harmless one in the episode's.
+        assert server.requests["/step"] == 3
+        await played.close()
+
+
+async def test_a_server_that_answers_no_action_at_all_is_a_failure() -> None:
+    class Wrong(FaultyServer):
+        def step(self, state, action):  # type: ignore[no-untyped-def]
+            return {"obs": "the answers of another version"}
+
+    async with Wrong().running() as server:
+        played = world(server)
+        await played.reset(0)
+        with pytest.raises(InfrastructureError, match="is not that of textcraft"):
+            await played.step(say("forward"))
+        await played.close()
+
+
+async def test_a_server_without_free_sessions_is_tried_in_the_episodes_own() -> None:
+    class One(FaultyServer):
+        def answer(self, path, body):  # type: ignore[no-untyped-def]
+            return {"id": 0} if path == "/create" and self.sessions else super().answer(path, body)
+
+    async with One(acts={"escape": "status 500"}).running() as server:
+        played = world(server, shares=True, closes=False, sessions=1)
+        await played.reset(0)
+        assert (await played.step(say("escape"))).done
+        await played.close()
 
 
 async def test_a_session_is_asked_for_again() -> None:
@@ -190,7 +308,8 @@ async def test_episodes_at_once_against_a_failing_server() -> None:
         assert 0 < len(failed) < count  # both happened, or the test shows nothing
         assert set(server.faults) == set(kinds)
         assert set(server.sessions) <= server.unsure
-        assert server.most_sessions <= TEXTCRAFT.sessions + len(server.unsure)
+        # An episode may have one more while the cause of a failure is looked for.
+        assert server.most_sessions <= 2 * TEXTCRAFT.sessions + len(server.unsure)
         assert not sessions.of(f"textcraft@{server.url}", 0).holders
         await server.idle()
     # What earlier tests left may end meanwhile, but nothing may be added.

@@ -1,0 +1,104 @@
+"""Finds out whether the agent or the server caused that an action got no result.
+
+If every such episode were left out, an agent could escape from a bad reward: by an action that is slow, that
+makes the server fail, or that kills it. If every such episode counted, failures of the network would become
+rewards. So the action is repeated where nothing else differs: in another environment of the same server, with
+the same task, after the same actions. If the server answers all the rest and fails at this action again, each
+time in the same way, the agent caused it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from air.errors import InfrastructureError
+
+
+class Unanswered(InfrastructureError):
+    """A request got no result. `kind` names how: two failures of one kind look alike to the client."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Attempt(Protocol):
+    """Another environment of the server, with the task of the episode."""
+
+    async def begin(self) -> None:
+        """Creates the environment and starts the task. Raises InfrastructureError."""
+        ...
+
+    async def act(self, sent: Any) -> None:
+        """Repeats an earlier action. Raises Unanswered if it gets no result."""
+        ...
+
+    async def act_again(self, sent: Any) -> None:
+        """Repeats the action that got no result. Raises Unanswered if it gets none again."""
+        ...
+
+    async def check(self) -> None:
+        """Carries out an action that the agent did not choose. Raises InfrastructureError if it fails."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the environment."""
+        ...
+
+
+async def caused_by_agent(
+    attempt: Callable[[], Attempt],
+    before: Sequence[tuple[Any, str]],
+    sent: Any,
+    kind: str,
+    *,
+    alone: asyncio.Lock,
+    repeats: bool = True,
+) -> bool:
+    """Whether the agent caused that the action `sent` failed in the way `kind`.
+
+    `before` are the earlier actions, each with the way in which it failed, empty if it did not. The first
+    repetition excludes failures by chance. The second holds the lock `alone`, so that no action of another
+    episode can be the cause. At last an action that the agent did not choose shows that the server is well;
+    without `repeats` this decides alone.
+    """
+    try:
+        if repeats and await _failure(attempt(), before, sent) != kind:
+            return False
+        async with alone:
+            if repeats and await _failure(attempt(), before, sent) != kind:
+                return False
+            await _checked(attempt())
+    except InfrastructureError:
+        return False
+    return True
+
+
+async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str:
+    """Returns how an action fails in an attempt; empty if it does not, or if earlier actions go otherwise."""
+    try:
+        await attempt.begin()
+        for each, kind in before:
+            if await _kind(attempt.act(each)) != kind:
+                return ""
+        return await _kind(attempt.act_again(sent))
+    finally:
+        await attempt.close()
+
+
+async def _kind(act: Awaitable[None]) -> str:
+    try:
+        await act
+    except Unanswered as failure:
+        return failure.kind
+    return ""
+
+
+async def _checked(attempt: Attempt) -> None:
+    try:
+        await attempt.begin()
+        await attempt.check()
+    finally:
+        await attempt.close()
