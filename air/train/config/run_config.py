@@ -187,13 +187,23 @@ class EstimatorConfig(BaseConfig):
         return imported.load(self.import_path, self.kwargs)
 
 
+def usable_cores() -> int:
+    """Returns how many CPU cores this process may use. OMP_NUM_THREADS, if set, decides."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 class ComputeConfig(BaseConfig):
     """Settings in the table `[embedded]` that all training on this machine has, also the command `sft`."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: all cores train, and half of them sample, because boxes
     need cores, too, and threads that wait for each other on busy cores are many times slower than one thread.
-    With overlap, half of them train, too."""
+    With overlap, half of them train, too. The cores are those that the process may use, or as many as the
+    environment variable OMP_NUM_THREADS says. If other work keeps the machine busy, set 1."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
@@ -216,7 +226,7 @@ class ComputeConfig(BaseConfig):
         uses torch."""
         import torch
 
-        torch.set_num_threads(self.threads or max(1, (os.cpu_count() or 2) // 2))
+        torch.set_num_threads(self.threads or max(1, usable_cores() // 2))
 
     @contextmanager
     def training_threads(self) -> Iterator[None]:
@@ -225,7 +235,7 @@ class ComputeConfig(BaseConfig):
         import torch
 
         before = torch.get_num_threads()
-        torch.set_num_threads(self.threads or os.cpu_count() or 1)
+        torch.set_num_threads(self.threads or usable_cores())
         try:
             yield
         finally:

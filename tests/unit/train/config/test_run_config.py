@@ -258,8 +258,13 @@ def test_the_checkout_of_the_variable_is_named_in_the_config(
     assert named(tasks, "mlgym:titanic") is None
 
 
-def test_all_cores_train_and_half_of_them_sample() -> None:
-    cores, before = os.cpu_count() or 1, torch.get_num_threads()
+@pytest.mark.parametrize("omp", ["", "5", "6,2"])
+def test_all_usable_cores_train_and_half_of_them_sample(
+    omp: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", omp)
+    cores = int(omp[0]) if omp else len(os.sched_getaffinity(0))
+    before = torch.get_num_threads()
     try:
         for threads, sampling, training in ((None, max(1, cores // 2), cores), (3, 3, 3)):
             config = ComputeConfig(threads=threads)
