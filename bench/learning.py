@@ -12,7 +12,8 @@ score exceeds two standard errors each, and the control's improvement of the rew
 `--recipe two-validates reward-to-go` trains with changes of the quickstart's run file (`RECIPES`). What they
 gain is measured as without them, so the figures of several recipes can be compared.
 
-With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`.
+With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`. With
+`--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import learning_algorithms
+import learning_worlds
 from rich.console import Console
 from rich.table import Table
 
@@ -79,6 +81,8 @@ MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "w
 def main() -> int:
     if "--algorithms" in sys.argv:
         return learning_algorithms.main()
+    if "--worlds" in sys.argv:
+        return learning_worlds.main()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")

@@ -1,0 +1,234 @@
+"""Does a policy of about one million weights learn the games? `make learning ARGS=--worlds`.
+
+For each game and seed: scripted players play demonstrations, most of their replies at random; `sft` trains a
+new policy on them (the warm start); GRPO trains it further (`configs/grl/small.toml`), and so does a control
+whose rewards are shuffled within each group. Before and after, the policy plays held-out instances.
+
+Results are written after each seed. The same command continues an interrupted program.
+
+Exit code 0 when in every game the mean gain of the reward exceeds two standard errors over the seeds, and the
+control's does not.
+
+    make learning ARGS="--worlds --games sokoban4x5 --seeds 2"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from air import paths
+from air.actions import ThinkAnswer
+from air.actions.base import Standing
+from air.cli.runs import sft
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.config.sft_config import SFTRunConfig
+from air.train.evaluation.play import evaluate, served
+from air.train.loop import metrics
+from air.train.loop.progress import Progress
+from air.train.loop.rollout import Rollout, settled
+from air.train.loop.run import EmbeddedRun
+from air.train.model import policy as policies
+from air.worlds.games import SOURCE, GameWorld
+from air.worlds.games.players import RandomPlayer, SolverPlayer, reply
+
+CONFIGS = paths.shipped("configs")
+GAMES = ("sokoban4x5-level1", "tetris1-level1", "blocksworld-1d-level1", "tetris2-size3-level1")
+"""The games that are learnt, unless `--games` names others."""
+MEASURES = ("reward", "success", "action_is_valid", "num_actions", "well_formed")
+GOOD = 0.5
+"""The share of the demonstrations' replies that the good player makes."""
+FORMAT = ThinkAnswer()
+ONE_THREAD = ("--embedded.threads", "1")
+"""Threads that wait for each other on a busy machine are many times slower than one."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worlds", action="store_true", help="this program, and not learning.py")
+    parser.add_argument("--games", nargs="+", default=GAMES, help="names without game:")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=96, help="held-out ones, before and after")
+    parser.add_argument("--demos", type=int, default=1500)
+    parser.add_argument("--sft-steps", type=int, default=90)
+    parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
+    parser.add_argument("--only-real", action="store_true", help="leave the control out")
+    args, rest = parser.parse_known_args()
+    run_config(args, rest, args.games[0], 0, "trained", Path("unset"))  # reports wrong settings now
+    # One event loop for all: the lock of verifiers' client for renderers belongs to the first one that waits.
+    return asyncio.run(all_seeds(args, rest))
+
+
+async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Runs what `results.json` does not have yet: every game with the first seed, then with the next one."""
+    file = args.out / "results.json"
+    results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    done = {(result["game"], result["seed"]) for result in results}
+    for seed, game in itertools.product(range(args.seeds), args.games):
+        if (game, seed) not in done:
+            results.append(await one_seed(args, rest, game, seed))
+            file.write_text(json.dumps(results, indent=1))
+            report(results)
+    return verdict([result for result in results if result["game"] in args.games])
+
+
+async def one_seed(
+    args: argparse.Namespace, rest: Sequence[str], game: str, seed: int
+) -> dict[str, Any]:
+    """The warm start of one game and seed, then before, after training, and after the control."""
+    folder = args.out / game / f"seed{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    warm = await warm_start(folder, game, seed, demos=args.demos, steps=args.sft_steps)
+    result: dict[str, Any] = {"game": game, "seed": seed, "sft_seconds": time.monotonic() - began}
+    result["before"] = await measure(args, run_config(args, rest, game, seed, "x", warm), warm)
+    for arm in ["trained"] if args.only_real else ["trained", "control"]:
+        config = run_config(args, rest, game, seed, arm, warm)
+        began = time.monotonic()
+        with Progress(config.max_steps, title=f"{game} seed {seed} {arm}") as progress:
+            outcome = await EmbeddedRun(config, progress).run()
+        assert outcome.checkpoint is not None
+        result[arm] = await measure(args, config, outcome.checkpoint)
+        result[arm]["train_seconds"] = time.monotonic() - began
+    return result
+
+
+async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: int) -> Path:
+    """A new policy with this seed, trained on demonstrations that `folder` gets."""
+    talks = [await conversation(game, number, seed) for number in range(demos)]
+    data = folder / "demos.jsonl"
+    data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+    # The boards' symbols stay single tokens: the tokenizer learns from the rules and a few replies.
+    texts = [m["content"] for talk in talks[:8] for m in talk if m["role"] != "user"]
+    task = SOURCE.load(game)
+    policies.build(folder / "base", [task.instructions] * 8 + texts, seed=seed, max_length=1024)
+    flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
+    flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "1024"]
+    flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
+    flags += ["--scheduler.decay-steps", str(steps - 20)]
+    flags += ["--output-dir", str(folder), "--run.name", "warm", *ONE_THREAD]
+    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
+
+
+async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]]:
+    """An episode of training as the harness shows it to a model, played by the scripted players."""
+    task = SOURCE.load(game)
+    world = task.make()
+    assert isinstance(world, GameWorld)
+    rng = random.Random(f"{seed} {number}")
+    first = await world.reset(number)
+    messages = [
+        {"role": "system", "content": FORMAT.instructions},
+        {"role": "user", "content": f"{task.instructions}\n\n{first.text}"},
+    ]
+    for left in reversed(range(task.max_turns)):
+        good = rng.random() < GOOD
+        player = SolverPlayer() if good else RandomPlayer(rng.getrandbits(32))
+        action = reply(world, player)
+        step = await world.step(action)
+        messages.append({"role": "assistant", "content": f"<answer>{action.answer}</answer>"})
+        if step.done:
+            break
+        footer = FORMAT.footer(Standing(left=left))
+        messages.append({"role": "user", "content": step.observation.text + footer})
+    return messages if messages[-1]["role"] == "assistant" else messages[:-1]
+
+
+def run_config(
+    args: argparse.Namespace, rest: Sequence[str], game: str, seed: int, arm: str, model: Path
+) -> RunConfig:
+    """The run file of small policies, for one game, with the control's overlay if `arm` asks for it."""
+    files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
+    if arm == "control":
+        files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
+    flags = ["--embedded.seed", str(seed), "--model.name", str(model)]
+    flags += ["--output-dir", str(args.out), "--run.name", f"{game}/seed{seed}/{arm}", *ONE_THREAD]
+    flags += ["--orchestrator.train.source.0.env.taskset.tasks", json.dumps([f"game:{game}"])]
+    return overrides.build(RunConfig, overrides.parse([*files, *flags, *rest], RunConfig))
+
+
+async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
+    """Plays held-out episodes at the training temperature, the same ones before and after."""
+    rollouts = await _play(config, model, args.episodes)
+    good = [rollout for rollout in rollouts if rollout.ok]
+    found = metrics.of_rollouts(good)
+    found |= {name: fmean(r.metric(name) or 0.0 for r in good) for name in MEASURES[1:4]}
+    return {name: found[name] for name in MEASURES} | {"failed": len(rollouts) - len(good)}
+
+
+async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
+    policy = policies.load(model)
+    env = config.orchestrator.train.source[0].env
+    taskset = env.taskset.model_copy(
+        update={"purpose": "evaluation", "examples_per_task": episodes}
+    )
+    env = env.model_copy(update={"taskset": taskset})
+    sampling = config.orchestrator.train.sampling
+    async with served(
+        policy,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_completion_tokens or 64,
+        max_model_len=config.seq_len,
+    ) as ctx:
+        return await evaluate(
+            settled(env, policy, max_context_tokens=config.seq_len), ctx, 1, at_once=64
+        )
+
+
+def gains(results: Sequence[dict[str, Any]], game: str, arm: str, name: str) -> list[float]:
+    """After minus before, by seed."""
+    mine = [result for result in results if result["game"] == game and arm in result]
+    return [result[arm][name] - result["before"][name] for result in mine]
+
+
+def report(results: Sequence[dict[str, Any]]) -> None:
+    """Prints what is known so far."""
+    from learning import mean_and_error
+
+    table = Table(title="gains ± standard error over seeds (each seed)", title_justify="left")
+    for column in ("game", "measure", "before", "trained", "control"):
+        table.add_column(column)
+    for game in dict.fromkeys(result["game"] for result in results):
+        for name in MEASURES:
+            before = fmean(r["before"][name] for r in results if r["game"] == game)
+            cells = []
+            for arm in ("trained", "control"):
+                values = gains(results, game, arm, name)
+                if values:
+                    mean, error = mean_and_error(values)
+                    seeds = ", ".join(f"{value:+.2f}" for value in values)
+                    cells.append(f"{mean:+.3f} ± {error:.3f} ({seeds})")
+            table.add_row(game, name, f"{before:.3f}", *cells)
+    Console(width=140).print(table)
+
+
+def verdict(results: Sequence[dict[str, Any]]) -> int:
+    """0 when every game's reward rises by more than two standard errors, and no control's does."""
+    from learning import mean_and_error
+
+    right = True
+    for game in dict.fromkeys(result["game"] for result in results):
+        for arm in ("trained", "control"):
+            values = gains(results, game, arm, "reward")
+            if values:
+                mean, error = mean_and_error(values)
+                rises = mean > 2 * error
+                right = right and rises == (arm == "trained")
+                print(
+                    f"{game} {arm}: {mean:+.3f} ± {error:.3f}: {'rises' if rises else 'does not rise'}"
+                )
+    return 0 if right else 1
