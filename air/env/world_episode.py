@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,9 @@ from air.worlds.base import Observation, Step, World
 from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
+TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
+"""The largest number of turns of the episodes that begin in this context, in place of their worlds' own;
+None: the worlds' own."""
 CLOSE_SECONDS = 60.0
 """How long the end of a world may take. What it gave until then counts in any case."""
 
@@ -103,6 +107,9 @@ class WorldEpisode(Episode):
 
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
+    turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
+    """The largest number of turns, in place of the world's own; the settings still limit it. None: there is
+    none."""
     first: Observation = field(default_factory=lambda: Observation(""))
     """The first observation, as the model is shown it; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
@@ -126,7 +133,10 @@ class WorldEpisode(Episode):
     @property
     def max_turns(self) -> int | None:
         turns: int | None = self.config.agent.max_turns
-        return turns or self.task.max_turns
+        limit = self.turn_limit or self.task.max_turns
+        if turns is None:
+            return limit
+        return turns if self.turn_limit is None else min(turns, limit)
 
     def standing(self, left: int | None) -> Standing:
         return Standing(left=left)

@@ -30,6 +30,7 @@ from air.train.algorithms import (
     imported,
 )
 from air.train.algorithms.kl_penalty import WithKL
+from air.train.config.curriculum_config import LevelsConfig, RoundsConfig, check_curricula
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
 from air.train.config.loss_options import DefaultLossConfig, KLConfig, LossConfig
@@ -273,6 +274,10 @@ class EmbeddedConfig(ComputeConfig):
     replays_without_spread: int = Field(0, ge=0)
     """How often a group whose rewards are all equal is played again in the same step, with the same prompt,
     until its rewards differ; only the last attempt is trained and counted in the metrics. 0: never."""
+    levels: list[LevelsConfig] = Field(default_factory=list)
+    """Curricula: sources that begin with easy tasks, and go on to harder ones when the policy succeeds."""
+    rounds: RoundsConfig | None = None
+    """A curriculum of longer and longer episodes. None: episodes are equally long in all steps."""
     kl: KLConfig | None = None
     """A penalty for moving away from the reference model. None: no penalty."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -342,6 +347,7 @@ class RunConfig(BaseConfig):
                 )
         for each in self.orchestrator.sources:
             check_history(each.env)
+        check_curricula(self.embedded.levels, self.embedded.rounds, self.orchestrator.train.source)
         self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")

@@ -58,6 +58,10 @@ class StepRow:
         """Returns the line of `metrics.jsonl` for this training step."""
         rollouts = [r for g in self.groups for r in g.rollouts]
         row = {"step": self.step, "samples": len(self.samples), **of_step(self.groups)}
+        row["selected_groups"] = sum(
+            any(rollout.advantage is not None for rollout in group.rollouts)
+            for group in self.groups
+        )
         row |= metric_rows.of_update(self.train)
         row |= {**self.exactness, **of_samples(self.samples)}
         row |= {f"inference/{name}": value for name, value in self.inference.items()}

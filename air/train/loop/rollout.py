@@ -133,6 +133,8 @@ class Source:
     group_size: int
     env: vf.Env[Any]
     tasks: list[vf.Task]
+    level: int | None = None
+    """The level of a curriculum, from 1, to which `tasks` belong. None: there is no curriculum."""
 
 
 def context(
@@ -218,7 +220,7 @@ Prompt = tuple[Source, vf.Task]
 
 Positions = Mapping[str, int]
 """The number of prompts that a run has taken from each source of tasks, by the source's name and its number
-among the sources of this name."""
+among the sources of this name; of a source with levels, from each level."""
 
 
 def prompts(
@@ -232,7 +234,11 @@ def prompts(
     """
     rng = random.Random(f"prompts {seed} {step}")
     names = [source.name for source in sources]
-    keys = [f"{name} {names[:place].count(name)}" for place, name in enumerate(names)]
+    keys = [
+        f"{name} {names[:place].count(name)}"
+        + ("" if sources[place].level is None else f" level {sources[place].level}")
+        for place, name in enumerate(names)
+    ]
     ratios = [source.ratio for source in sources]
     after = dict(positions)
     batch: list[Prompt] = []

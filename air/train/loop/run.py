@@ -28,10 +28,12 @@ from air import json_lines, paths
 from air.aio import cancelled_by_signals, ended, to_the_end, together
 from air.env import recording
 from air.env.environment import ResearchEnv
+from air.env.world_episode import TURN_LIMIT
 from air.errors import InferenceError, InfrastructureError
 from air.train import monitors
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
+from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
@@ -107,6 +109,9 @@ class EmbeddedRun:
         self.folder = config.folder
         self.outcome = Outcome(self.folder)
         self._algorithm = config.algorithm()
+        self._curriculum = Curriculum(
+            config.embedded.levels, config.orchestrator.train.source, ahead=int(config.overlaps)
+        )
         self._failures = Failures()
         self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
@@ -155,6 +160,8 @@ class EmbeddedRun:
             self._served = self._done
             self._positions = state.get("positions")
             self._algorithm.load_state_dict(state.get("algorithm", {}))
+            self._curriculum.load_state_dict(state.get("curriculum", {}))
+        self._curriculum.check()
         resources = await Opening(
             self.config, self._algorithm.needs, self.outcome.checkpoint, state, self.progress.say
         ).open(stack)
@@ -193,15 +200,18 @@ class EmbeddedRun:
         batch = self._batch(first, resources.sources, self._positions)
         # With overlap, no more episodes play at once than without.
         gate = asyncio.Semaphore(batch.episodes) if self.config.overlaps else nullcontext()
+        at_once = 2 if self.config.overlaps else 1
         playing: deque[tuple[_Batch, asyncio.Task[_Played]]] = deque()
         try:
             for step in range(first, last + 1):
                 began = time.monotonic()
                 await asyncio.to_thread(self._update_server, resources.server)
                 updated = time.monotonic()
-                while len(playing) < (2 if self.config.overlaps else 1) and batch.step <= last:
+                for number in range(step + len(playing), min(step + at_once, last + 1)):
+                    # Not earlier: the levels of a step follow from the steps before it.
+                    if number != batch.step:
+                        batch = self._batch(number, resources.sources, batch.positions)
                     playing.append((batch, asyncio.create_task(self._play(batch, resources, gate))))
-                    batch = self._batch(batch.step + 1, resources.sources, batch.positions)
                 present, task = playing[0]
                 self.progress.phase(f"step {step}", present.episodes)
                 played = await task
@@ -240,6 +250,7 @@ class EmbeddedRun:
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> _Batch:
         """Returns what a step plays; `positions` are those of the sources before it."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
+        sources = self._curriculum.at(sources, step - self._done - 1)
         if positions is None:  # a checkpoint of an older air: draw the earlier steps again
             positions = {}
             for earlier in range(1, step):
@@ -252,6 +263,7 @@ class EmbeddedRun:
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
         await self._check_breakers(resources.sources)
+        self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
         """Returns what the algorithm needs of other models. Nothing is sampled while one runs here."""
@@ -277,6 +289,7 @@ class EmbeddedRun:
             report, failure = await asyncio.to_thread(
                 self._learn, batch, samples, scored, resources, exactness
             )
+        levels, promotions = self._curriculum.record(groups, batch.step)
         row = StepRow(
             step=batch.step,
             groups=groups,
@@ -289,11 +302,16 @@ class EmbeddedRun:
             seconds_play=played.seconds,
             peak_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         ).as_dict()
+        row |= levels
+        if (rounds := self.config.embedded.rounds) is not None:
+            row["curriculum/max_turns"] = rounds.at(batch.step)
         warn_of_drift(
             row, self.outcome.rows, str(resources.policy.model.dtype).removeprefix("torch.")
         )
         group_log.append(self.folder, batch.step, groups)
         self._log(row)
+        for line in promotions:
+            self.progress.say(line)
         if resources.tokens is not None:
             await asyncio.to_thread(resources.tokens.write, batch.step, groups, samples)
         if failure is not None:
@@ -313,6 +331,8 @@ class EmbeddedRun:
         greedy, began = resources.needed.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
+        rounds = self.config.embedded.rounds
+        TURN_LIMIT.set(None if rounds is None else rounds.at(step))
         sampling = self.config.orchestrator.train.sampling
         ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
         tick = self.progress.episode
@@ -499,6 +519,7 @@ class EmbeddedRun:
         state = resources.trainer.state_dict() | {
             "positions": self._positions,
             "algorithm": self._algorithm.state_dict(),
+            "curriculum": self._curriculum.state_dict(),
             "needed": resources.needed.state_dict(),
         }
         # The present step too: it may be the best one. Also without `[orchestrator.eval]`: a run that was

@@ -84,7 +84,11 @@ def small(rows: Sequence[Row]) -> list[Chart]:
     terms = [name for name in names(rows) if name.startswith("reward/")]
     nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
-    charts = [Chart(name, {name: series(rows, name)}) for name in (*extra, *_SMALL)]
+    levels = [name for name in names(rows) if name.startswith("curriculum/")]
+    charts = [
+        Chart(name, {name: series(rows, name)}, exact=name in levels)
+        for name in (*levels, *extra, *_SMALL)
+    ]
     return [chart for chart in charts if chart.curves[chart.title]]
 
 

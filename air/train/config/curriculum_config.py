@@ -1,0 +1,105 @@
+"""Settings of curricula: `[[embedded.levels]]`, tasks by level, and `[embedded.rounds]`, turns by stage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from air.config import BaseConfig
+from air.env.config import AirTasksetConfig
+from air.train.config.env_source import EnvSource
+
+
+class LevelsConfig(BaseConfig):
+    """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and goes on
+    to the next one when the policy reaches a success rate."""
+
+    source: str | None = None
+    """The `name` of the source. None: the only source of the run."""
+    levels: list[list[str]] | None = None
+    """The tasks of each level, from the easiest on: all tasks of the source, each in one level. None: each
+    task of the source is a level, in the order of `taskset.tasks`."""
+    promote_at: float = Field(0.6, allow_inf_nan=False)
+    """The next level begins when the mean of `metric` over the last `window` episodes of the level reaches
+    this number."""
+    window: int = Field(64, ge=1)
+    """Number of episodes over which the mean is taken. Episodes that failed do not count."""
+    metric: str = "success"
+    """The metric of an episode that is reached: a fact of its world, such as `success`, or `reward`."""
+
+    def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
+        """Returns the source. Raises ValueError if it is none of these, or not the only one so named."""
+        name = self.source or (sources[0].resolved_name if len(sources) == 1 else None)
+        if name is None:
+            raise ValueError("embedded.levels needs `source`, the name of one of the sources")
+        found = [source for source in sources if source.resolved_name == name]
+        if len(found) != 1:
+            raise ValueError(
+                f"embedded.levels names the source {name!r}, but {len(found)} sources have this name"
+            )
+        return found[0]
+
+    def tasks(self, source: EnvSource) -> list[list[str]]:
+        """Returns the tasks of each level. Raises ValueError if they are not those of the source."""
+        taskset = source.env.taskset
+        if not isinstance(taskset, AirTasksetConfig):
+            raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
+        names = list(dict.fromkeys(taskset.tasks))
+        levels = [[name] for name in names] if self.levels is None else self.levels
+        counts = Counter(name for level in levels for name in level)
+        if missing := [name for name in names if name not in counts]:
+            raise ValueError(f"embedded.levels leaves out the task {missing[0]!r} of the source")
+        if wrong := [name for name, count in counts.items() if name not in names or count > 1]:
+            raise ValueError(
+                f"embedded.levels must have each task of the source once, which {wrong[0]!r} is not"
+            )
+        if len(levels) < 2 or not all(levels):
+            raise ValueError("embedded.levels needs two levels or more, each with a task")
+        return levels
+
+
+class RoundsConfig(BaseConfig):
+    """Settings in the table `[embedded.rounds]`: short episodes first, longer ones from stage to stage, as
+    AgentGym-RL trains. It counts for all sources of training, whose tasks must be worlds."""
+
+    max_turns: list[int] = Field(min_length=1)
+    """The largest number of turns of an episode in each stage, in place of the world's own;
+    `env.agent.max_turns` still limits it. The last stage goes on to the end of the run."""
+    stage_steps: int = Field(100, ge=1)
+    """Number of training steps of a stage."""
+
+    @model_validator(mode="after")
+    def _positive(self) -> Self:
+        if min(self.max_turns) < 1:
+            raise ValueError("max_turns must be 1 or more in each stage")
+        return self
+
+    def at(self, step: int) -> int:
+        """Returns the largest number of turns in training step `step`, which counts from 1."""
+        return self.max_turns[min((step - 1) // self.stage_steps, len(self.max_turns) - 1)]
+
+    @staticmethod
+    def check(sources: Sequence[EnvSource]) -> None:
+        """Raises ValueError if a source has a task that is no world."""
+        for source in sources:
+            taskset = source.env.taskset
+            if not isinstance(taskset, AirTasksetConfig) or taskset.research:
+                raise ValueError(
+                    f"embedded.rounds needs worlds, and the source {source.resolved_name!r} has other tasks"
+                )
+
+
+def check_curricula(
+    levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
+) -> None:
+    """Raises ValueError if a curriculum does not fit the sources of training."""
+    names = [one.chosen(sources).resolved_name for one in levels]
+    for one in levels:
+        one.tasks(one.chosen(sources))
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"two tables embedded.levels are for the source {twice[0]!r}; remove one")
+    if rounds is not None:
+        rounds.check(sources)

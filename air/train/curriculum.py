@@ -1,0 +1,176 @@
+"""The level at which each source of prompts is, and its promotion to the next one.
+
+A source of `[[embedded.levels]]` plays only the tasks of its present level. After each training step it goes
+on to the next level if the mean of its metric over the last episodes of the present one is high enough.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.errors import ConfigError
+from air.train.config.curriculum_config import LevelsConfig
+from air.train.config.env_source import EnvSource
+from air.train.loop.rollout import Group, Rollout, Source, task_name
+from air.worlds import sources as worlds
+from air.worlds.sources import is_world
+
+
+class Levels:
+    """The levels of one source. `ahead` is the number of steps whose prompts are drawn before the episodes of
+    the present step have ended: 1 if episodes play during updates, else 0."""
+
+    def __init__(self, config: LevelsConfig, source: EnvSource, *, ahead: int) -> None:
+        self.config, self.name = config, source.resolved_name
+        self.tasks = [[_task_id(name) for name in level] for level in config.tasks(source)]
+        self._planned = [0] * (1 + ahead)
+        """The levels, from 0, of the next steps."""
+        self._window: deque[float] = deque(maxlen=config.window)
+        """The metric of the last episodes of the last planned level."""
+        self._of_level: dict[int, list[vf.Task]] = {}
+
+    def check(self) -> None:
+        """Raises ConfigError if a world of the source does not tell the metric."""
+        for name in (name for level in self.tasks for name in level if is_world(name)):
+            facts = worlds.load(name).facts
+            if self.config.metric != "reward" and self.config.metric not in facts:
+                raise ConfigError(
+                    f"{name} has no fact {self.config.metric!r}",
+                    where="embedded.levels.metric",
+                    remedy=f"use {' or '.join(sorted({'reward', *facts}))}",
+                )
+
+    def at(self, source: Source, ahead: int) -> Source:
+        """Returns the source with the prompts of the step that comes `ahead` steps after the next one."""
+        level = self._planned[ahead]
+        if level not in self._of_level:
+            names = self.tasks[level]
+            prompts = [task for task in source.tasks if task_name(source, task) in names]
+            if not prompts:
+                raise ConfigError(
+                    f"level {level + 1} has no prompt: {', '.join(names)}",
+                    where=f"source {self.name}",
+                    remedy="check embedded.levels, or raise taskset.examples_per_task",
+                )
+            self._of_level[level] = prompts
+        return replace(source, tasks=self._of_level[level], level=level + 1)
+
+    def values(self, groups: Sequence[Group]) -> list[float]:
+        """Returns the metric of each episode of the last planned level that did not fail. Raises ConfigError
+        if an episode does not have the metric."""
+        names = self.tasks[self._planned[-1]]
+        return [
+            self._value(rollout)
+            for group in groups
+            for rollout in group.rollouts
+            if rollout.ok and rollout.source == self.name and rollout.task in names
+        ]
+
+    def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
+        """Counts the episodes of training step `step`. Returns its metrics, and a line if the source was
+        promoted, else an empty text."""
+        played, newest = self._planned[0], self._planned[-1]
+        self._window += self.values(groups)
+        reached = fmean(self._window) if self._window else None
+        full = len(self._window) == self.config.window
+        message = ""
+        if full and reached is not None and reached >= self.config.promote_at:
+            newest, message = self._promoted(newest, reached, step)
+        self._planned = [*self._planned[1:], newest]
+        metrics = {f"curriculum/{self.name}/level": float(played + 1)}
+        if reached is not None:
+            metrics[f"curriculum/{self.name}/{self.config.metric}"] = reached
+        return metrics, message
+
+    def _promoted(self, level: int, reached: float, step: int) -> tuple[int, str]:
+        if level + 1 == len(self.tasks):
+            return level, ""
+        self._window.clear()
+        return level + 1, (
+            f"source {self.name}: level {level + 2} of {len(self.tasks)} "
+            f"({', '.join(self.tasks[level + 1])}) from step {step + len(self._planned)} on; "
+            f"{self.config.metric} {reached:.2f} in the last {self.config.window} episodes"
+        )
+
+    def _value(self, rollout: Rollout) -> float:
+        metric = self.config.metric
+        value = rollout.reward if metric == "reward" else rollout.metric(metric)
+        if value is None:
+            raise ConfigError(
+                f"an episode of {rollout.task} has no metric {metric!r}",
+                where="embedded.levels.metric",
+                remedy="use `reward`",
+            )
+        return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a resumed run must know, as plain data."""
+        return {"planned": list(self._planned), "window": list(self._window)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over the state of a checkpoint. Raises ConfigError if the run had more levels."""
+        planned = [int(level) for level in state["planned"]]
+        if max(planned) >= len(self.tasks):
+            raise ConfigError(
+                f"the checkpoint is at level {max(planned) + 1}, and there are {len(self.tasks)}",
+                where=f"embedded.levels of the source {self.name}",
+                remedy="set the levels as they were",
+            )
+        # Another number of steps ahead: overlap was switched on or off.
+        missing = len(self._planned) - len(planned)
+        self._planned = [*planned, *[planned[-1]] * missing][: len(self._planned)]
+        self._window = deque(state["window"], maxlen=self.config.window)
+
+
+class Curriculum:
+    """The levels of all sources of a run that have levels."""
+
+    def __init__(
+        self, configs: Sequence[LevelsConfig], sources: Sequence[EnvSource], *, ahead: int
+    ) -> None:
+        self._levels = [Levels(one, one.chosen(sources), ahead=ahead) for one in configs]
+
+    def check(self) -> None:
+        """Raises ConfigError if a world does not tell its metric."""
+        for one in self._levels:
+            one.check()
+
+    def check_played(self, groups: Sequence[Group]) -> None:
+        """Raises ConfigError if an episode that `record` would count does not have the metric."""
+        for one in self._levels:
+            one.values(groups)
+
+    def at(self, sources: Sequence[Source], ahead: int) -> list[Source]:
+        """Returns the sources with the prompts of their levels; see `Levels.at`."""
+        by_name = {one.name: one for one in self._levels}
+        return [
+            by_name[source.name].at(source, ahead) if source.name in by_name else source
+            for source in sources
+        ]
+
+    def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], list[str]]:
+        """Counts the episodes of a training step; returns its metrics, and a line for each promotion."""
+        each = [one.record(groups, step) for one in self._levels]
+        metrics = {name: value for found, _ in each for name, value in found.items()}
+        return metrics, [message for _, message in each if message]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns what a resumed run must know, as plain data."""
+        return {one.name: one.state_dict() for one in self._levels}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over the state of a checkpoint, of the sources that had levels then."""
+        for one in self._levels:
+            if one.name in state:
+                one.load_state_dict(state[one.name])
+
+
+def _task_id(name: str) -> str:
+    """Returns the id that the episodes of a task have."""
+    return worlds.load(name).id if is_world(name) else name
