@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ TEST = """\
 if [ "$(cat answer.txt 2>/dev/null)" = 42 ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
 Make = Callable[..., str]
-Play = Callable[..., AsyncIterator[ResearchWorld]]
+Play = Callable[..., AbstractAsyncContextManager[ResearchWorld]]
 
 
 @pytest.fixture
@@ -134,3 +134,42 @@ async def test_tests_that_never_write_a_reward_are_our_failure(make: Make, play:
     async with play(make("#!/bin/sh\necho no; exit 1\n")) as world:
         with pytest.raises(GradingError, match=r"did nothing.*valid reward"):
             await submit(world, "echo 42 > answer.txt")
+
+
+async def test_without_declared_artefacts_the_changed_files_are_graded(
+    make: Make, play: Play
+) -> None:
+    test = """\
+#!/bin/sh
+[ "$(cat answer.txt)" = 42 ] && [ -x bin/run ] && [ "$(readlink latest)" = answer.txt ] && [ -d empty ] \\
+&& [ ! -e /outside.txt ] && [ -e /logs/artifacts/log ] && echo 1 > /logs/verifier/reward.txt && exit
+echo 0 > /logs/verifier/reward.txt
+"""
+    script = """
+echo 42 > answer.txt; ln -s answer.txt latest; mkdir bin empty; echo true > bin/run; chmod +x bin/run
+echo x > /outside.txt; echo x > /logs/artifacts/log
+"""
+    async with play(make(test, top="")) as world:
+        assert (await submit(world, script)).reward == 1.0
+
+
+async def test_shared_tests_run_in_the_agents_box_without_its_processes(
+    make: Make, play: Play
+) -> None:
+    test = """\
+#!/bin/sh
+sleep 0.3
+[ -e /outside.txt ] && [ ! -e /tests/planted ] && echo 1 > /logs/verifier/reward.txt
+[ -e /logs/verifier/reward.txt ] || echo 0 > /logs/verifier/reward.txt
+"""
+    background = """
+mkdir -p /tests; touch /tests/planted
+(trap '' TERM; while :; do echo '{"reward": 7}' > /logs/verifier/reward.json; sleep 0.05; done) \\
+>/dev/null 2>&1 &
+"""
+    task = make(test)
+    for script, reward in (("echo x > /outside.txt", 1.0), ("true", 0.0)):
+        async with play(task, verifier="shared", range=(0.0, 9.0)) as world:
+            assert world.task.trust == "shared"
+            assert (await submit(world, background + script)).reward == reward
+            assert not (await world.box.exec("ls /tests", timeout=9)).ok

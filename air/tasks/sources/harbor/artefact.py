@@ -93,6 +93,8 @@ async def read(box: Box, declared: Sequence[Artifact], *, step: int, most_bytes:
         collection = _Collection(box, Handed(step), most_bytes)
         for artifact in declared:
             await collection.add_declared(artifact)
+        if not declared:
+            await collection.add_changes()
         await collection.add_declared(Artifact(source=PUBLISHED))
         collection.check_links()
         return collection.handed.artefact()
@@ -126,6 +128,22 @@ class _Collection:
         inside = await self.box.list(path, depth=_DEPTH, user=ROOT)
         kept = [one for one in inside if not _excluded(one.path, path, artifact.exclude)]
         await self._add([entry, *kept])
+
+    async def add_changes(self) -> None:
+        """Adds the files of the working directory that differ from the image's, and notes removed ones."""
+        outside = SYSTEM if self.box.workspace == "/" else ()
+        entries = []
+        for change in await self.box.changed():
+            if _below(change.path, (*outside, *NEVER)):
+                continue
+            if change.kind == "deleted":
+                self.handed.removed.append(change.path)
+            try:
+                entries.append(await self.box.stat(change.path, user=ROOT))
+            except BoxFileError:
+                if change.kind != "deleted":
+                    raise
+        await self._add(entries)
 
     async def _add(self, entries: Iterable[FileInfo]) -> None:
         for entry in entries:

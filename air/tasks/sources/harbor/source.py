@@ -32,10 +32,12 @@ def load(task_id: str, settings: HarborSettings) -> TaskSpec:
         raise ConfigError(
             f"cannot be played: {'; '.join(refused)}", where=str(folder.path / "task.toml")
         )
-    if not folder.config.artifacts and settings.verifier == "separate":
+    own = [folder.config.verifier, *(step.verifier for step in folder.config.steps)]
+    if settings.verifier == "shared" and any(one.environment or one.network_mode for one in own):
         raise ConfigError(
-            "`artifacts`: a task that declares none cannot be graded apart yet",
+            "`verifier`: its own environment or network needs a box of its own",
             where=str(folder.path / "task.toml"),
+            remedy='use env.taskset.harbor.verifier = "separate"',
         )
     return HarborRules(task_id, folder, settings).spec()
 
@@ -225,10 +227,9 @@ class HarborRules:
         tests = self.folder.tests(self._step(step))
         await staging.clear_for_tests(box)
         await verifier.put(box, tests, verifier.TESTS)
-        try:
-            return await self._run(box, step, self._verifier_user(step), where)
-        finally:
-            await staging.clear_after_tests(box, tests)
+        outcome = await self._run(box, step, self._verifier_user(step), where)
+        await staging.clear_after_tests(box)
+        return outcome
 
     async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
         declared, task = self._verifier(number), self.folder.config.verifier

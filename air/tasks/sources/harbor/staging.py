@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import contextlib
+from collections.abc import Sequence
 
-from air.errors import MissingError, StagingError
+from air.errors import BoxFileError, MissingError, StagingError
 from air.sandbox.contract.box import Box
-from air.tasks.sources.harbor.commands import as_root, run_as
+from air.tasks.sources.harbor.commands import ROOT, as_root, run_as
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Collect, Environment, Step, User
 from air.tasks.sources.harbor.verifier import put
@@ -60,15 +60,17 @@ async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
 
 async def clear_for_tests(box: Box) -> None:
     """Kills the agent's processes and removes what it may have planted where the tests and rewards lie."""
-    for running in await box.commands():
-        await (await box.attach(running.pid)).signal(9)
-    await as_root(
-        box,
-        "rm -rf /tests /logs/verifier && mkdir -p /tests /logs/verifier && chmod 777 /logs/verifier",
-        what="clearing /tests",
-    )
+    await box.end_processes()
+    for path in ("/tests", "/logs/verifier"):
+        with contextlib.suppress(BoxFileError):  # there is none
+            await box.remove(path, user=ROOT)
+        await box.make_folder(path, user=ROOT)
+    await as_root(box, "chmod 777 /logs/verifier", what="clearing /logs/verifier")
 
 
-async def clear_after_tests(box: Box, tests: Mapping[str, Path]) -> None:
-    """Removes the tests and what they wrote, which no later step of the agent may see."""
-    await as_root(box, "rm -rf /tests /logs/verifier", what="removing the tests")
+async def clear_after_tests(box: Box) -> None:
+    """Removes the tests and what they wrote, which no later step of the agent may see, and ends what they
+    started."""
+    await box.end_processes()
+    for path in ("/tests", "/logs/verifier"):
+        await box.remove(path, user=ROOT)

@@ -50,6 +50,13 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
                 yield f"{name}.collect: the service {collect.service!r} needs a compose file"
     for step in config.steps:
         yield from _of_network(f"steps.{step.name}.agent", step.agent)
+        for key in ("user", "network_mode", "allowed_hosts"):
+            own, others = getattr(step.agent, key), getattr(config.agent, key)
+            if own is not None and own != others:
+                yield (
+                    f"steps.{step.name}.agent.{key}: the agent's box keeps its user and its network "
+                    f"for all steps; set agent.{key}"
+                )
     for artifact in (*config.artifacts, *(one for step in config.steps for one in step.artifacts)):
         if artifact.service not in (None, MAIN_SERVICE):
             yield f"artifacts: the service {artifact.service!r} needs a compose file"
@@ -60,6 +67,8 @@ def _of_environment(name: str, environment: Environment) -> Iterator[str]:
         yield f"{name}.os: {environment.os} containers are not supported"
     if environment.tpu is not None:
         yield f"{name}.tpu: TPUs are not supported"
+    if environment.mcp_servers:
+        yield f"{name}.mcp_servers: servers of the Model Context Protocol are not started for agents"
     if environment.gpu_types:
         yield f"{name}.gpu_types: GPUs cannot be chosen by model; name them in the run file (env.gpus)"
     yield from _of_network(name, environment)

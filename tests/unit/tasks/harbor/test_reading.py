@@ -162,6 +162,11 @@ def test_the_digest_covers_each_file_once(tmp_path: Path) -> None:
         ("[environment]\ngpu_types = ['H100']", {}, "environment.gpu_types:"),
         ("[[artifacts]]\nsource = '/a'\nservice = 'db'", {}, "artifacts: the service 'db'"),
         (
+            "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://x/'",
+            {},
+            "environment.mcp_servers:",
+        ),
+        (
             "[[verifier.collect]]\ncommand = 'x'\nservice = 'db'",
             {},
             "verifier.collect: the service 'db'",

@@ -1,0 +1,80 @@
+"""Harbor tasks in several steps, in real containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from air.actions.base import Action
+from tests.docker.harbor.test_grading import HEAD, Make, Play, play
+
+__all__ = ["play"]
+pytestmark = pytest.mark.docker
+TEST = """\
+#!/bin/sh
+. /tests/step.sh
+if [ "$(cat "$FILE" 2>/dev/null)" = done ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def task(more: str = "", top: str = "") -> str:
+        folder = tmp_path / "task"
+        steps = "".join(f'[[steps]]\nname = "{name}"\n{more}' for name in ("one", "two"))
+        (folder / "tests").mkdir(parents=True)
+        (folder / "tests" / "test.sh").write_text(TEST)
+        (folder / "task.toml").write_text(f"{top}{HEAD}{steps}")
+        for name in ("one", "two"):
+            step = folder / "steps" / name
+            (step / "tests").mkdir(parents=True)
+            (step / "workdir").mkdir()
+            (step / "instruction.md").write_text(f"Step {name}.\n")
+            (step / "tests" / "step.sh").write_text(f"FILE={name}.txt\n")
+            (step / "workdir" / "setup.sh").write_text(f"echo > set-{name}\n")
+        return "harbor:task"
+
+    return task
+
+
+async def test_each_step_is_told_graded_and_paid_apart(make: Make, play: Play) -> None:
+    async with play(make()) as world:
+        step = await world.step(Action(script="ls; echo done > one.txt", ending="submit"))
+        assert not step.done
+        assert "set-one" in step.observation.text
+        assert "Step two." in step.observation.text
+        assert (
+            "reward" not in step.observation.text
+        )  # what a step earned is not told before the end
+        step = await world.step(Action(script="ls", ending="submit"))
+        assert step.done
+        assert "set-two" in step.observation.text
+        await world.finish()
+        assert [v.delta for v in world.validations] == [1.0, -0.5]
+        assert world.reward == 0.5
+
+
+async def test_a_step_below_its_least_reward_is_the_last(make: Make, play: Play) -> None:
+    async with play(make("min_reward = 1.0\n")) as world:
+        assert (await world.step(Action(script="true", ending="submit"))).done
+        await world.finish()
+        assert world.reward == 0.0
+
+
+async def test_steps_that_the_agent_does_not_reach_count_as_nothing(make: Make, play: Play) -> None:
+    async with play(make()) as world:
+        await world.step(Action(script="echo done > one.txt"))
+        await world.finish()
+        assert world.reward == 0.5
+
+
+async def test_an_agent_that_breaks_the_setup_of_the_next_step_ends_there(
+    make: Make, play: Play
+) -> None:
+    async with play(make()) as world:
+        script = "echo done > one.txt; rm -f /bin/bash /usr/bin/bash"
+        step = await world.step(Action(script=script, ending="submit"))
+        assert step.done
+        await world.finish()
+        assert world.reward == 0.5
