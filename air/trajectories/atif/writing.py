@@ -1,0 +1,157 @@
+"""Converts trajectories to ATIF documents. Data for which ATIF has no field is stored in `extra`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from air.errors import ConfigError, boundary
+from air.trajectories.atif.rules import SCHEMA, Object
+from air.trajectories.importers import traces
+from air.trajectories.trajectory import Start, Step, Trajectory
+
+_ODD = (KeyError, TypeError, ValueError)
+
+
+def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
+    """Converts a trajectory to an ATIF document, a dictionary that can be written as JSON.
+
+    With `tokens`, token ids and logprobs of the replies are read from the verifiers trace beside the
+    trajectory. Raises ConfigError if the trajectory has no first line or an invalid time, or the trace lacks
+    the tokens.
+    """
+    start, end = one.start, one.end
+    if start is None:
+        raise ConfigError("ended before it began", where=str(one.path))
+    nodes = _nodes(one) if tokens else []
+    steps: list[Object] = []
+    for source, text in (("system", start.system), ("user", start.prompt)):
+        if text:
+            steps.append(
+                {
+                    "source": source,
+                    "message": text,
+                    "timestamp": _time(one, start.t),
+                    "llm_call_count": 0,
+                }
+            )
+    steps += [_step(one, step, nodes) for step in one.steps]
+    numbered = [{"step_id": n, **step} for n, step in enumerate(steps, start=1)]
+    refs = [step.tokens for step in one.steps if step.tokens is not None]
+    final: Object = {
+        "total_prompt_tokens": sum(ref.prompt for ref in refs),
+        "total_completion_tokens": sum(ref.completion for ref in refs),
+        "total_steps": len(numbered),
+    }
+    if end is not None:
+        fields = ("ok", "why", "error", "reward", "terms", "metrics")
+        final["extra"] = end.model_dump(mode="json", include=set(fields))
+    return {
+        "schema_version": SCHEMA,
+        "session_id": start.trace or start.episode or one.path.stem,
+        "trajectory_id": start.episode or one.path.stem,
+        "agent": {
+            "name": "air" if start.origin == "air" else start.origin,
+            "version": start.versions.get("air-agent", "unknown"),
+            "model_name": start.model,
+            "extra": {"format": start.format, "settings": dict(start.settings)},
+        },
+        "steps": numbered,
+        "final_metrics": final,
+        "extra": {"air": _about(start)},
+    }
+
+
+def _about(start: Start) -> Object:
+    left_out = {"system", "prompt", "settings", "format", "model"}
+    return start.model_dump(mode="json", exclude=left_out)
+
+
+def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
+    """Converts one turn: reply, tool calls, observation, tokens and gradings."""
+    calls = _calls(step)
+    graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
+    extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
+    extra |= {"diff": step.diff.model_dump(mode="json")} if step.diff else {}
+    extra |= {"validations": graded} if graded else {}
+    result: Object = {"content": step.shown}
+    if calls:
+        result["source_call_id"] = calls[0]["tool_call_id"]
+    if step.observation is not None and not step.shown.startswith(step.observation):
+        result["extra"] = {"in_full": step.observation}
+    atif_step: Object = {
+        "source": "agent",
+        "message": step.reply,
+        "timestamp": _time(one, step.t),
+        "llm_call_count": 1,
+        "extra": {"air": extra},
+    }
+    atif_step |= {"reasoning_content": step.reasoning} if step.reasoning else {}
+    atif_step |= {"tool_calls": calls} if calls else {}
+    atif_step |= {"observation": {"results": [result]}} if step.shown or calls else {}
+    return atif_step | {"metrics": _metrics(one, step, nodes)}
+
+
+def _calls(step: Step) -> list[Object]:
+    call = step.call
+    if call is None:
+        return [_call(step, 0, "action", {"text": step.action})] if step.action else []
+    calls: list[tuple[str, Object]] = []
+    if call.script:
+        calls.append(("bash", {"script": call.script}))
+    if call.tool is not None:
+        arguments: Object = {"args": list(call.tool.args)}
+        arguments |= {} if call.tool.body is None else {"body": list(call.tool.body)}
+        calls.append((call.tool.name, arguments))
+    if call.ending is not None:
+        calls.append((call.ending, {}))
+    return [_call(step, n, name, arguments) for n, (name, arguments) in enumerate(calls)]
+
+
+def _call(step: Step, number: int, name: str, arguments: Object) -> Object:
+    identity = f"call_{step.turn}_{number}"
+    return {"tool_call_id": identity, "function_name": name, "arguments": arguments}
+
+
+def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
+    ref = step.tokens
+    metrics: Object = {"extra": {"model_seconds": step.model_seconds}}
+    if ref is None:
+        return metrics
+    metrics |= {"prompt_tokens": ref.prompt, "completion_tokens": ref.completion}
+    if nodes and ref.nodes is not None:
+        first, end = ref.nodes
+        if not 0 <= first < end <= len(nodes):
+            raise ConfigError(
+                f"step {step.turn} is said to be nodes {first} to {end} of a trace of {len(nodes)}",
+                where=str(one.path),
+            )
+        node = nodes[end - 1]
+        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_ODD):
+            sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
+        metrics |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
+        metrics |= {"logprobs": node["logprobs"]}
+    return metrics
+
+
+def _nodes(one: Trajectory) -> list[Object]:
+    """Returns the nodes, with their tokens, of the verifiers trace beside the trajectory."""
+    where = str(one.path)
+    if one.start is None or one.end is None or not one.end.trace_file:
+        raise ConfigError("no trace was kept beside it", where=where)
+    file = one.path.parent / one.end.trace_file
+    ours = one.start.origin == "air"  # the trace of an imported trajectory lies elsewhere
+    if ours and not file.resolve().is_relative_to(one.path.parent.resolve()):
+        raise ConfigError("its trace is said to lie outside of the run's folder", where=where)
+    for trace in traces(file):
+        if trace.get("id") == one.start.trace:
+            if any(node.get("token_ids") for node in trace["nodes"]):
+                return list(trace["nodes"])
+            raise ConfigError("its trace holds no tokens", where=str(file))
+    raise ConfigError(f"holds no trace {one.start.trace}", where=str(file))
+
+
+def _time(one: Trajectory, seconds: float) -> str:
+    with boundary(
+        ConfigError, f"{one.path}: no time: {seconds}", ValueError, OverflowError, OSError
+    ):
+        return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
