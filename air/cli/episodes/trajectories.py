@@ -29,13 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         choices=("atif", "sft"),
         required=True,
-        help="atif: one ATIF-v1.7 document an episode; sft: one line of messages an episode",
+        help="atif: one ATIF document an episode; sft: one line of messages an episode",
     )
     export.add_argument(
         "--out", type=Path, required=True, help="atif: a folder; sft: a .jsonl file"
     )
     export.add_argument(
         "--tokens", action="store_true", help="atif: include the replies' token ids and logprobs"
+    )
+    export.add_argument(
+        "--atif-version",
+        metavar="VERSION",
+        help="atif: the version of the format, 1.4 to 1.8 (the newest)",
     )
     imports = actions.add_parser(
         "import", help="convert MLGym's .traj or verifiers' traces.jsonl to trajectories"
@@ -72,22 +77,28 @@ def run(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     from air.errors import ConfigError, boundary
     from air.trajectories import load, trajectory_files
-    from air.trajectories.atif import problems, to_atif
+    from air.trajectories.atif import NEWEST, VERSIONS, problems, to_atif
     from air.trajectories.conversations import to_sft
 
     paths = [file for path in args.paths for file in trajectory_files(path)]
     files = list({file.resolve(): file for file in paths}.values())
     if args.to == "sft":
-        if args.tokens:
-            raise ConfigError("has no effect with --to sft", where="--tokens")
+        if args.tokens or args.atif_version:
+            flag = "--tokens" if args.tokens else "--atif-version"
+            raise ConfigError("has no effect with --to sft", where=flag)
         count = to_sft(files, args.out)
         print(f"{count} of {len(files)} episodes in {args.out}; the others failed or did not end")
         return 0
+    version = args.atif_version or NEWEST
+    if version not in VERSIONS:
+        raise ConfigError(
+            f"{version!r} cannot be written; known: {', '.join(VERSIONS)}", where="--atif-version"
+        )
     _check_names(files, args.out)
     with boundary(ConfigError, f"cannot write {args.out}", OSError):
         args.out.mkdir(parents=True, exist_ok=True)
     for file in files:
-        document = to_atif(load(file), tokens=args.tokens)
+        document = to_atif(load(file), tokens=args.tokens, version=version)
         if wrong := problems(document):
             raise ConfigError(f"cannot be written as ATIF: {wrong[0]}", where=str(file))
         with boundary(ConfigError, f"{file}: cannot be written as ATIF", ValueError):  # for NaN

@@ -1,9 +1,10 @@
-"""Writes and checks documents of ATIF-v1.7, the Agent Trajectory Interchange Format of the Harbor project.
+"""Writes and checks documents of ATIF, the Agent Trajectory Interchange Format of the Harbor project.
 
-Follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", changelog v1.7, April 2026.
+Follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", up to v1.8, and the models of
+the package harbor 0.25.
 """
 
-from air.trajectories.atif.rules import RULES, problems
+from air.trajectories.atif.rules import NEWEST, RULES, VERSIONS, problems
 from air.trajectories.atif.writing import to_atif
 
-__all__ = ["RULES", "problems", "to_atif"]
+__all__ = ["NEWEST", "RULES", "VERSIONS", "problems", "to_atif"]

@@ -1,4 +1,4 @@
-"""Checks documents against the rules of ATIF-v1.7, without any package of Harbor's."""
+"""Checks documents against the rules of ATIF, without any package of Harbor's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-SCHEMA = "ATIF-v1.7"
+VERSIONS = ("1.4", "1.5", "1.6", "1.7", "1.8")
+"""The versions that can be written, from the oldest."""
+NEWEST = VERSIONS[-1]
+_PREFIX = "ATIF-v"
+SINCE: dict[str, dict[str, str]] = {
+    "document": {"trajectory_id": "1.7", "subagent_trajectories": "1.7"},
+    "agent": {"tool_definitions": "1.5"},
+    "step": {"is_copied_context": "1.5", "llm_call_count": "1.7"},
+    "tool_call": {"extra": "1.7"},
+    "result": {"extra": "1.7"},
+}
+"""The fields that are newer than the oldest version: the version that added each, by kind of object."""
+PARTS_SINCE = "1.6"
+"""The version from which a message can be a list of parts instead of a text."""
+_PART_SINCE = {"text": "1.6", "image": "1.6", "audio": "1.8"}
 Object = dict[str, Any]
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
 
@@ -84,7 +98,16 @@ def problems(document: Object) -> list[str]:
     return []
 
 
-def _objects(document: Object) -> Iterator[tuple[str, str, Any]]:
+def schema(version: str) -> str:
+    """Returns how a document names a version."""
+    return f"{_PREFIX}{version}"
+
+
+def _version(document: Object) -> str:
+    return str(document["schema_version"]).removeprefix(_PREFIX)
+
+
+def objects(document: Object) -> Iterator[tuple[str, str, Any]]:
     """Yields every JSON object of a document as (kind, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
@@ -109,7 +132,7 @@ def _list(holder: Any, name: str) -> list[Any]:
 
 
 def _shape(document: Object) -> Iterator[str]:
-    for kind, where, value in _objects(document):
+    for kind, where, value in objects(document):
         if not isinstance(value, dict):
             yield f"{where or 'the document'} is no object"
             continue
@@ -132,8 +155,48 @@ def _is(value: Any, types: tuple[type, ...]) -> bool:
 
 
 def _schema(document: Object) -> Iterator[str]:
-    if document["schema_version"] != SCHEMA:
+    if document["schema_version"] not in map(schema, VERSIONS):
         yield f"is {document['schema_version']!r}"
+
+
+def _since(document: Object) -> Iterator[str]:
+    version = _version(document)
+    for kind, where, value in objects(document):
+        for name, since in SINCE.get(kind, {}).items():
+            if value.get(name) is not None and since > version:
+                yield f"{where or 'the document'} has {name}, which is new in {since}"
+
+
+def _parts(document: Object) -> Iterator[str]:
+    """Checks messages and results that are lists of parts."""
+    version = _version(document)
+    fields = {"step": "message", "result": "content"}
+    for kind, where, value in objects(document):
+        parts = value.get(fields.get(kind, ""))
+        if not isinstance(parts, list):
+            continue
+        if version < PARTS_SINCE:
+            yield f"{where} has parts, which are new in {PARTS_SINCE}"
+        for n, part in enumerate(parts):
+            if problem := _wrong_part(part, version):
+                yield f"{where}.{fields[kind]}[{n}] {problem}"
+
+
+def _wrong_part(part: Any, version: str) -> str:
+    """Returns what is wrong with one part of a message, or an empty text."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind not in _PART_SINCE or _PART_SINCE[kind] > version:
+        return f"has type {kind!r}, which ATIF-v{version} does not know"
+    if unknown := set(part) - {"type", "text", "source"}:
+        return f"has {sorted(unknown)[0]!r}, which is no field of a part"
+    source = part.get("source")
+    if kind == "text":
+        right = isinstance(part.get("text"), str) and source is None
+    else:
+        right = part.get("text") is None and isinstance(source, dict)
+        right = right and str(source.get("media_type")).startswith(f"{kind}/")
+        right = right and isinstance(source.get("path"), str)
+    return "" if right else f"is no {kind}"
 
 
 def _steps(document: Object) -> Iterator[str]:
@@ -212,7 +275,9 @@ def _subagents(document: Object) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     Rule("fields", "only known fields, of their type; required ones are there", _shape),
-    Rule("schema_version", f"is {SCHEMA}", _schema),
+    Rule("schema_version", f"is one of {', '.join(map(schema, VERSIONS))}", _schema),
+    Rule("since", "has no field that is newer than its version", _since),
+    Rule("parts", "lists of parts hold text, images and audio, as its version has them", _parts),
     Rule("step_id", "steps are there and are numbered from 1 without gaps", _steps),
     Rule("source", "is system, user or agent", _sources),
     Rule("agent only", f"{', '.join(_AGENT_ONLY)} belong to agent steps", _agents_fields),

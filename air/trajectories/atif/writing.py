@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from air.errors import ConfigError, boundary
-from air.trajectories.atif.rules import SCHEMA, Object
+from air.trajectories.atif.rules import NEWEST, SINCE, Object, objects, schema
 from air.trajectories.importers import traces
-from air.trajectories.trajectory import Start, Step, Trajectory
+from air.trajectories.trajectory import MessageCall, Start, Step, ToolUse, Trajectory
 
 _ODD = (KeyError, TypeError, ValueError)
 
 
-def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
-    """Converts a trajectory to an ATIF document, a dictionary that can be written as JSON.
+def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
+    """Converts a trajectory to an ATIF document of a version, a dictionary that can be written as JSON.
 
-    With `tokens`, token ids and logprobs of the replies are read from the verifiers trace beside the
-    trajectory. Raises ConfigError if the trajectory has no first line or an invalid time, or the trace lacks
-    the tokens.
+    What the version has no field for is left out. With `tokens`, token ids and logprobs of the replies are
+    read from the verifiers trace beside the trajectory. Raises ConfigError if the trajectory has no first
+    line or an invalid time, or the trace lacks the tokens.
     """
     start, end = one.start, one.end
     if start is None:
@@ -43,26 +44,33 @@ def to_atif(one: Trajectory, *, tokens: bool = False) -> Object:
         "total_steps": len(numbered),
     }
     if end is not None:
-        fields = ("ok", "why", "error", "reward", "terms", "metrics")
+        fields = ("ok", "why", "error", "reward", "terms", "metrics", "facts", "test")
         final["extra"] = end.model_dump(mode="json", include=set(fields))
-    return {
-        "schema_version": SCHEMA,
+    agent: Object = {
+        "name": "air" if start.origin == "air" else start.origin,
+        "version": start.versions.get("air-agent", "unknown"),
+        "model_name": start.model,
+        "extra": {"format": start.format, "settings": dict(start.settings)},
+    }
+    agent |= {"tool_definitions": [dict(tool) for tool in start.tools]} if start.tools else {}
+    document = {
+        "schema_version": schema(version),
         "session_id": start.trace or start.episode or one.path.stem,
         "trajectory_id": start.episode or one.path.stem,
-        "agent": {
-            "name": "air" if start.origin == "air" else start.origin,
-            "version": start.versions.get("air-agent", "unknown"),
-            "model_name": start.model,
-            "extra": {"format": start.format, "settings": dict(start.settings)},
-        },
+        "agent": agent,
         "steps": numbered,
         "final_metrics": final,
         "extra": {"air": _about(start)},
     }
+    for kind, _, value in objects(document):
+        for name, since in SINCE.get(kind, {}).items():
+            if since > version:
+                value.pop(name, None)
+    return document
 
 
 def _about(start: Start) -> Object:
-    left_out = {"system", "prompt", "settings", "format", "model"}
+    left_out = {"system", "prompt", "settings", "format", "model", "tools"}
     return start.model_dump(mode="json", exclude=left_out)
 
 
@@ -73,6 +81,7 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
     extra |= {"diff": step.diff.model_dump(mode="json")} if step.diff else {}
     extra |= {"validations": graded} if graded else {}
+    extra |= {} if step.reward is None else {"reward": step.reward, "done": step.done}
     result: Object = {"content": step.shown}
     if calls:
         result["source_call_id"] = calls[0]["tool_call_id"]
@@ -92,19 +101,42 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _calls(step: Step) -> list[Object]:
+    """Returns the tool calls of a turn: those of the model server, or else the parts of the parsed action."""
+    if step.tool_calls:
+        return [_message_call(step, n, one) for n, one in enumerate(step.tool_calls)]
     call = step.call
     if call is None:
         return [_call(step, 0, "action", {"text": step.action})] if step.action else []
     calls: list[tuple[str, Object]] = []
     if call.script:
         calls.append(("bash", {"script": call.script}))
+    if call.answer:
+        calls.append(("action", {"text": call.answer}))
     if call.tool is not None:
-        arguments: Object = {"args": list(call.tool.args)}
-        arguments |= {} if call.tool.body is None else {"body": list(call.tool.body)}
-        calls.append((call.tool.name, arguments))
+        calls.append((call.tool.name, _arguments(call.tool)))
     if call.ending is not None:
         calls.append((call.ending, {}))
     return [_call(step, n, name, arguments) for n, (name, arguments) in enumerate(calls)]
+
+
+def _arguments(tool: ToolUse) -> Object:
+    if tool.arguments is not None:
+        return dict(tool.arguments)
+    arguments: Object = {"args": list(tool.args)}
+    return arguments | ({} if tool.body is None else {"body": list(tool.body)})
+
+
+def _message_call(step: Step, number: int, call: MessageCall) -> Object:
+    """Returns a tool call of the model server. Malformed arguments are given as `text`."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        arguments = {"text": call.arguments}
+    ids = [one.id for one in step.tool_calls]
+    made = _call(step, number, call.name, arguments)
+    return made | ({"tool_call_id": call.id} if call.id and ids.count(call.id) == 1 else {})
 
 
 def _call(step: Step, number: int, name: str, arguments: Object) -> Object:

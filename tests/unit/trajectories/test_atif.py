@@ -13,7 +13,7 @@ import pytest
 from air.cli.main import main
 from air.errors import ConfigError
 from air.trajectories import Recorder, load
-from air.trajectories.atif import RULES, problems, to_atif
+from air.trajectories.atif import RULES, VERSIONS, problems, to_atif
 
 Document = dict[str, Any]
 V1 = Path(__file__).with_name("v1.jsonl")
@@ -53,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_document_holds_the_whole_episode_and_is_valid(path: Path) -> None:
     document = to_atif(load(path))
     assert problems(document) == []
-    assert document["schema_version"] == "ATIF-v1.7"
+    assert document["schema_version"] == "ATIF-v1.8"
     assert [s["source"] for s in document["steps"]] == ["system", "user", "agent", "agent"]
     third = document["steps"][2]
     assert [s.get("reasoning_content") for s in document["steps"]] == [None, None, "Hm.", None]
@@ -84,6 +84,70 @@ def test_version_1_is_exported_too() -> None:
     assert document["steps"][2]["tool_calls"][0]["function_name"] == "action"
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_can_be_written(path: Path, version: str) -> None:
+    document = to_atif(load(path), tokens=True, version=version)
+    assert problems(document) == []
+    assert document["schema_version"] == f"ATIF-v{version}"
+    assert ("trajectory_id" in document) == (version >= "1.7")
+    assert ("extra" in document["steps"][2]["observation"]["results"][0]) == (version >= "1.7")
+
+
+def test_an_episode_of_a_world(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    with Recorder(tmp_path, "w") as recorder:
+        recorder.write("start", task="game:x", episode="w", prompt="P", tools=[tool])
+        recorder.write(
+            "step", turn=1, reply="up", action="up", call={"answer": "up"}, shown="#.", reward=0.5
+        )
+        calls = [
+            {"id": "a1", "name": "look", "arguments": '{"at": [1, 2]}'},
+            {"id": "a1", "name": "look", "arguments": "not JSON"},
+            {"name": "look"},
+        ]
+        recorder.write("step", turn=2, reply="", tool_calls=calls, action="look", shown="#")
+        used = {"name": "go", "args": [], "arguments": {"to": "b"}}
+        recorder.write(
+            "step", turn=3, reply="go", action="go", call={"tool": used}, reward=1.0, done=True
+        )
+        recorder.write("end", ok=True, reward=1.5, facts={"won": 1.0})
+    document = to_atif(load(tmp_path / "w.jsonl"))
+    assert problems(document) == []
+    assert document["agent"]["tool_definitions"] == [tool]
+    first, second, third = (one for one in document["steps"] if one["source"] == "agent")
+    assert first["tool_calls"][0]["arguments"] == {"text": "up"}
+    assert first["extra"]["air"]["reward"] == 0.5
+    assert [(c["tool_call_id"], c["arguments"]) for c in second["tool_calls"]] == [
+        ("call_2_0", {"at": [1, 2]}),  # a name that two calls have is replaced
+        ("call_2_1", {"text": "not JSON"}),
+        ("call_2_2", {}),
+    ]
+    assert (third["tool_calls"][0]["function_name"], third["tool_calls"][0]["arguments"]) == (
+        "go",
+        {"to": "b"},
+    )
+    assert third["extra"]["air"]["done"] is True
+    assert document["final_metrics"]["extra"]["facts"] == {"won": 1.0}
+
+
+AUDIO = {"type": "audio", "source": {"media_type": "audio/wav", "path": "a.wav"}}
+
+
+def test_parts_need_a_version_that_has_them(path: Path) -> None:
+    def with_parts(version: str, part: Document) -> list[str]:
+        document = to_atif(load(path), version=version)
+        document["steps"][1]["message"] = [{"type": "text", "text": "x"}, part]
+        return problems(document)
+
+    image = {"type": "image", "source": {"media_type": "image/png", "path": "a.png"}}
+    assert with_parts("1.8", AUDIO) == []
+    assert with_parts("1.6", image) == []
+    assert "does not know" in with_parts("1.7", AUDIO)[0]
+    assert "new in 1.6" in with_parts("1.5", image)[0]
+    assert "is no image" in with_parts("1.8", {**image, "source": AUDIO["source"]})[0]
+    assert "no field of a part" in with_parts("1.8", {**image, "url": "x"})[0]
+
+
 def step(n: int, **fields: Any) -> Callable[[Document], None]:
     return lambda document: document["steps"][n].update(fields)
 
@@ -100,6 +164,9 @@ BROKEN: list[tuple[str, Callable[[Document], None]]] = [
     ("fields", step(2, observation={})),
     ("fields", lambda d: d["steps"].append("x")),
     ("schema_version", lambda d: d.update(schema_version="ATIF-v2.0")),
+    ("since", lambda d: d.update(schema_version="ATIF-v1.6")),
+    ("parts", step(1, message=[{"type": "video"}])),
+    ("parts", step(1, message=[{"type": "text"}])),
     ("step_id", lambda d: d.update(steps=[])),
     ("step_id", step(2, step_id=9)),
     ("source", step(1, source="tool")),
@@ -149,6 +216,11 @@ def test_the_command_writes_documents_and_conversations(
     out = tmp_path / "out"
     assert main(["trajectories", "export", str(path), "--to", "atif", "--out", str(out)]) == 0
     assert problems(json.loads((out / "e.json").read_text())) == []
+    older = ["trajectories", "export", str(path), "--to", "atif", "--out", str(out)]
+    assert main([*older, "--atif-version", "1.6"]) == 0
+    assert json.loads((out / "e.json").read_text())["schema_version"] == "ATIF-v1.6"
+    assert main([*older, "--atif-version", "9"]) == 2
+    assert "known: 1.4, 1.5" in capsys.readouterr().err
     sft = out / "sft.jsonl"
     assert main(["trajectories", "export", str(path), "--to", "sft", "--out", str(sft)]) == 0
     (line,) = sft.read_text().splitlines()
