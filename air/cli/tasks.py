@@ -1,7 +1,8 @@
-"""The command `air tasks`: lists tasks, and checks, records, creates or downloads them.
+"""The command `air tasks`: lists tasks, and checks, records, creates, downloads or exports them.
 
 `check` runs the tasks' reference solutions and compares their scores with the recorded ones; `record` writes
 new scores into the tasks' files. `new` makes a task's folder. `fetch` downloads files for a task's data.
+`export` writes tasks in another program's format.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
     from air.tasks.sources.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
 
-HELP = "list the tasks; check, make or record tasks"
+HELP = "list the tasks; check, make, record or export tasks"
 EXAMPLES = (
     "air tasks",
     "air tasks check titanic",
     "air tasks new my-task",
+    "air tasks export titanic digits --to harbor exported",
 )
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = (
@@ -44,7 +46,7 @@ EVALUATOR_CAVEAT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_task_root(parser)
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
-    actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch")
+    actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch|export")
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
@@ -80,7 +82,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fetch = actions.add_parser("fetch", help="download the sources of a task's data")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
     fetch.add_argument("--mlgym-root", type=Path, metavar="DIR", default=keep, help=MLGYM_HELP)
-    for action in (check, record, fetch):
+    export = actions.add_parser("export", help="write tasks in another program's format")
+    export.add_argument("ids", nargs="*", metavar="ID", help="the tasks")
+    export.add_argument("--all", action="store_true", help="every task that can be exported")
+    export.add_argument(
+        "--to",
+        nargs=2,
+        required=True,
+        metavar=("FORMAT", "DIR"),
+        help="harbor: a folder of Harbor for each task, DIR/ID",
+    )
+    export.add_argument("--force", action="store_true", help="replace folders that are there")
+    for action in (check, record, fetch, export):
         flags.add_task_root(action, inner=True)
 
 
@@ -92,6 +105,8 @@ def run(args: argparse.Namespace) -> int:
         return asyncio.run(_record(args))
     if args.action == "fetch":
         return _fetch(args.ids, args.task_root, args.mlgym_root)
+    if args.action == "export":
+        return _export(args)
     if args.action == "new":
         return _new(args.name, args.dir)
     return _list(args.task_root, args.mlgym_root)
@@ -149,6 +164,27 @@ def _fetch(ids: Sequence[str], roots: Sequence[Path], mlgym_root: Path | None) -
 
     for task in [tasks.load(name, roots, mlgym_root=mlgym_root) for name in ids]:
         print(f"{task.id}: {fetch(task)}")
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from air import tasks
+    from air.errors import ConfigError
+    from air.tasks.export import harbor
+
+    form, root = args.to
+    if form != "harbor":
+        raise ConfigError(f"{form!r} is no format; known: harbor", where="--to")
+    if bool(args.ids) == args.all:
+        raise ConfigError("name tasks, or give --all", where="air tasks export")
+    specs = [
+        tasks.load(name, args.task_root) for name in args.ids or tasks.available(args.task_root)
+    ]
+    for task in specs:
+        if args.all and (reason := harbor.refusal(task)):
+            print(f"not exported: {task.id}: {reason}")
+            continue
+        print(harbor.export(task, Path(root), force=args.force))
     return 0
 
 

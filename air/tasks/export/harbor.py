@@ -1,0 +1,305 @@
+"""Writes a task in the format of Harbor (schema 1.4): a folder that Harbor builds, plays and grades alone.
+
+The folder states every limit and mode, because the defaults of Harbor's versions differ. The agent's image
+gets `environment/` (starter files and the agent's data). The verifier has an image of its own, made of
+`tests/`: it alone has the grader and the hidden data. The files depend on nothing but the task, so equal
+tasks give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from air import paths
+from air.errors import ConfigError, boundary
+from air.sandbox.contract.box import WORKSPACE
+from air.tasks import data
+from air.tasks.artefact import MOST_FILES
+from air.tasks.check import Solver, read_solvers
+from air.tasks.files import copy_file, walk
+from air.tasks.spec import TaskSpec
+
+SCHEMA_VERSION = "1.4"
+AGENT = "agent"
+"""The user of the agent in the images of air."""
+_ORGANISATION = "air"
+_BUILD_SECONDS = 600.0
+_SPARE_SECONDS = 60.0
+_IMAGE_MB = 1024
+"""Disk space beside the workspace: some providers count the image too."""
+_ATTEMPTS = 3
+"""A failed grader runs twice on an artefact, then once on an empty one."""
+_HERE = Path(__file__).resolve().parent
+_VERIFIER = {
+    "verify.py": _HERE / "grader" / "harbor_verifier.py",
+    "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
+}
+"""The verifier's programs, which run in its container without air."""
+_TEST = """\
+#!/bin/bash
+# Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.
+exec python3 /tests/verify.py
+"""
+
+
+def refusal(task: TaskSpec) -> str:
+    """Returns why a task cannot be exported, as one line; empty if it can."""
+    if task.source is not None:
+        return "only tasks in air's own format can be exported"
+    if task.gpus or task.grader.gpus:
+        return "tasks that need a GPU cannot be exported"
+    if task.data.downloads:
+        return "tasks whose data is made of downloads cannot be exported"
+    if ported := [host for host in task.network if ":" in host]:
+        return f"network: Harbor cannot limit {ported[0]!r} to a port"
+    return ""
+
+
+def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
+    """Writes the folder `root/ID` and returns its path; with `force`, it replaces a task of Harbor there.
+
+    Raises ConfigError if the task cannot be exported, or the folder exists or cannot be written; and what
+    `data.prepare` and `read_solvers` raise.
+    """
+    if reason := refusal(task):
+        raise ConfigError(reason, where=f"task {task.id}")
+    folder = root.expanduser() / task.id
+    if folder.exists() and not (force and (folder / "task.toml").is_file()):
+        raise ConfigError(
+            f"there is a {folder} already" if not force else f"{folder} is no task of Harbor",
+            remedy="choose another folder, or give --force"
+            if not force
+            else "choose another folder",
+        )
+    prepared = data.prepare(task)
+    solvers = read_solvers(task) if task.solvers.is_file() else ()
+    with boundary(ConfigError, f"cannot write {folder}", OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{task.id}-") as place:
+            made = Path(place) / task.id
+            made.mkdir()
+            _texts(task, solvers, prepared, made)
+            _environment(task, prepared, made / "environment")
+            _tests(task, prepared, made / "tests")
+            _solution(solvers, made / "solution")
+            if folder.exists():
+                folder.rename(Path(place) / "replaced")
+            made.rename(folder)
+    return folder
+
+
+def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:
+    _copy(prepared.agent, folder / "workspace")
+    if (recipe := _recipe(task)) is not None:
+        _copy(recipe, folder / task.image)
+    _write(
+        folder / "Dockerfile",
+        f"FROM {task.image}\n"
+        f"COPY --chown={AGENT}:{AGENT} workspace/ {WORKSPACE}/\n"
+        f"WORKDIR {WORKSPACE}\n",
+    )
+
+
+def _recipe(task: TaskSpec) -> Path | None:
+    """Returns the folder with the Dockerfile of the task's base image, if the image is one of air's."""
+    folder = paths.shipped("images") / task.image.removeprefix("air-")
+    return folder if (folder / "Dockerfile").is_file() else None
+
+
+def _tests(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:
+    _copy(prepared.grader, folder / "grader")
+    for name, source in _VERIFIER.items():
+        copy_file(source, folder / name)
+    _write(folder / "test.sh", _TEST, mode=0o755)
+    _write(folder / "Dockerfile", f"FROM {task.image}\nCOPY . /tests/\nWORKDIR {WORKSPACE}\n")
+    settings = {
+        "artefacts": task.artefacts,
+        "artefact_mb": task.limits.artefact_mb,
+        "most_files": MOST_FILES,
+        "script": task.grader.script,
+        "grade_seconds": task.limits.grade_seconds,
+        "seeds": [task.split.grading_seed(number) for number in range(task.grader.repeats)],
+        "runs_agent_code": task.trust != "data",
+        "metric": task.metric,
+        "direction": task.direction,
+        "baseline": task.baseline,
+        "target": task.target,
+        "normalise": task.normalise,
+        "optimum": task.optimum,
+        "clip": task.phi_clip,
+    }
+    _write(folder / "settings.json", json.dumps(settings, indent=1) + "\n")
+
+
+def _solution(solvers: tuple[Solver, ...], folder: Path) -> None:
+    """Writes the last solver, which is the best, as `solve.sh`, and the others beside it."""
+    for solver in solvers:
+        name = "solve" if solver is solvers[-1] else solver.name
+        script = f"#!/bin/bash\ncd {WORKSPACE}\n{solver.script.strip()}\n"
+        _write(folder / f"{name}.sh", script, mode=0o755)
+
+
+def _texts(
+    task: TaskSpec, solvers: tuple[Solver, ...], prepared: data.PreparedData, folder: Path
+) -> None:
+    _write(folder / "task.toml", _toml(task, prepared))
+    _write(folder / "instruction.md", _instruction(task))
+    _write(folder / "README.md", _readme(task, solvers))
+
+
+def _instruction(task: TaskSpec) -> str:
+    files = ", ".join(task.artefacts)
+    several = len(task.artefacts) > 1 or task.artefact.endswith("/")
+    verb, they, together = ("are", "They", " together") if several else ("is", "It", "")
+    network = (
+        f"Of the network, only {', '.join(task.network)} can be reached."
+        if task.network
+        else "There is no network."
+    )
+    return f"""{task.description.strip()}
+
+Work in `{WORKSPACE}`. {network} You have {task.limits.episode_seconds:g} seconds; then {files} {verb} \
+graded, once, on hidden data. {they} may be at most {task.limits.artefact_mb:g} MiB{together}, regular files \
+without links. What is missing or cannot be graded counts as the lowest score.
+"""
+
+
+def _readme(task: TaskSpec, solvers: tuple[Solver, ...]) -> str:
+    rows = "\n".join(f"| {s.name} | {s.val!r} | {s.test!r} |" for s in solvers)
+    base = f"The images are built from `{task.image}`, which must exist first"
+    if _recipe(task) is not None:
+        base += f":\n\n```sh\ndocker build -t {task.image} environment/{task.image}\n```\n"
+    else:
+        base += ".\n"
+    return f"""# {task.name}
+
+The task `{task.id}` of air as a task of Harbor. {base}
+The verifier has an image of its own, with the grader and the hidden data; the agent's image has neither.
+
+`reward` is the normalised score φ on the validation split: 0 at {task.baseline!r} and 1 at \
+{task.target!r} ({task.metric}, {task.direction} is better), from {task.phi_clip[0]:g} to \
+{task.phi_clip[1]:g}. `test_reward` is φ on the test split; `val_{task.metric}` and `test_{task.metric}` \
+are the metrics themselves.
+
+Recorded {task.metric} of the reference solutions; `solution/solve.sh` is the last one:
+
+| solution | validation | test |
+|---|---|---|
+{rows}
+
+This folder has copies of the task's data. Before you publish it, read their licence:
+
+{_about(task)}
+"""
+
+
+def _about(task: TaskSpec) -> str:
+    """Returns the task's own README, with its headings one level deeper."""
+    file = task.folder / "README.md"
+    if not file.is_file():
+        return "The task has no README.md that names it."
+    return re.sub("^#", "##", file.read_text(encoding="utf-8").strip(), flags=re.MULTILINE)
+
+
+def _toml(task: TaskSpec, prepared: data.PreparedData) -> str:
+    limits = task.limits
+    gradings = 2 * task.grader.repeats * _ATTEMPTS
+    network = _network(task)
+    resources = {
+        "build_timeout_sec": _BUILD_SECONDS,
+        "os": "linux",
+        "workdir": WORKSPACE,
+        "cpus": limits.cpus,
+        "memory_mb": limits.memory_mb,
+        "storage_mb": limits.disk_mb + _IMAGE_MB,
+        "gpus": 0,
+        "mcp_servers": [],
+        "env": {},
+    }
+    tables: dict[str, Mapping[str, Any]] = {
+        "": {
+            "schema_version": SCHEMA_VERSION,
+            "artifacts": [f"{WORKSPACE}/{PurePosixPath(name)}" for name in task.artefacts],
+        },
+        "task": {
+            "name": f"{_ORGANISATION}/{task.id}",
+            "version": "1.0.0",
+            "description": task.name,
+            "authors": [{"name": "air"}],
+            "keywords": ["machine learning", task.metric],
+        },
+        "metadata": _metadata(task, prepared),
+        "agent": {"timeout_sec": limits.episode_seconds, "user": AGENT, **network},
+        "verifier": {
+            "timeout_sec": gradings * limits.grade_seconds + _SPARE_SECONDS,
+            "user": "root",
+            "network_mode": "no-network",
+            "environment_mode": "separate",
+            "env": {},
+        },
+        "environment": {**network, **resources},
+        "verifier.environment": {"network_mode": "no-network", **resources},
+        "solution": {"env": {}},
+    }
+    return "\n".join(_table(name, values) for name, values in tables.items())
+
+
+def _network(task: TaskSpec) -> dict[str, Any]:
+    if task.network:
+        return {"network_mode": "allowlist", "allowed_hosts": task.network}
+    return {"network_mode": "no-network"}
+
+
+def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
+    """Returns what Harbor has no key for. `nothing` is the reward of an agent that does nothing; it is left
+    out if the starter files have the artefact, whose score is not known here."""
+    about: dict[str, Any] = {
+        "category": "machine-learning",
+        "metric": task.metric,
+        "direction": task.direction,
+        "baseline": task.baseline,
+        "target": task.target,
+        "normalise": task.normalise,
+        "command_seconds": task.limits.exec_seconds,
+        "grade_seconds": task.limits.grade_seconds,
+        "processes": task.limits.pids,
+        "artefact_mb": task.limits.artefact_mb,
+        "grading_runs_agent_code": task.trust != "data",
+        "task_hash": task.hash,
+    }
+    if not all((prepared.agent / name).exists() for name in task.artefacts):
+        about["nothing"] = task.phi_clip[0]
+    return about
+
+
+def _table(name: str, values: Mapping[str, Any]) -> str:
+    lines = [f"[{name}]"] if name else []
+    lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """Returns a value as TOML writes it. Strings of JSON are strings of TOML, but for DEL."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _copy(source: Path, target: Path) -> None:
+    for file in walk(source):
+        copy_file(file, target / file.relative_to(source))
+
+
+def _write(file: Path, text: str, *, mode: int = 0o644) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(mode)
