@@ -3,6 +3,7 @@
 #   ARGS     arguments for the command, e.g. make quickstart ARGS=--fresh
 #   RUN      the folder of a recorded run, for `make pictures`
 #   AGENTGYM a checkout of AgentGym, for `make test-agentgym`
+#   HARBOR   a checkout with tasks of Harbor, for `make test-harbor`
 #   PRIME_RL a checkout of prime-rl, for `make schema`
 #   UV_*     uv's own settings, e.g. UV_TORCH_BACKEND=cpu for a CPU-only torch
 
@@ -19,7 +20,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-trl learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning hacking integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -75,6 +76,13 @@ test-agentgym: $(READY)  ## play and train on three real servers of a checkout: 
 test-openenv: $(READY)  ## play with the stock packages openenv and openreward, as clients and as servers (minutes)
 	@PYTHON="$(PYTHON)" .ci/openenv
 	@AIR_OPENENV_PYTHON="$(CURDIR)/build/openenv/bin/python" $(BIN)/pytest tests/openenv/test_stock.py $(ARGS)
+
+test-harbor: $(READY)  ## hold tasks, trajectories and rewards against Harbor's own package; HARBOR=DIR: look at a checkout's tasks
+	@PYTHON="$(PYTHON)" .ci/harbor
+	@$(AIR_CLI) setup
+	@AIR_HARBOR_PYTHON="$(CURDIR)/build/harbor/bin/python" $(BIN)/pytest tests/harbor_package $(ARGS)
+	@if [ -n "$(HARBOR)" ]; then AIR_HARBOR_PYTHON="$(CURDIR)/build/harbor/bin/python" \
+		$(PY) -m tests.harbor_package.checkout "$(HARBOR)"; fi
 
 test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by OpenEnv (minutes; 1.4 GB)
 	@PYTHON="$(PYTHON)" .ci/openenv trl

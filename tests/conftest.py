@@ -28,6 +28,7 @@ REQUIRED = os.environ.get("AIR_REQUIRE_DOCKER") == "1"
 NAMED = {
     "mlgym": ("AIR_MLGYM_ROOT", "checkout of MLGym"),
     "agentgym": ("AIR_AGENTGYM_ROOT", "checkout of AgentGym (make test-agentgym)"),
+    "harbor": ("AIR_HARBOR_PYTHON", "interpreter with Harbor (make test-harbor)"),
     "openenv": ("AIR_OPENENV_PYTHON", "interpreter with openenv (make test-openenv)"),
     "trl": ("AIR_TRL_PYTHON", "interpreter with TRL (make test-trl)"),
     "vllm": ("AIR_VLLM_PYTHON", "interpreter with vLLM (make test-vllm)"),

@@ -1,7 +1,7 @@
 """An environment of Harbor's package on the plain `docker` command, for machines without `docker compose`.
 
-Runs in the environment that has Harbor. The contract is Harbor's `BaseEnvironment`; what is decided here is only
-how containers are started, entered and copied to and from.
+Runs in the environment that has Harbor. The contract is Harbor's `BaseEnvironment`; what is decided here is
+only how containers are started, entered and copied to and from.
 """
 
 from __future__ import annotations

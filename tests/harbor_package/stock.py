@@ -29,12 +29,19 @@ def look(paths: list[Path]) -> None:
         said: dict[str, Any] = {"path": str(path), "error": "", "lint": [], "digest": ""}
         try:
             Task(path)
-            found = lint_task(path, selected_rules=DEFAULT_RULES)
-            said["lint"] = [f"{one.rule}: {one.message}" for one in found]
             said["digest"] = Packager.compute_content_hash(path)[0]
         except Exception as error:  # whatever Harbor raises is its verdict
-            said["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            said["error"] = said_by(error)
+        try:
+            found = lint_task(path, selected_rules=DEFAULT_RULES)
+            said["lint"] = [f"{one.rule}: {one.message}" for one in found]
+        except Exception as error:  # for example, `docker compose` is not here
+            said["lint"] = [f"not run: {said_by(error)}"]
         print(json.dumps(said), flush=True)
+
+
+def said_by(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def atif(paths: list[Path]) -> None:
@@ -74,7 +81,7 @@ async def trial(agent: str, out: Path, path: Path) -> tuple[dict[str, float] | N
         )
         result = await made.run()
     except Exception as error:  # whatever Harbor raises is its verdict
-        return None, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return None, said_by(error)
     info = result.exception_info
     error = f"{info.exception_type}: {info.exception_message}"[:300] if info else ""
     return (result.verifier_result.rewards if result.verifier_result else None), error

@@ -49,7 +49,7 @@ exec python3 /tests/verify.py
 
 def refusal(task: TaskSpec) -> str:
     """Returns why a task cannot be exported, as one line; empty if it can."""
-    if task.source is not None:
+    if task.source is not None or task.rules is not None:
         return "only tasks in air's own format can be exported"
     if task.gpus or task.grader.gpus:
         return "tasks that need a GPU cannot be exported"
@@ -156,11 +156,10 @@ def _instruction(task: TaskSpec) -> str:
     files = ", ".join(task.artefacts)
     several = len(task.artefacts) > 1 or task.artefact.endswith("/")
     verb, they, together = ("are", "They", " together") if several else ("is", "It", "")
-    network = (
-        f"Of the network, only {', '.join(task.network)} can be reached."
-        if task.network
-        else "There is no network."
-    )
+    network = "There is no network."
+    if task.network:
+        hosts = "all public hosts" if "*" in task.network else f"only {', '.join(task.network)}"
+        network = f"Of the network, {hosts} can be reached."
     return f"""{task.description.strip()}
 
 Work in `{WORKSPACE}`. {network} You have {task.limits.episode_seconds:g} seconds; then {files} {verb} \
@@ -250,6 +249,8 @@ def _toml(task: TaskSpec, prepared: data.PreparedData) -> str:
 
 
 def _network(task: TaskSpec) -> dict[str, Any]:
+    if "*" in task.network:
+        return {"network_mode": "public"}
     if task.network:
         return {"network_mode": "allowlist", "allowed_hosts": task.network}
     return {"network_mode": "no-network"}
