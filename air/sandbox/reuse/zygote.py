@@ -68,7 +68,8 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     run, its own and its imported modules are dismantled, in Python's usual order and by Python itself.
 
     Python ends as usual after an exception or `sys.exit`, if the script imported a module that is not
-    Python's own (its library may have work to do), or put something into one of the modules `known`.
+    Python's own (its library may have work to do), if it put something into one of the modules `known`, or if
+    anything else that ends later still uses a name of the script.
     """
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):  # how these end is known
         return
@@ -80,14 +81,19 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     kept: list[Any] = []
     kept.append(kept)  # nothing frees what is in it: garbage collections skip what was frozen
 
+    class Mark:
+        """Lives as long as the names of the script."""
+
     class End:
         """Leaves when it is destroyed."""
 
-        def __init__(self, main: Any) -> None:
-            self.main = ref(main)
+        def __init__(self, main: Any, mark: Mark) -> None:
+            self.main, self.mark = ref(main), ref(mark)
 
         def __del__(self) -> None:
-            if self.main() is not None:  # it would be dismantled later
+            # They would be dismantled later. The names outlive their module if, for instance, a signal's
+            # handler is a function of the script.
+            if self.main() is not None or self.mark() is not None:
                 return
             try:
                 for stream in (sys.stdout, sys.stderr):
@@ -119,7 +125,8 @@ def _end_quickly(known: set[str], leave: Any) -> None:
             else:
                 return
         end = module_type("end")
-        vars(end)["end"] = End(main)
+        mark = vars(main)[""] = Mark()
+        vars(end)["end"] = End(main, mark)
         kept.append([end, *(each for each in before.values() if each is not main)])
         modules.clear()
         modules.update(before)

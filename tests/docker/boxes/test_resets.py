@@ -10,6 +10,7 @@ import pytest
 
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, ExecResult
+from tests.docker.boxes.leftovers import LEFTOVERS, SEES
 
 pytestmark = pytest.mark.docker
 SCRIPT = "air_program.py"
@@ -32,15 +33,6 @@ async def run(box: Box, code: str, *, stdin: bytes = b"") -> ExecResult:
     return await box.exec(COMMAND, timeout=SECONDS, stdin=stdin)
 
 
-SEES = """
-import os
-for folder in ("/workspace", "/tmp", "/dev/shm", "/mnt", "/dev/mqueue", "/proc/self/fd"):
-    print(folder, sorted(os.listdir(folder)), oct(os.stat(folder).st_mode))
-print(len([name for name in os.listdir("/proc") if name.isdigit()]))
-print([open("/proc/sysvipc/" + name).read() for name in ("msg", "sem", "shm")])
-print(open("/proc/net/dev").read(), open("/proc/net/tcp").read())
-print(sorted(name for name in os.environ), os.getcwd(), os.getuid(), os.getgroups())
-"""
 HARMLESS = {
     "odd names": "for name in (b'a\\nb', b'\\xff', b'-rf', b' ', b'.x', b'x' * 255): open(name, 'w').close()",
     "locked folders": "os.makedirs('a/b/c'); open('a/b/c/d', 'w').close(); os.chmod('a/b/c/d', 0)\n"
@@ -63,8 +55,9 @@ async def test_after_a_reset_nothing_of_the_last_program_is_there() -> None:
     async with opened() as box:
         new = (await run(box, SEES)).text
         assert await box.reset() == ""
-        for name, code in HARMLESS.items():
-            await run(box, f"import os, socket\n{code}\n")
+        for name, code in (HARMLESS | LEFTOVERS).items():
+            done = await run(box, f"import os, socket, sys\n{code}\n")
+            assert done.ok or name not in LEFTOVERS, f"{name}: {done.text}"
             assert await box.reset() == "", name
             assert (await run(box, SEES)).text == new, name
             assert await box.reset() == "", name
@@ -214,6 +207,7 @@ for line in open("/proc/self/maps"):
 
 ADDRESS = re.compile(rb"0x[0-9a-f]+")
 GONE = "class A:\n def __del__(self): print('gone')\n"
+OWN = "import os; f = os.fdopen(os.dup(1), 'w'); f.write('unflushed')\n"
 ENDS = {
     "generators": "def g():\n try: yield\n finally: print('closed')\nx = g(); next(x)",
     "its own module": f"import sys\n{GONE}a = A(); me = sys.modules['__main__']",
@@ -244,6 +238,21 @@ ENDS = {
     "exit": f"import sys\n{GONE}a = A(); sys.exit()",
     "a hook": f"import sys\nsys.excepthook = lambda *a: print(a[0])\n{GONE}a = A(); 1 / 0",
     "asyncio": "import asyncio\nasync def f(): print(await asyncio.sleep(0, 1))\nasyncio.run(f()); f()",
+    "a stream of its own": OWN,
+    "a stream, and a hook": f"{OWN}import sys; sys.excepthook = lambda *_: None",
+    "a stream, and a signal's handler": f"{OWN}import signal; signal.signal(15, lambda *_: None)",
+    "a search function": f"import codecs\n{GONE}a = A()\ncodecs.register(lambda name: None)",
+    "an executor": "from concurrent.futures import ThreadPoolExecutor as E\n"
+    "e = E(2); e.submit(print, 'a'); e.submit(print, 'b' * 10**6)",
+    "much output": "import sys\nfor i in range(20000): print('x' * 50)\nsys.stderr.write('e' * 10**6)",
+    "shared memory": "from multiprocessing import shared_memory as m\n"
+    "s = m.SharedMemory(create=True, size=9); s.close(); s.unlink(); print('done')",
+    "a temporary folder": "import tempfile\nd = tempfile.TemporaryDirectory(dir='/tmp')",
+    "text in another encoding": "import io, sys\n"
+    "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-16'); print('a')",
+    "a signal at the end": "import atexit, os\natexit.register(lambda: os.kill(os.getpid(), 15))",
+    "an exit in an exit function": "import atexit, os\natexit.register(lambda: os._exit(7))",
+    "an end in a thread": "import os, threading\nthreading.Thread(target=lambda: os._exit(5)).start()",
     "log": "import logging; logging.warning('a'); print('b')",
 }
 """How programs can end. What is left out of Python's end must be nothing that they could see."""
@@ -281,6 +290,7 @@ PROGRAMS = ENDS | {
     " with multiprocessing.Pool(2) as p: print(p.map(abs, [-1, -2]))",
     "limits": "import resource; print([resource.getrlimit(n) for n in range(16)])",
     "priority": "import os; print(os.getpriority(0, 0), open('/proc/self/oom_score_adj').read())",
+    "open files": "import os; print(os.listdir('/proc/self/fd'))",
     "environment": "import os; print(sorted((k, v) for k, v in os.environ.items() if k != 'AIR_COMMAND'))",
 }
 
