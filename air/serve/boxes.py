@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 from air.errors import AirError
 from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.docker import engine
+from air.sandbox.docker.engine_errors import EngineAwayError
 from air.sandbox.pool.box_pool import Pool
 from air.serve.metrics import Metrics
 
@@ -80,8 +82,8 @@ class Boxes:
 
         Leaving the block ends every process in the box. After an exception the box is removed.
 
-        Raises NoBoxInTime if no box is free within `within` seconds, QueueFull if too many requests wait
-        already, and what `Pool.take` raises.
+        Raises NoBoxInTime if no box is free within `within` seconds, EngineAwayError if the container engine
+        is the cause, QueueFull if too many requests wait already, and what `Pool.take` raises.
         """
         since = time.monotonic()
         self._check_queue()
@@ -90,6 +92,8 @@ class Boxes:
             async with asyncio.timeout(max(0.0, within)):
                 box = await self.pool.take(spec)
         except TimeoutError:
+            if await asyncio.to_thread(engine.away):
+                raise EngineAwayError("the Docker engine does not answer") from None
             raise NoBoxInTime(
                 f"no box was free within {within:.1f} s: all {self.max_boxes} are in use"
             ) from None

@@ -80,6 +80,15 @@ def _knock() -> None:
             knock.connect(host.removeprefix("unix://"))
 
 
+def away() -> bool:
+    """Whether the container engine's socket refuses connections now. Blocks for a moment."""
+    try:
+        _knock()
+    except OSError:
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
     """Context manager: turns exceptions of the Docker SDK, but no OSError, into air's errors.

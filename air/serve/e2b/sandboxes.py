@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from air.aio import to_the_end
-from air.errors import AirError, BoxDiedError, MissingError
+from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.app import Server
 from air.serve.boxes import NoBoxInTime
@@ -91,6 +91,8 @@ class Sandboxes:
                 raise ApiError(429, str(error)) from error
             if isinstance(error, MissingError):
                 raise ApiError(404, str(error)) from error
+            if isinstance(error, InfrastructureError):  # for instance, the container engine is away
+                raise ApiError(503, f"the sandbox did not start: {error}") from error
             if isinstance(error, AirError):
                 raise ApiError(500, f"the sandbox did not start: {error}") from error
             raise

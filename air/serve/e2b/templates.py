@@ -44,4 +44,4 @@ def _exists(name: str) -> bool:
     try:
         return engine.image(name) is not None
     except AirError as error:
-        raise ApiError(500, str(error)) from error
+        raise ApiError(503, str(error)) from error

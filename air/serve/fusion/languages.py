@@ -38,6 +38,8 @@ _GO = {
     "GOCACHE": "/workspace/.go",
     "GOPATH": "/workspace/.gopath:/usr/share/gocode",
 }
+# Java takes no notice of a file that does not exist.
+_JARS = ".:*:/usr/share/java/javatuples.jar"
 _NODE = {"NODE_PATH": "/usr/share/nodejs"}
 
 
@@ -80,7 +82,7 @@ LANGUAGES: dict[str, Language] = {
     "go": _language(".go", "./program", "go build -o program {file}", env=_GO),
     "go_test": _language("_test.go", "go test {file}", env=_GO),
     "java": Language(
-        "Main.java", ("java", "-cp", ".:*", "-ea", "Main"), ("javac", "-cp", ".:*", "Main.java")
+        "Main.java", ("java", "-cp", _JARS, "-ea", "Main"), ("javac", "-cp", _JARS, "Main.java")
     ),
     "nodejs": _language(".js", "node {file}", env=_NODE),
     "typescript": _language(
