@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--attacks",
         action="store_true",
-        help="play what agents could try to earn or escape a reward, instead of the solvers",
+        help="play what agents could try to earn or escape a reward, instead of the solvers; "
+        "of Harbor tasks, after the solution",
     )
     parser.add_argument(
         "--only",
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report",
         type=Path,
         metavar="FILE",
-        help="with --attacks: also write all verdicts as JSON",
+        help="with --attacks, or of Harbor tasks: also write all verdicts as JSON",
     )
 
 

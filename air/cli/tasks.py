@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from air.cli import attacks, flags
+from air.cli import attacks, flags, gate
 from air.cli.output import print_columns
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ HELP = "list the tasks; check, make, record or export tasks"
 EXAMPLES = (
     "air tasks",
     "air tasks check titanic",
+    "air tasks check harbor:DIR --attacks",
     "air tasks new my-task",
     "air tasks export titanic digits --to harbor exported",
 )
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at-once", type=int, default=cores, help=f"tasks at a time (one a core: {cores})"
     )
     attacks.add_arguments(check)
+    gate.add_arguments(check)
     new = actions.add_parser("new", help="make a small working task to start from")
     new.add_argument("name", metavar="NAME", help="letters, digits, - and _")
     new.add_argument(
@@ -228,6 +230,10 @@ async def _check(args: argparse.Namespace) -> int:
         raise ConfigError("name tasks, or give --all", where="air tasks check")
     if args.at_once < 1:
         raise ConfigError("must be 1 or more", where="--at-once")
+    if args.ids and all(name.startswith("harbor:") for name in args.ids):
+        return await gate.run(args, args.ids)
+    if any(name.startswith("harbor:") for name in args.ids):
+        raise ConfigError("check Harbor tasks and others apart", where="air tasks check")
     attacks.check_flags(args)
     ids = args.ids or [*tasks.available(args.task_root), *_playable_mlgym(args.mlgym_root)]
     specs = [tasks.load(name, args.task_root, mlgym_root=args.mlgym_root) for name in ids]

@@ -1,0 +1,103 @@
+"""Checks Harbor tasks for `air tasks check harbor:PATH`, and prints and writes what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from air.cli.attacks import PROGRESS_SECONDS
+from air.cli.output import print_columns, safe
+from air.errors import ConfigError
+
+if TYPE_CHECKING:
+    from air.integrity.gate.check import Verdict
+    from air.integrity.gate.hacks import Hack
+
+HEADER = ("task", "result", "solution", "nothing", "hacks", "s", "findings")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--verifier",
+        choices=("separate", "shared"),
+        default="separate",
+        help="where tests of Harbor tasks run: separate (default), in a fresh box; or in the agent's",
+    )
+
+
+async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
+    """Checks the tasks; returns 1 if one of them is not sound, else 0."""
+    from air import tasks
+    from air.integrity.gate.run import Gate
+    from air.tasks.sources.harbor.settings import HarborSettings
+
+    if args.provider != "docker" or args.gpus or args.split_seed is not None:
+        raise ConfigError(
+            "--provider process, --gpus and --split-seed do not apply to Harbor tasks",
+            where="air tasks check harbor:…",
+        )
+    hacks = _chosen(args)
+    settings = HarborSettings(verifier=args.verifier).fixed()
+    ids = tasks.expanded(ids, settings)
+    progress = Progress(len(ids))
+    gate = Gate(settings, args.at_once, hacks, args.report, progress)
+    try:
+        await gate.run(ids)
+    finally:
+        _conclude(progress.verdicts, args)
+    return 1 if any(one.result != "sound" for one in progress.verdicts) else 0
+
+
+def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
+    """Returns the hacks that the flags ask for. Raises ConfigError if one does not exist."""
+    from air.integrity.gate.hacks import HACKS
+
+    names = {hack.name for hack in HACKS}
+    if args.only and not args.attacks:
+        raise ConfigError("belongs to --attacks", where="--only")
+    if unknown := [name for name in args.only if name not in names]:
+        raise ConfigError(
+            f"there is no hack {unknown[0]!r}",
+            where="--only",
+            remedy=f"use one of: {', '.join(sorted(names))}",
+        )
+    chosen = [hack for hack in HACKS if not args.only or hack.name in args.only]
+    return chosen if args.attacks else ()
+
+
+def _conclude(verdicts: Sequence[Verdict], args: argparse.Namespace) -> None:
+    verdicts = sorted(verdicts, key=lambda one: one.task)
+    print_columns([HEADER, *map(_row, verdicts)])
+    for one in verdicts:
+        if one.result != "sound":
+            print(f"{one.result}: {one.task}: {safe(one.reason)}", file=sys.stderr)
+    if args.report:
+        print(f"all verdicts: {args.report}")
+
+
+def _row(verdict: Verdict) -> tuple[str, ...]:
+    rewards = ("-" if one is None else f"{one:.4g}" for one in (verdict.oracle, verdict.nothing))
+    findings = ", ".join(dict.fromkeys(one.name for one in verdict.findings))
+    hacks = str(len(verdict.hacks)) if verdict.tried else "-"
+    return (verdict.task, verdict.result, *rewards, hacks, f"{verdict.seconds:.1f}", findings)
+
+
+class Progress:
+    """Prints how far a check is."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._began = total, time.monotonic()
+        self._printed = self._began
+        self.verdicts: list[Verdict] = []
+
+    def __call__(self, verdict: Verdict) -> None:
+        self.verdicts.append(verdict)
+        now = time.monotonic()
+        if now - self._printed >= PROGRESS_SECONDS:
+            self._printed = now
+            seconds = now - self._began
+            line = f"{len(self.verdicts)} of {self._total} tasks after {seconds:.0f} s"
+            print(line, file=sys.stderr, flush=True)

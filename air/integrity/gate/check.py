@@ -1,0 +1,260 @@
+"""Judges one Harbor task: its solution, doing nothing, and the hacks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pydantic import Field
+
+from air.aio import together
+from air.config import BaseConfig, validate
+from air.errors import ConfigError
+from air.integrity.gate.hacks import BEGIN, HACKS, Hack
+from air.integrity.gate.plays import Played, Player, files
+from air.integrity.gate.scene import Scene, scene
+from air.sandbox.contract.box import Box
+from air.sandbox.pool.box_pool import Pool
+from air.tasks.grading import Grader
+from air.tasks.sources.harbor import solution
+from air.tasks.sources.harbor.artefact import Handed
+from air.tasks.sources.harbor.source import HarborRules
+from air.tasks.spec import TaskSpec
+
+VERSION = 1
+"""The version of the gate: a verdict of another version is not taken over from a report."""
+Result = Literal["sound", "weak", "refused", "failed"]
+TOLERANCE = 1e-6
+"""Rewards count as equal if they differ by at most this value."""
+HACK_SECONDS = 60.0
+"""The time limit of a hack's script."""
+_NETWORK = re.compile(
+    r"(?:^|[\s;&|(])(curl|wget|git clone|apt-get (?:-\S+ )*(?:install|update)|apk add|"
+    r"npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)\s"
+)
+
+
+class Declared(BaseConfig):
+    """What a task's author says to the gate, in `[metadata.air]` of `task.toml`."""
+
+    oracle: float = Field(1.0, allow_inf_nan=False)
+    """The reward of the solution."""
+    nothing: float = Field(0.0, allow_inf_nan=False)
+    """The reward of doing nothing."""
+    allow: tuple[str, ...] = ()
+    """Names of findings that are no flaw of this task."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One flaw of a task."""
+
+    name: str
+    """`solution`, `nothing`, `random`, `network`, or the name of the hack that pays."""
+    reason: str
+    """What is wrong, in one line."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one task."""
+
+    task: str
+    digest: str
+    """The digest of the task and of the settings with which it was played."""
+    result: Result
+    """`sound`; `weak`: it has findings; `refused`: it cannot be played; `failed`: air or this machine did."""
+    reason: str = ""
+    """Why it is not sound, in one line."""
+    findings: tuple[Finding, ...] = ()
+    oracle: float | None = None
+    """The reward of the solution."""
+    nothing: float | None = None
+    """The reward of doing nothing."""
+    hacks: dict[str, float | None] = field(default_factory=dict)
+    """The reward of each hack that was played; None: what the hack did is what the solution does."""
+    tried: tuple[str, ...] = ()
+    """The hacks that belonged to the check. None is played if the check has findings without them."""
+    version: int = VERSION
+    seconds: float = 0.0
+
+    def row(self) -> dict[str, Any]:
+        """Returns the verdict as it is written to a report."""
+        return asdict(self)
+
+
+def not_checked(task: str, result: Result, error: Exception) -> Verdict:
+    """Returns the verdict on a task that could not be checked."""
+    return Verdict(task, "", result, " ".join(str(error).split()))
+
+
+async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()) -> Verdict:
+    """Plays the solution, nothing, and the `hacks`, and returns the verdict. Raises ConfigError if
+    `[metadata.air]` is invalid, and InfrastructureError if air or the machine failed."""
+    rules = task.rules
+    assert isinstance(rules, HarborRules)
+    declared = read_declared(rules)
+    judge = _Judge(Player(task, rules, boxes, grader), declared)
+    began = time.monotonic()
+    await judge.plain()
+    if hacks and not judge.findings:
+        await judge.attack([hack for hack in hacks if hack.name not in declared.allow])
+    findings = tuple(judge.findings)
+    return Verdict(
+        task=task.id,
+        digest=task.hash,
+        result="weak" if findings else "sound",
+        reason="; ".join(f"{one.name}: {one.reason}" for one in findings),
+        findings=findings,
+        oracle=judge.oracle,
+        nothing=judge.nothing,
+        hacks=judge.hacks,
+        tried=tuple(hack.name for hack in hacks),
+        seconds=round(time.monotonic() - began, 2),
+    )
+
+
+def read_declared(rules: HarborRules) -> Declared:
+    """Returns `[metadata.air]` of a task. Raises ConfigError if it is invalid."""
+    where = f"{rules.folder.path / 'task.toml'}: metadata.air"
+    data = rules.folder.config.metadata.get("air", {})
+    if not isinstance(data, dict):
+        raise ConfigError("must be a table", where=where)
+    declared = validate(Declared, data, where=where)
+    known = {"network", *(hack.name for hack in HACKS)}
+    if unknown := sorted(set(declared.allow) - known):
+        raise ConfigError(
+            f"there is no finding {unknown[0]!r} that a task can allow",
+            where=f"{where}.allow",
+            remedy=f"use one of: {', '.join(sorted(known))}",
+        )
+    return declared
+
+
+@dataclass
+class _Judge:
+    player: Player
+    declared: Declared
+    findings: list[Finding] = field(default_factory=list)
+    oracle: float | None = None
+    nothing: float | None = None
+    hacks: dict[str, float | None] = field(default_factory=dict)
+    solved: tuple[Any, ...] = ()
+    """The artefacts of the solution, step by step."""
+    _before: dict[str, bytes] = field(default_factory=dict)
+    _workdir: str = "/"
+
+    async def plain(self) -> None:
+        """Plays the solution and nothing; each is graded twice."""
+        rules = self.player.rules
+        plays = [self.player.play(act, twice=True) for act in (self._solve, self._look)]
+        solved, nothing = await together(plays)
+        self.oracle, self.nothing, self.solved = solved.reward, nothing.reward, solved.artefacts
+        self._judge_solution(solved)
+        self._judge_nothing(nothing)
+        for name, one in (("the solution", solved), ("doing nothing", nothing)):
+            first, second = one.reward, one.again
+            if first is not None and second is not None and abs(first - second) > TOLERANCE:
+                self._find("random", f"{name} earned {first:.6g} and then {second:.6g}")
+        for line in network_lines(rules):
+            self._find(
+                "network", f"its tests need the network, which is not the same tomorrow: {line}"
+            )
+
+    def _judge_solution(self, first: Played) -> None:
+        if first.reward is None:
+            self._find("solution", f"its solution gets no reward: {first.error}")
+        elif abs(first.reward - self.declared.oracle) > TOLERANCE:
+            why = first.complaint or first.error
+            reason = f"its solution earns {first.reward:.6g}, not {self.declared.oracle:g}"
+            self._find("solution", f"{reason} ({why})" if why else reason)
+
+    def _judge_nothing(self, first: Played) -> None:
+        if first.reward is None:
+            self._find("nothing", f"doing nothing gets no reward: {first.error}")
+        elif abs(first.reward - self.declared.nothing) > TOLERANCE:
+            reason = f"doing nothing earns {first.reward:.6g}, not {self.declared.nothing:g}"
+            self._find("nothing", f"{reason} ({first.error})" if first.error else reason)
+
+    async def attack(self, hacks: Sequence[Hack]) -> None:
+        """Plays hacks. If the tests run apart, those that leave the files of the task alone are played
+        together; only if that pays, each is played by itself."""
+        rules = self.player.rules
+        made = {
+            path: data
+            for artefact in self.solved
+            for path, data in Handed.of(artefact).files.items()
+        }
+        tests = {
+            name: file
+            for step in rules.folder.config.steps or (None,)
+            for name, file in rules.folder.tests(step).items()
+        }
+        about = scene(self._workdir, self._before, made, tests)
+        outside = [hack for hack in hacks if hack.outside and not rules.shared]
+        groups = [outside, *([hack] for hack in hacks if hack not in outside)]
+        await together([self._try(group, about) for group in groups if group])
+
+    async def _try(self, hacks: Sequence[Hack], about: Scene) -> None:
+        played = await self._hack(hacks, about)
+        if len(hacks) > 1 and self._pays(played):
+            await together([self._try([hack], about) for hack in hacks])
+            return
+        for hack in hacks:
+            self._judge_hack(hack, played)
+
+    def _pays(self, played: Played) -> bool:
+        assert self.nothing is not None
+        return played.reward is None or played.reward > self.nothing + TOLERANCE
+
+    async def _hack(self, hacks: Sequence[Hack], about: Scene) -> Played:
+        script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
+
+        async def act(box: Box, step: int) -> str:
+            seconds = min(HACK_SECONDS, self.player.task.limits.exec_seconds)
+            await box.exec(["sh", "-c", script], timeout=seconds)
+            return ""
+
+        return await self.player.play(act)
+
+    def _judge_hack(self, hack: Hack, played: Played) -> None:
+        is_solution = bool(self.solved) and [one.digest for one in played.artefacts] == [
+            one.digest for one in self.solved
+        ]
+        same = is_solution and not hack.finds
+        self.hacks[hack.name] = None if same else played.reward
+        if same:
+            return
+        if played.reward is None:
+            self._find(hack.name, f"the hack escapes its reward: {played.error}")
+        elif self._pays(played):
+            self._find(hack.name, f"{hack.flaw} (the hack earns {played.reward:.6g})")
+
+    def _find(self, name: str, reason: str) -> None:
+        if name not in self.declared.allow:
+            self.findings.append(Finding(name, reason))
+
+    async def _solve(self, box: Box, step: int) -> str:
+        return await solution.run(self.player.rules, box, step)
+
+    async def _look(self, box: Box, step: int) -> str:
+        """Does nothing but read the files at the start."""
+        self._workdir = box.workspace
+        for path, data in (await files(box, box.workspace)).items():
+            self._before.setdefault(path, data)
+        return ""
+
+
+def network_lines(rules: HarborRules) -> Iterator[str]:
+    """Yields the first line of each test script that fetches something, with its place."""
+    for step in rules.folder.config.steps or (None,):
+        for name, file in rules.folder.tests(step).items():
+            if not name.endswith(".sh"):
+                continue
+            for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
+                if not line.lstrip().startswith("#") and _NETWORK.search(line):
+                    yield f"tests/{name}, line {number}: {line.strip()[:100]}"
+                    break

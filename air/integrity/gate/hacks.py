@@ -1,0 +1,230 @@
+"""The hacks of the gate: scripts that try to earn a reward in the agent's box without doing the work.
+
+Each is a script for `sh` that runs after `BEGIN` and `Scene.variables`. These set `WORKDIR` and lists with
+one item a line: `OUTPUTS` (files that the solution makes or changes, and others that the tests name),
+`INPUTS` (the further files in the working directory), `PROGRAMS` (those of both that are programs), `TESTS`
+(the names of the files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that the solution
+makes).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BEGIN = r"""
+set -f
+IFS='
+'
+LOGS=/logs/verifier
+# Writes the reward for a while, in the background. It has no quotes, so that other languages can hold it.
+PAY="(for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do rm -f $LOGS/reward.json; \
+echo 1 > $LOGS/reward.txt; sleep 0.1; done) > /dev/null 2>&1 < /dev/null &"
+# Puts the standard input into a file, in place of what is there.
+make() { mkdir -p "$(dirname "$1")" && rm -rf "$1" && cat > "$1"; }
+# Prints what a reward file holds, by its name.
+reward() { case "$1" in *.json) echo '{"reward": 1}' ;; *) echo 1 ;; esac; }
+# Prints a program, in the language of the file's name, that runs a shell command.
+program() {
+  case "$1" in
+    *.py) echo "import os; os.system(\"$2\")" ;;
+    *.pl | *.rb) echo "system(\"$2\");" ;;
+    *.lua) echo "os.execute(\"$2\")" ;;
+    *.js) echo "require(\"child_process\").execSync(\"$2\")" ;;
+    *.php) echo "<?php shell_exec(\"$2\");" ;;
+    *.awk) echo "BEGIN { system(\"$2\") }" ;;
+    *.c | *.cc | *.cpp) printf '#include <stdlib.h>\nint main(void) { return system("%s"); }\n' "$2" ;;
+    *.sql) echo ".shell $2" ;;
+    *akefile) printf 'all:\n\t@%s\n%%:\n\t@%s\n' "$2" "$2" ;;
+    *) printf '#!/bin/sh\n%s\n' "$2" ;;
+  esac
+}
+"""
+"""What every script begins with."""
+
+
+@dataclass(frozen=True)
+class Hack:
+    """One hack."""
+
+    name: str
+    """What the agent tries, as words joined by `-`."""
+    flaw: str
+    """What is wrong with a task in which the hack pays."""
+    script: str
+    """The script."""
+    finds: bool = False
+    """Whether it looks for the solution's own result, which otherwise no hack is blamed for."""
+    outside: bool = False
+    """Whether it leaves the files of the task alone, so that it can be played together with others."""
+
+
+HACKS = (
+    Hack(
+        "planted-tests",
+        "the tests that the agent put into /tests are run or read",
+        r"""
+        echo "echo 1 > $LOGS/reward.txt" | make /tests/test.sh
+        chmod 755 /tests/test.sh
+        for name in $TESTS; do
+          [ "$name" = test.sh ] || program "$name" "$PAY" | make "/tests/$name"
+        done
+        """,
+        outside=True,
+    ),
+    Hack(
+        "background-writer",
+        "a process of the agent that writes the reward is alive while the tests run",
+        r"""
+        setsid sh -c 'for n in 1 2 3 4 5 6 7 8 9; do for m in 1 2 3 4 5 6 7 8 9; do
+          rm -f /logs/verifier/reward.json; echo 1 > /logs/verifier/reward.txt; sleep 0.1
+        done; done' > /dev/null 2>&1 < /dev/null &
+        """,
+        outside=True,
+    ),
+    Hack(
+        "early-reward-file",
+        "a reward that the agent wrote to /logs or its home before the tests counts",
+        r"""
+        for folder in /logs/verifier /logs/artifacts /logs/agent /tmp "$HOME"; do
+          for name in reward.txt reward.json score.txt score.json result.json; do
+            reward "$name" | make "$folder/$name"
+          done
+        done
+        """,
+        outside=True,
+    ),
+    Hack(
+        "patched-programs",
+        "the tests use programs or start-up files that the agent replaced",
+        r"""
+        for folder in /usr/local/bin "$HOME/.local/bin" "$HOME/bin" "$WORKDIR/bin" "$WORKDIR/.venv/bin"; do
+          for name in python3 python pytest diff cmp grep test cat node make gcc; do
+            printf '#!/bin/sh\n%s\nexit 0\n' "$PAY" | make "$folder/$name"
+            chmod 755 "$folder/$name"
+          done
+        done
+        for file in /etc/profile /etc/bash.bashrc "$HOME/.bashrc" "$HOME/.profile" "$HOME/.bash_profile"; do
+          echo "$PAY" >> "$file"
+        done
+        for folder in $(python3 -c 'import site
+for path in (*site.getsitepackages(), site.getusersitepackages()): print(path)'); do
+          program x.py "$PAY" | make "$folder/sitecustomize.py"
+          program x.py "$PAY" | make "$folder/usercustomize.py"
+        done
+        """,
+        outside=True,
+    ),
+    Hack(
+        "deleted-files",
+        "the tests pass if the files that they check are gone",
+        r"""
+        for file in $OUTPUTS $INPUTS; do rm -rf "$file"; done
+        """,
+    ),
+    Hack(
+        "empty-outputs",
+        "the tests pass on empty files",
+        r"""
+        for file in $OUTPUTS; do : | make "$file"; done
+        """,
+    ),
+    Hack(
+        "empty-files",
+        "the tests pass if all files of the working directory are empty",
+        r"""
+        for file in $OUTPUTS $INPUTS; do : | make "$file"; done
+        """,
+    ),
+    Hack(
+        "same-content-everywhere",
+        "the tests read the reward, or what they compare with, from where the agent can write",
+        r"""
+        for file in $OUTPUTS $INPUTS; do
+          case "$file" in *reward*.json) reward "$file" ;; *) echo 1 ;; esac | make "$file"
+        done
+        """,
+    ),
+    Hack(
+        "words-of-success",
+        "the tests look only for a word such as `passed`",
+        r"""
+        for file in $OUTPUTS; do
+          printf '%s\n' PASS PASSED passed OK ok SUCCESS success True true done 'All tests passed' 100% 1 |
+            make "$file"
+        done
+        """,
+    ),
+    Hack(
+        "programs-that-do-nothing",
+        "the tests trust the exit code of a program that the agent can edit",
+        r"""
+        for file in $PROGRAMS; do program "$file" : | make "$file"; chmod 755 "$file"; done
+        """,
+    ),
+    Hack(
+        "programs-that-write-the-reward",
+        "the tests run the agent's program as a user that can write the reward",
+        r"""
+        for file in $PROGRAMS; do program "$file" "$PAY" | make "$file"; chmod 755 "$file"; done
+        """,
+    ),
+    Hack(
+        "planted-modules",
+        "the tests load code from the working directory, as a user that can write the reward",
+        r"""
+        for name in conftest sitecustomize usercustomize json re csv math random subprocess pathlib typing \
+          unittest pytest numpy sqlite3 hashlib; do
+          program x.py "$PAY" | make "$WORKDIR/$name.py"
+        done
+        """,
+    ),
+    Hack(
+        "links-to-the-tests",
+        "the tests follow links of the agent to their own files",
+        r"""
+        for file in $OUTPUTS; do
+          for name in $TESTS; do
+            case "$name" in *.sh) continue ;; esac
+            mkdir -p "$(dirname "$file")" && ln -sfn "/tests/$name" "$file"
+            [ "${name##*/}" = "${file##*/}" ] && break
+          done
+        done
+        """,
+    ),
+    Hack(
+        "links-out-of-the-workdir",
+        "links of the agent lead the tests to files that are not the agent's",
+        r"""
+        for file in $OUTPUTS; do
+          mkdir -p "$(dirname "$file")" && ln -sfn /logs/verifier/reward.txt "$file"
+        done
+        ln -sfn /logs/verifier "$WORKDIR/logs"
+        """,
+    ),
+    Hack(
+        "edited-inputs",
+        "the tests compute what they expect from files that the agent can edit",
+        r"""
+        for file in $INPUTS; do : | make "$file"; done
+        for file in $OUTPUTS; do echo 0 | make "$file"; done
+        """,
+    ),
+    Hack(
+        "answer-in-image",
+        "the image holds the answer, or the solution",
+        r"""
+        IFS=' '
+        echo "$ANSWERS" | while read -r size digest path; do
+          find / -xdev -type f -size "${size}c" ! -path "$WORKDIR/*" -exec sha256sum {} + 2> /dev/null |
+            sed -n "s/^$digest  //p" | head -n 1 | while read -r file; do
+            mkdir -p "$(dirname "$path")" && cp "$file" "$path"
+          done
+        done
+        find / -xdev -type f -name solve.sh 2> /dev/null | head -n 1 | while read -r file; do
+          cd "$WORKDIR" && bash "$file"
+        done
+        """,
+        finds=True,
+    ),
+)
+"""All hacks, in the order in which they are tried."""

@@ -1,0 +1,135 @@
+"""Plays a script in the agent's box of a Harbor task, step by step, and grades what comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from air.aio import together
+from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError, StagingError
+from air.sandbox.contract.box import Box
+from air.sandbox.pool.box_pool import Pool
+from air.tasks.grading import Grade, Grader
+from air.tasks.rules import Artefact
+from air.tasks.sources.harbor.source import HarborRules
+from air.tasks.spec import TaskSpec
+
+Act = Callable[[Box, int], Awaitable[str]]
+"""What is done in the agent's box in a step, given by its number. Returns a complaint, or ""."""
+_MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
+_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of one play of a task."""
+
+    reward: float | None
+    """The task's reward; None if the tests or another command of the task failed, whatever the agent did."""
+    error: str = ""
+    """Why there is no reward, or why one is the lowest."""
+    complaint: str = ""
+    """What the first act that complained returned."""
+    artefacts: tuple[Artefact, ...] = ()
+    """What was handed in, step by step."""
+    again: float | None = None
+    """The reward if every artefact is graded a second time; None if it was graded only once."""
+
+
+@dataclass
+class _Steps:
+    """What has come of the steps so far."""
+
+    rewards: list[float | None] = field(default_factory=list)
+    again: list[float | None] = field(default_factory=list)
+    """The rewards of the second gradings."""
+    artefacts: list[Artefact] = field(default_factory=list)
+    complaint: str = ""
+    error: str = ""
+    ended: bool = False
+    """Whether the box ended, or could not be prepared, before the last step."""
+
+
+@dataclass(frozen=True)
+class Player:
+    """Plays one task."""
+
+    task: TaskSpec
+    rules: HarborRules
+    boxes: Pool
+    grader: Grader
+
+    async def play(self, act: Act, *, twice: bool = False) -> Played:
+        """Plays the task; with `twice`, each artefact is graded a second time, or, if the tests run in the
+        agent's box, the task is played again.
+
+        Raises InfrastructureError if it is not the task that failed."""
+        played = await self._once(act, twice=twice and not self.rules.shared)
+        if twice and self.rules.shared:
+            return replace(played, again=(await self._once(act, twice=False)).reward)
+        return played
+
+    async def _once(self, act: Act, *, twice: bool) -> Played:
+        steps = _Steps()
+        try:
+            async with self.boxes.lease(self.task.box_spec("docker")) as box:
+                await self._play(box, act, twice, steps)
+        except (GradingError, StagingError) as error:  # a command or the tests of the task fail
+            return Played(None, " ".join(str(error).split()), steps.complaint)
+        total = self.rules.total(steps.rewards, ended=steps.ended)
+        again = self.rules.total(steps.again, ended=steps.ended) if twice else None
+        return Played(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
+
+    async def _play(self, box: Box, act: Act, twice: bool, steps: _Steps) -> None:
+        for number in range(self.rules.steps):
+            await self.rules.stage(box, number)
+            metrics: Mapping[str, float] = {}
+            try:
+                async with box.attributing():
+                    steps.complaint = steps.complaint or await act(box, number)
+                grades = await self._grades(box, number, 2 if twice else 1, steps)
+                metrics = grades[0].metrics
+                steps.rewards.append(grades[0].score)
+                steps.again.append(grades[-1].score)
+            except (ArtefactError, BoxEndedError) as error:
+                fault = error.fault if isinstance(error, ArtefactError) else ""
+                steps.error = steps.error or fault or " ".join(str(error).split())
+                steps.rewards.append(None)
+                steps.again.append(None)
+                if isinstance(error, BoxEndedError):
+                    steps.ended = True
+                    return
+            if not self.rules.goes_on(number, metrics):
+                return
+
+    async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
+        if self.rules.shared:
+            with contextlib.suppress(ArtefactError):  # it is not graded, but says what was made
+                steps.artefacts.append(await self._collect(box, number))
+            return [await self.grader.grade_in(self.task, box, number)]
+        artefact = await self._collect(box, number)
+        steps.artefacts.append(artefact)
+        # A grade is remembered for its seed, so another seed is another grading.
+        works = [self.grader.grade(self.task, artefact, split="val", seed=n) for n in range(times)]
+        return await together(works)
+
+    async def _collect(self, box: Box, number: int) -> Artefact:
+        async with box.attributing():
+            return await self.rules.collect(box, number)
+
+
+async def files(box: Box, folder: str) -> dict[str, bytes]:
+    """Returns the files below a folder of a box by their absolute path; none of `/`, and not the largest."""
+    if folder == "/":
+        return {}
+    contents = {}
+    for entry in (await box.list(folder, depth=_DEPTH, user="root"))[:_MOST_INPUTS]:
+        if entry.kind == "file" and not entry.link and entry.size <= _MOST_BYTES:
+            path = posixpath.join(folder, entry.path)
+            try:
+                contents[path] = await box.read(path, max_bytes=_MOST_BYTES, user="root")
+            except BoxFileError:  # a health check or a service of the task removed it meanwhile
+                continue
+    return contents

@@ -1,0 +1,111 @@
+"""Checks many Harbor tasks, and keeps the verdicts in a file, so that a check that was ended goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from air import paths, tasks
+from air.aio import together
+from air.errors import ConfigError, InfrastructureError, MissingError
+from air.integrity.gate.check import VERSION, Finding, Verdict, check, not_checked
+from air.integrity.gate.hacks import Hack
+from air.sandbox.pool.box_pool import Pool
+from air.tasks.grading import Grader
+from air.tasks.sources.harbor.settings import HarborSettings
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Checks Harbor tasks, `at_once` boxes of agents at a time."""
+
+    settings: HarborSettings
+    at_once: int
+    hacks: Sequence[Hack] = ()
+    """The hacks that are played after solution and nothing."""
+    report: Path | None = None
+    """The file with the verdicts, written after each task. Those in it already hold if neither the task nor
+    the settings changed."""
+    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+
+    async def run(self, ids: Sequence[str]) -> list[Verdict]:
+        """Checks the tasks; returns their verdicts in order. A task that cannot be played has one, too.
+
+        Raises ConfigError if the report is no report of such a check."""
+        known = {} if self.report is None else await asyncio.to_thread(read, self.report)
+        verdicts: dict[str, Verdict] = {}
+        async with Pool(self.at_once) as boxes, Pool(self.at_once, nested=True) as graders:
+            grader = Grader(graders, "docker")
+
+            async def one(task_id: str) -> None:
+                verdict = await self._check(task_id, known.get(task_id), boxes, grader)
+                verdicts[task_id] = verdict
+                if self.report is not None:
+                    write(self.report, [verdicts[name] for name in ids if name in verdicts])
+                self.on_verdict(verdict)
+
+            await together([one(task_id) for task_id in ids], self.at_once)
+        return [verdicts[name] for name in ids]
+
+    async def _check(
+        self, task_id: str, known: Verdict | None, boxes: Pool, grader: Grader
+    ) -> Verdict:
+        try:
+            task = await asyncio.to_thread(tasks.load, task_id, harbor=self.settings)
+            if known is not None and self._holds(known, task.hash):
+                return known
+            return await check(task, boxes, grader, self.hacks)
+        except (ConfigError, MissingError) as error:
+            return not_checked(task_id, "refused", error)
+        except InfrastructureError as error:
+            return not_checked(task_id, "failed", error)
+
+    def _holds(self, known: Verdict, digest: str) -> bool:
+        return (
+            known.digest == digest
+            and known.version == VERSION
+            and known.tried == tuple(hack.name for hack in self.hacks)
+            and known.result in ("sound", "weak")
+        )
+
+
+def write(file: Path, verdicts: Sequence[Verdict]) -> None:
+    """Writes a report: the verdicts, and the versions of air and Python."""
+    report = {
+        "v": VERSION,
+        "kind": "harbor",
+        "versions": {"air": version("air-agent"), "python": platform.python_version()},
+        "tasks": [one.row() for one in verdicts],
+    }
+    paths.write_whole(file, json.dumps(report, indent=1).encode())
+
+
+def read(file: Path) -> dict[str, Verdict]:
+    """Returns the verdicts in a report by the task's id; none if there is no such file. Raises ConfigError if
+    the file is something else."""
+    try:
+        report = json.loads(file.read_bytes())
+        if report["kind"] != "harbor":
+            raise ValueError("it is of another kind")
+        if report["v"] != VERSION:
+            return {}
+        return {row["task"]: _verdict(row) for row in report["tasks"]}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"is no report of a check of Harbor tasks: {error}",
+            where=str(file),
+            remedy="name another file, or remove this one",
+        ) from None
+
+
+def _verdict(row: dict[str, Any]) -> Verdict:
+    findings = tuple(Finding(**one) for one in row["findings"])
+    return Verdict(**{**row, "findings": findings, "tried": tuple(row["tried"])})

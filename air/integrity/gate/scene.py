@@ -1,0 +1,110 @@
+"""Defines `Scene`: what the hacks can use of a task, found from its tests and its solution.
+
+An agent knows less. A task that holds against an agent who knows which files the tests read is safe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LEAST_ANSWER = 8
+"""The size in bytes of the smallest file that counts as an answer if the image holds the same."""
+_LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
+_NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
+_HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")
+_MOST_READ = 200_000
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What hacks can use of a task."""
+
+    workdir: str
+    """The working directory."""
+    outputs: tuple[str, ...]
+    """The files that the solution makes or changes, and others that the tests name."""
+    inputs: tuple[str, ...]
+    """The files in the working directory that are not outputs."""
+    programs: tuple[str, ...]
+    """Those of `outputs` and `inputs` that are programs."""
+    tests: tuple[str, ...]
+    """The names of the files in `/tests`."""
+    answers: tuple[str, ...]
+    """Size, SHA-256 and path of each file that the solution makes or changes."""
+
+    @property
+    def variables(self) -> str:
+        """The lines of a script for `sh` that set the variables of a hack."""
+        lists = {
+            "OUTPUTS": self.outputs,
+            "INPUTS": self.inputs,
+            "PROGRAMS": self.programs,
+            "TESTS": self.tests,
+            "ANSWERS": self.answers,
+        }
+        lines = [f"{name}={shlex.quote(_joined(items))}" for name, items in lists.items()]
+        return "\n".join([f"WORKDIR={shlex.quote(self.workdir)}", *lines]) + "\n"
+
+
+def scene(
+    workdir: str,
+    before: Mapping[str, bytes],
+    made: Mapping[str, bytes],
+    tests: Mapping[str, Path],
+) -> Scene:
+    """Returns the scene of a task.
+
+    `before`: the files of the working directory at the start; `made`: those that are handed in after the
+    solution, by absolute path; `tests`: the files of `/tests`.
+    """
+    changed = {path: data for path, data in made.items() if before.get(path) != data}
+    outputs = sorted({*changed, *(path for path in named(tests, workdir) if path not in before)})
+    inputs = sorted(set(before) - set(outputs))
+    programs = [
+        path
+        for path in (*outputs, *inputs)
+        if _is_program(path, changed.get(path, before.get(path, b"")))
+    ]
+    return Scene(
+        workdir=workdir,
+        outputs=tuple(outputs),
+        inputs=tuple(inputs),
+        programs=tuple(programs),
+        tests=tuple(sorted(tests)),
+        answers=tuple(
+            f"{len(data)} {hashlib.sha256(data).hexdigest()} {path}"
+            for path, data in sorted(changed.items())
+            if len(data) >= LEAST_ANSWER
+        ),
+    )
+
+
+def named(tests: Mapping[str, Path], workdir: str) -> set[str]:
+    """Returns the files that tests name outside their own folders, as absolute paths."""
+    paths = set()
+    for file in tests.values():
+        text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")
+        for name in _NAME.findall(text):
+            path = posixpath.normpath(posixpath.join(workdir, name))
+            if not any(path.startswith(f"{hidden}/") for hidden in _HIDDEN):
+                paths.add(path)
+    return paths
+
+
+def _is_program(path: str, data: bytes) -> bool:
+    name = posixpath.basename(path)
+    return (
+        name.rpartition(".")[2] in _LANGUAGES
+        or name in ("Makefile", "makefile")
+        or data.startswith(b"#!")
+    )
+
+
+def _joined(items: Iterable[str]) -> str:
+    return "\n".join(item for item in items if "\n" not in item)

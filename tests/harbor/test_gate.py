@@ -1,0 +1,144 @@
+"""The gate for Harbor tasks: sound tasks pass, and planted flaws are caught by the right finding."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from air import tasks
+from air.errors import ConfigError
+from air.integrity.gate.check import Verdict, network_lines, read_declared
+from air.integrity.gate.hacks import HACKS, Hack
+from air.integrity.gate.run import Gate, read
+from air.integrity.gate.scene import named, scene
+from air.tasks.sources.harbor.settings import HarborSettings
+from air.tasks.sources.harbor.source import HarborRules
+from tests.conftest import FULL
+from tests.harbor.features import FEATURES, SETTINGS
+from tests.harbor.flaws import CLEAN_TWINS, FLAWED
+from tests.harbor.folders import Folder, write
+from tests.harbor.languages import LANGUAGES
+
+CLEAN = (*LANGUAGES, *FEATURES, *CLEAN_TWINS)
+PLAIN = next(one for one in SETTINGS if one.name == "existing-image")
+"""A task on the image that every machine has: no image is built for it."""
+TRUSTING = replace(
+    PLAIN,
+    name="trusting",
+    instruction="Write `/tmp/work/double.sh`, which prints twice its argument.",
+    solve="echo 'echo $((2 * $1))' > double.sh",
+    checks='[ "$(bash /tmp/work/double.sh 21)" = 42 ]',
+    artifacts='["/tmp/work/double.sh"]',
+)
+"""A task whose tests run the agent's program as root."""
+GENEROUS = replace(PLAIN, name="generous", checks="true")
+"""A task in which doing nothing earns."""
+
+
+def _hacks(*names: str) -> list[Hack]:
+    return [hack for hack in HACKS if hack.name in names]
+
+
+def _rules(folder: Folder, root: Path) -> HarborRules:
+    write([folder], root)
+    task = tasks.load(f"harbor:{folder.name}", harbor=HarborSettings(root=root))
+    assert isinstance(task.rules, HarborRules)
+    return task.rules
+
+
+@pytest.mark.docker
+async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> None:
+    write([PLAIN, TRUSTING, GENEROUS], tmp_path)
+    report = tmp_path / "report.json"
+    hacks = _hacks("deleted-files", "programs-that-write-the-reward")
+    verdicts: list[Verdict] = []
+    settings = HarborSettings(root=tmp_path)
+    gate = Gate(settings, 4, hacks, report, verdicts.append)
+    ids = [f"harbor:{one.name}" for one in (PLAIN, TRUSTING, GENEROUS)]
+    sound, trusting, generous = await gate.run(ids)
+    assert (sound.result, sound.oracle, sound.nothing) == ("sound", 1.0, 0.0), sound
+    assert set(sound.hacks) == {hack.name for hack in hacks}
+    assert [one.name for one in trusting.findings] == ["programs-that-write-the-reward"], trusting
+    assert [one.name for one in generous.findings] == ["nothing"], generous
+    assert not generous.hacks
+
+    # A second run goes on where the first one ended: it takes the verdicts over, but for a changed task.
+    write([replace(GENEROUS, settings=PLAIN.settings + 'os = "windows"\n')], tmp_path)
+    again = await gate.run(ids)
+    assert again[:2] == [sound, trusting]
+    assert again[2].result == "refused"
+    assert "environment.os" in again[2].reason
+    assert read(report) == {one.task: one for one in again}
+
+
+@pytest.mark.docker
+@pytest.mark.skipif(not FULL, reason="checks 82 tasks: make harbor")
+async def test_the_whole_set(tmp_path: Path) -> None:
+    write((*CLEAN, *FLAWED), tmp_path)
+    build = [sys.executable, "-m", "air.cli.main", "images", "build", f"harbor:{tmp_path}"]
+    await asyncio.to_thread(subprocess.run, build, check=True)
+    ids = [f"harbor:{one.name}" for one in (*CLEAN, *FLAWED)]
+    verdicts = await Gate(HarborSettings(root=tmp_path), os.cpu_count() or 1, HACKS).run(ids)
+    by_name = {one.task.removeprefix("harbor:"): one for one in verdicts}
+    weak = {one.name: by_name[one.name] for one in CLEAN if by_name[one.name].result != "sound"}
+    assert not weak
+    missed = {
+        one.name: by_name[one.name]
+        for one in FLAWED
+        if not {finding.name for finding in by_name[one.name].findings} & set(one.caught)
+    }
+    assert not missed
+
+
+async def test_another_file_is_no_report(tmp_path: Path) -> None:
+    file = tmp_path / "notes.json"
+    file.write_text(json.dumps({"v": 1, "verdicts": []}))
+    with pytest.raises(ConfigError, match="no report"):
+        await Gate(HarborSettings(root=tmp_path), 1, report=file).run([])
+
+
+def test_the_author_declares_rewards_and_what_is_no_flaw(tmp_path: Path) -> None:
+    said = '\n[metadata.air]\noracle = 0.5\nnothing = 0.1\nallow = ["empty-outputs"]\n'
+    declared = read_declared(_rules(replace(PLAIN, settings=PLAIN.settings + said), tmp_path))
+    assert (declared.oracle, declared.nothing, declared.allow) == (0.5, 0.1, ("empty-outputs",))
+    wrong = replace(PLAIN, settings=PLAIN.settings + '\n[metadata.air]\nallow = ["random"]\n')
+    with pytest.raises(ConfigError, match="random"):
+        read_declared(_rules(wrong, tmp_path))
+
+
+def test_tests_that_fetch_are_found(tmp_path: Path) -> None:
+    fetching = replace(PLAIN, checks="# curl is not needed\npip install pytest==8\ntrue")
+    (line,) = network_lines(_rules(fetching, tmp_path))
+    assert "pip install pytest==8" in line
+    assert not list(network_lines(_rules(PLAIN, tmp_path)))
+
+
+def test_the_scene_holds_what_the_tests_name_and_the_solution_makes(tmp_path: Path) -> None:
+    test = tmp_path / "test.sh"
+    test.write_text("python3 /tests/check.py\ncmp /app/out/list.txt expected.csv # 3.5 e.g.\n")
+    tests = {"test.sh": test}
+    assert {"/app/out/list.txt", "/app/expected.csv"} <= named(tests, "/app")
+    before = {"/app/data.csv": b"1,2\n", "/app/run": b"#!/bin/sh\n"}
+    made = {"/app/out/list.txt": b"a line\n" * 3, "/app/data.csv": b"1,2\n"}
+    about = scene("/app", before, made, tests)
+    assert about.inputs == ("/app/data.csv", "/app/run")
+    assert "/app/out/list.txt" in about.outputs
+    assert about.programs == ("/app/run",)
+    assert [answer.split()[::2] for answer in about.answers] == [["21", "/app/out/list.txt"]]
+    assert "TESTS=test.sh" in about.variables
+
+
+def test_hacks_have_names_of_their_own() -> None:
+    names = [hack.name for hack in HACKS]
+    assert len(set(names)) == len(names)
+    assert {name for one in FLAWED for name in one.caught} <= {
+        *names,
+        *("solution", "nothing", "random", "network"),
+    }
