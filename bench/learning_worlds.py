@@ -1,15 +1,16 @@
 """Does a policy of about one million weights learn the games? `make learning ARGS=--worlds`.
 
-For each game and seed: scripted players play demonstrations, most of their replies at random; `sft` trains a
+For each game and seed: scripted players play demonstrations, half of their replies at random; `sft` trains a
 new policy on them (the warm start); GRPO trains it further (`configs/grl/small.toml`), and so does a control
 whose rewards are shuffled within each group. Before and after, the policy plays held-out instances.
 
-Results are written after each seed. The same command continues an interrupted program.
+Results are written after each seed. The same command continues an interrupted program; other settings need
+another `--out`.
 
 Exit code 0 when in every game the mean gain of the reward exceeds two standard errors over the seeds, and the
 control's does not.
 
-    make learning ARGS="--worlds --games sokoban4x5 --seeds 2"
+    make learning ARGS="--worlds --games sokoban4x5-level1-turns2 --seeds 2"
 """
 
 from __future__ import annotations
@@ -46,8 +47,14 @@ from air.worlds.games import SOURCE, GameWorld
 from air.worlds.games.players import RandomPlayer, SolverPlayer, reply
 
 CONFIGS = paths.shipped("configs")
-GAMES = ("sokoban4x5-level1", "tetris1-level1", "blocksworld-1d-level1", "tetris2-size3-level1")
-"""The games that are learnt, unless `--games` names others."""
+GAMES = {
+    "tetris1-level1-turns4": 80,
+    "sokoban4x5-level1-turns2": 130,
+    "tetris2-size3-level1-turns4": 80,
+    "blocksworld-1d-level1-turns2": 80,
+}
+"""The games that are learnt, unless `--games` names others, and the steps of their warm starts. With few
+turns a malformed reply costs moves."""
 MEASURES = ("reward", "success", "action_is_valid", "num_actions", "well_formed")
 GOOD = 0.5
 """The share of the demonstrations' replies that the good player makes."""
@@ -59,16 +66,16 @@ ONE_THREAD = ("--embedded.threads", "1")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", action="store_true", help="this program, and not learning.py")
-    parser.add_argument("--games", nargs="+", default=GAMES, help="names without game:")
+    parser.add_argument("--games", nargs="+", default=list(GAMES), help="names without game:")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--episodes", type=int, default=96, help="held-out ones, before and after")
+    parser.add_argument("--episodes", type=int, default=64, help="held-out ones, before and after")
     parser.add_argument("--demos", type=int, default=1500)
-    parser.add_argument("--sft-steps", type=int, default=90)
+    parser.add_argument("--sft-steps", type=int, help="steps of the warm start")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
     run_config(args, rest, args.games[0], 0, "trained", Path("unset"))  # reports wrong settings now
-    # One event loop for all: the lock of verifiers' client for renderers belongs to the first one that waits.
+    # One event loop for all: a lock of the package `renderers` belongs to the first loop in which one waits.
     return asyncio.run(all_seeds(args, rest))
 
 
@@ -89,14 +96,17 @@ async def one_seed(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int
 ) -> dict[str, Any]:
     """The warm start of one game and seed, then before, after training, and after the control."""
-    folder = args.out / game / f"seed{seed}"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    began = time.monotonic()
-    warm = await warm_start(folder, game, seed, demos=args.demos, steps=args.sft_steps)
+    folder, began = args.out / game / f"seed{seed}", time.monotonic()
+    warm = folder / "warm"
+    if not (warm / "config.json").exists():  # it is written last
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        steps = args.sft_steps or GAMES.get(game, 100)
+        await warm_start(folder, game, seed, demos=args.demos, steps=steps)
     result: dict[str, Any] = {"game": game, "seed": seed, "sft_seconds": time.monotonic() - began}
     result["before"] = await measure(args, run_config(args, rest, game, seed, "x", warm), warm)
     for arm in ["trained"] if args.only_real else ["trained", "control"]:
+        shutil.rmtree(folder / arm, ignore_errors=True)
         config = run_config(args, rest, game, seed, arm, warm)
         began = time.monotonic()
         with Progress(config.max_steps, title=f"{game} seed {seed} {arm}") as progress:

@@ -83,3 +83,26 @@ def test_a_gain_by_more_tries_alone_is_said(
     capsys.readouterr()
     learning.report(results, 60.0)
     assert "φ best of two tries" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("trained", "control", "code"),
+    [
+        ([2.0, 3.0, 2.5], [-1.0, 1.0, -0.5], 0),
+        ([2.0, 3.0, 2.5], [1.0, 1.2, 1.1], 1),  # the control rises, too
+        ([-2.0, 3.0, 2.5], [-1.0, 1.0, -0.5], 1),  # 1.17 with a standard error of 1.59
+    ],
+)
+def test_a_world_is_learnt_if_its_reward_rises_and_the_controls_does_not(
+    learning: ModuleType, trained: list[float], control: list[float], code: int
+) -> None:
+    results = [
+        {
+            "game": "tetris1",
+            "before": {"reward": 1.0},
+            "trained": {"reward": 1.0 + gain},
+            "control": {"reward": 1.0 + other},
+        }
+        for gain, other in zip(trained, control, strict=True)
+    ]
+    assert learning.learning_worlds.verdict(results) == code
