@@ -71,7 +71,10 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
 
     # A second run goes on where the first one ended: it takes the verdicts over, but for a changed task.
     write([replace(GENEROUS, settings=PLAIN.settings + 'os = "windows"\n')], tmp_path)
-    again = await gate.run(ids)
+    kept: list[int] = []
+    resumed = replace(gate, on_verdict=lambda verdict: kept.append(len(read(report))))
+    again = await resumed.run(ids)
+    assert kept == [3, 3, 3]  # ended at any moment, it would not have forgotten one
     assert again[:2] == [sound, trusting]
     assert again[2].result == "refused"
     assert "environment.os" in again[2].reason

@@ -47,7 +47,9 @@ class Gate:
                 verdict = await self._check(task_id, known.get(task_id), boxes, grader)
                 verdicts[task_id] = verdict
                 if self.report is not None:
-                    write(self.report, [verdicts[name] for name in ids if name in verdicts])
+                    # With those of tasks that were not looked at again yet: this check may be ended, too.
+                    both = known | verdicts
+                    write(self.report, [both[name] for name in ids if name in both])
                 self.on_verdict(verdict)
 
             await together([one(task_id) for task_id in ids], self.at_once)
