@@ -39,7 +39,7 @@ def find_base(wanted: str, *, say: Say) -> str:
     """
     if _here(wanted):
         return wanted
-    failure = _pull(wanted)
+    failure = pull(wanted)
     if not failure:
         say(f"Pulled {wanted}.")
         return wanted
@@ -101,7 +101,7 @@ def _here(tag: str) -> bool:
     return engine.image(tag) is not None
 
 
-def _pull(tag: str) -> str:
+def pull(tag: str) -> str:
     """Pulls an image. Returns "" if that succeeds, otherwise the reason for the failure."""
     from air.sandbox.docker import engine
 

@@ -27,7 +27,7 @@ RECIPE_LABEL = "air.recipe"
 STAGE_LABEL = "air.stage=build"
 _PREFIX = "air-"
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
-_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
+PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
     base = base or base_image.find_base(_declared_base(folder), say=say)
     say(f"Building image {tag} from {base}.")
     # Docker leaves the proxies' build arguments out of the image's history.
-    proxies = {k: v for k, v in os.environ.items() if k.lower() in _PROXIES and v}
+    proxies = {k: v for k, v in os.environ.items() if k.lower() in PROXIES and v}
     with engine.translating(f"building {tag}"):
         client = engine.client()
         stream = client.build(

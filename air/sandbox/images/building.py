@@ -1,0 +1,161 @@
+"""Builds and pulls the images of tasks: each once, several at a time. Nothing here runs in an episode."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import requests
+
+from air import paths
+from air.errors import AirError, BoxStartError
+from air.sandbox.docker import base_image, engine
+from air.sandbox.docker.images import PROXIES
+from air.sandbox.images import contexts, usage
+
+LABEL = "air.context"
+"""The label of images that are built from a task's folder; its value is the tag."""
+State = Literal["present", "built", "pulled", "failed"]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An image that tasks need."""
+
+    tag: str
+    """The image's name, as `BoxSpec.image` takes it."""
+    folder: Path | None
+    """The folder from which it is built; None if it is only pulled."""
+    seconds: float
+    """The time limit of the build."""
+    where: str
+    """What needs the image, for people."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a wanted image."""
+
+    wanted: Wanted
+    state: State
+    seconds: float = 0.0
+    reason: str = ""
+    """Why it failed, in one line."""
+
+
+def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list[Outcome]:
+    """Builds or pulls all images that are absent, `jobs` at a time, and says how each went.
+
+    An image that several tasks want is made once. A failure does not keep the others from being made.
+    """
+    each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
+    lock, done = threading.Lock(), 0
+
+    def make(image: Wanted) -> Outcome:
+        nonlocal done
+        outcome = ensure(image)
+        with lock:
+            done += 1
+            say(f"[{done}/{len(each)}] {line(outcome)}")
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(make, each))
+
+
+def ensure(image: Wanted) -> Outcome:
+    """Builds or pulls an image unless it is here; of several processes that want it one does."""
+    began = time.monotonic()
+    try:
+        if engine.image(image.tag) is not None:
+            return Outcome(image, "present")
+        with paths.locked(_lock(image.tag)):
+            if engine.image(image.tag) is not None:
+                return Outcome(image, "present")
+            state: State = "pulled" if image.folder is None else "built"
+            if image.folder is None:
+                _pull(image.tag)
+            else:
+                _build(image, image.folder)
+    except AirError as error:
+        return Outcome(image, "failed", time.monotonic() - began, str(error))
+    return Outcome(image, state, time.monotonic() - began)
+
+
+def line(outcome: Outcome) -> str:
+    """Returns one line about an outcome, for people."""
+    image = outcome.wanted
+    what = f"{image.tag} ({image.where})"
+    if outcome.state == "failed":
+        return f"{what}: FAILED: {outcome.reason}"
+    took = f" in {outcome.seconds:.0f} s" if outcome.seconds else ""
+    return f"{what}: {outcome.state}{took}"
+
+
+def _build(image: Wanted, folder: Path) -> None:
+    authorities = _authorities()
+    context = contexts.packed(folder, authorities)
+    ends = time.monotonic() + image.seconds
+    late = BoxStartError(
+        f"building {image.tag}: it took more than build_timeout_sec = {image.seconds:g}"
+    )
+    with engine.translating(f"building {image.tag}"):
+        try:
+            stream = engine.client().build(
+                fileobj=context,
+                custom_context=True,
+                tag=image.tag,
+                buildargs={k: v for k, v in os.environ.items() if k.lower() in PROXIES and v},
+                labels={LABEL: image.tag},
+                network_mode="host",
+                rm=True,
+                forcerm=True,
+                timeout=image.seconds,  # of the next event; the loop compares the whole
+                decode=True,
+            )
+            tail: list[str] = []
+            for event in stream:
+                _note(event, tail, image.tag)
+                if time.monotonic() > ends:
+                    stream.close()  # the engine ends a build whose client is gone
+                    raise late
+        except requests.exceptions.ReadTimeout:
+            raise late from None
+        except requests.exceptions.ConnectionError as error:
+            if "timed out" in str(error):
+                raise late from None
+            raise
+    if engine.image(image.tag) is None:
+        raise BoxStartError(f"building {image.tag}: the engine ended without an image")
+
+
+def _note(event: dict[str, Any], tail: list[str], tag: str) -> None:
+    tail += [line.strip() for line in event.get("stream", "").splitlines() if line.strip()]
+    del tail[:-40]
+    if "error" in event:
+        raise BoxStartError(f"building {tag}: {base_image.blame(tail, event['error'])}")
+
+
+def _pull(tag: str) -> None:
+    if reason := base_image.pull(tag):
+        raise BoxStartError(f"image {tag} is not here and cannot be pulled: {reason}")
+    usage.note_pulled(tag)
+
+
+def _authorities() -> Path | None:
+    """Returns the PEM file that this user names for builds, or None: others need no more than the image's."""
+    named = os.environ.get("AIR_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE") or ""
+    path = Path(named).expanduser()
+    return path if named and path.is_file() else None
+
+
+def _lock(tag: str) -> Path:
+    name = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in tag)
+    return paths.cache() / "locks" / f"image-{name}.lock"

@@ -1,0 +1,110 @@
+"""Lists the images that were built or pulled for tasks, and removes those that were not used for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from air.sandbox.docker import engine
+from air.sandbox.docker.images import RECIPE_LABEL
+from air.sandbox.images import usage
+from air.sandbox.images.building import LABEL
+
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An image on the container engine's disk."""
+
+    tags: tuple[str, ...]
+    """Its names."""
+    id: str
+    """The container engine's id `sha256:…`."""
+    size: int
+    """The size of the whole image in bytes."""
+    own: int
+    """The bytes that no other image shares: at least so much is free when it is removed."""
+    used: float
+    """When a box last started from it, else when it was made, in epoch seconds."""
+    busy: bool
+    """Whether a container uses it."""
+    shipped: bool
+    """Whether its recipe comes with air, so that it serves more than one task."""
+
+    @property
+    def name(self) -> str:
+        """Its first name, or the beginning of its id."""
+        return self.tags[0] if self.tags else self.id[7:19]
+
+
+def stored(*, shipped: bool = False) -> list[Stored]:
+    """Returns the images of tasks, and with `shipped` air's own, the longest unused first. Blocks.
+
+    Raises MissingError if no container engine answers, BoxStartError if it fails.
+    """
+    with engine.translating("listing images"):
+        client = engine.client()
+        rows = client.df()["Images"] or []
+        busy = {container["ImageID"] for container in client.containers(all=True)}
+    pulled = usage.pulled()
+    images = [_stored(row, busy) for row in rows if _is_ours(row, pulled, shipped)]
+    return sorted(images, key=lambda image: image.used)
+
+
+def _is_ours(row: dict[str, Any], pulled: set[str], shipped: bool) -> bool:
+    labels = row.get("Labels") or {}
+    own = RECIPE_LABEL in labels
+    if own and LABEL not in labels:
+        return shipped
+    return LABEL in labels or bool(pulled & set(row.get("RepoTags") or []))
+
+
+def _stored(row: dict[str, Any], busy: set[str]) -> Stored:
+    labels = row.get("Labels") or {}
+    return Stored(
+        tags=tuple(tag.removesuffix(":latest") for tag in row.get("RepoTags") or ()),
+        id=row["Id"],
+        size=int(row["Size"]),
+        own=int(row["Size"]) - max(0, int(row.get("SharedSize") or 0)),
+        used=max(usage.last_use(row["Id"]), float(row["Created"])),
+        busy=row["Id"] in busy,
+        shipped=RECIPE_LABEL in labels and LABEL not in labels,
+    )
+
+
+def chosen(
+    images: Sequence[Stored],
+    *,
+    keep_bytes: float | None = None,
+    unused_seconds: float | None = None,
+    now: float | None = None,
+) -> list[Stored]:
+    """Returns which of `images` (the longest unused first) to remove; never one that a container uses.
+
+    Either all that were unused for `unused_seconds`, or so many that the rest has `keep_bytes` of its own.
+    """
+    now = time.time() if now is None else now
+    free = [image for image in images if not image.busy]
+    if unused_seconds is not None:
+        return [image for image in free if now - image.used > unused_seconds]
+    assert keep_bytes is not None
+    total, rest = sum(image.own for image in images), list[Stored]()
+    for image in free:
+        if total <= keep_bytes:
+            break
+        rest.append(image)
+        total -= image.own
+    return rest
+
+
+def remove(image: Stored) -> str:
+    """Removes an image. Returns "", or why it stays: for instance because a box began to use it. Blocks."""
+    try:
+        for name in image.tags or (image.id,):
+            engine.client().remove_image(name)
+    except engine.FOREIGN as error:
+        return engine.reason(error)
+    return ""

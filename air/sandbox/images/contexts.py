@@ -1,0 +1,113 @@
+"""Names and packs the folders from which images of tasks are built.
+
+The tag of such an image is `air-harbor-` and a digest of its folder, so equal folders share one image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from air.errors import MissingError
+
+PREFIX = "air-harbor-"
+DIGITS = 20
+AUTHORITIES = "air-authorities.crt"
+"""The name in the context, and below `/etc/ssl` in the image, of the authorities that a build trusts."""
+CERTIFICATE_VARIABLES = (
+    *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"),
+    "NODE_EXTRA_CA_CERTS",
+)
+
+
+def tag(folder: Path) -> str:
+    """Returns the tag of the image that is built from `folder`. Builds nothing.
+
+    Raises MissingError if the folder has no Dockerfile.
+    """
+    if not (folder / "Dockerfile").is_file():
+        raise MissingError("no Dockerfile there", where=str(folder), remedy="write one")
+    total = hashlib.sha256()
+    for name, path in files(folder):
+        if path.is_symlink():
+            kind, content = "link", os.fsencode(os.readlink(path))  # noqa: PTH115 — not resolved
+        elif path.is_dir():
+            kind, content = "folder", b""
+        else:
+            kind = f"file {path.stat().st_mode & 0o111:o}"
+            content = hashlib.sha256(path.read_bytes()).digest()
+        total.update(b"%d %s %s\0%s" % (len(name), os.fsencode(name), kind.encode(), content))
+    return PREFIX + total.hexdigest()[:DIGITS]
+
+
+def files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yields all that is in a folder, with paths relative to it, sorted; links are not followed."""
+    for path in sorted(folder.rglob("*")):
+        yield path.relative_to(folder).as_posix(), path
+
+
+def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
+    """Returns the build context of a folder as a tar archive, without what its `.dockerignore` names.
+
+    With `authorities`, a PEM file, each stage of the build trusts these, and the image holds the file.
+    """
+    from docker.utils.build import exclude_paths
+
+    ignored = folder / ".dockerignore"
+    text = ignored.read_text(encoding="utf-8") if ignored.is_file() else ""
+    patterns = [line.strip() for line in text.splitlines() if line.strip() and line[0] != "#"]
+    names = sorted(exclude_paths(str(folder), patterns) | {"Dockerfile"})
+    dockerfile = (folder / "Dockerfile").read_bytes()
+    if authorities is not None:
+        dockerfile = trusting(dockerfile.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in names:
+            if name != "Dockerfile":
+                tar.add(folder / name, arcname=name, recursive=False, filter=_of_root)
+        _add(tar, "Dockerfile", dockerfile)
+        if authorities is not None:
+            _add(tar, AUTHORITIES, authorities.read_bytes())
+    buffer.seek(0)
+    return buffer
+
+
+def trusting(dockerfile: str) -> str:
+    """Returns a Dockerfile whose stages trust the authorities in the context, in the common programs.
+
+    Arguments of a build are variables of its commands, but not of the image.
+    """
+    place = f"/etc/ssl/{AUTHORITIES}"
+    added = [f"COPY {AUTHORITIES} {place}"]
+    added += [f"ARG {name}={place}" for name in CERTIFICATE_VARIABLES]
+    lines: list[str] = []
+    begins, in_from = True, False
+    for line in dockerfile.splitlines():
+        lines.append(line)
+        if line.lstrip().startswith("#") or (not begins and not line.strip()):
+            continue  # neither ends an instruction that goes on in the next line
+        in_from = bool(re.match(r"\s*FROM\s", line, re.IGNORECASE)) if begins else in_from
+        begins = not line.rstrip().endswith("\\")
+        if in_from and begins:
+            lines += added
+            in_from = False
+    return "\n".join([*lines, ""])
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(data), 0o644
+    tar.addfile(member, io.BytesIO(data))

@@ -1,0 +1,46 @@
+"""Notes when images of tasks were used last, and which were pulled for them, in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from air import paths
+
+_USED, _PULLED = "used", "pulled"
+
+
+def note_use(image_id: str) -> None:
+    """Notes that a box starts from an image now. Without a cache, the image seems older."""
+    with contextlib.suppress(OSError):
+        _touch(_folder(_USED) / image_id.removeprefix("sha256:"))
+
+
+def last_use(image_id: str) -> float:
+    """Returns when a box last started from an image, in epoch seconds; 0 if none is known."""
+    try:
+        return (_folder(_USED) / image_id.removeprefix("sha256:")).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def note_pulled(tag: str) -> None:
+    """Notes that an image was pulled for a task."""
+    file = _folder(_PULLED) / str(time.time_ns())
+    paths.write_whole(file, tag.encode())
+
+
+def pulled() -> set[str]:
+    """Returns the tags of images that were pulled for tasks."""
+    folder = _folder(_PULLED)
+    return {file.read_text("utf-8") for file in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _touch(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def _folder(name: str) -> Path:
+    return paths.cache() / "images" / name

@@ -1,0 +1,84 @@
+"""Says which images the Harbor tasks of a path need. Nothing is built or pulled here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from air.errors import AirError
+from air.sandbox.images import contexts
+from air.sandbox.images.building import Wanted
+from air.tasks.sources.harbor.datasets import find
+from air.tasks.sources.harbor.folder import HarborFolder
+from air.tasks.sources.harbor.schema import Environment, Step
+from air.tasks.sources.harbor.support import refusals
+
+
+def agent_image(folder: HarborFolder) -> str:
+    """Returns the image of the agent's box: the declared one, or the tag of what `environment/` becomes.
+
+    Raises MissingError if there is neither an image nor a Dockerfile.
+    """
+    return folder.config.environment.docker_image or contexts.tag(folder.path / "environment")
+
+
+def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
+    """Returns the image of a separate verifier that holds its tests already; None if there is none."""
+    declared = _declared(folder, step)
+    if declared and declared.docker_image:
+        return declared.docker_image
+    context = _verifier_context(folder, step)
+    return contexts.tag(context) if context else None
+
+
+def wanted(folder: HarborFolder) -> Iterator[Wanted]:
+    """Yields the images that a task needs, once each."""
+    environment = folder.config.environment
+    yield _wanted(folder, environment, folder.path / "environment")
+    seen = {agent_image(folder)}
+    for step in folder.config.steps or (None,):
+        image = verifier_image(folder, step)
+        if image is None or image in seen or folder.config.verifier_mode(step) != "separate":
+            continue
+        seen.add(image)
+        declared = _declared(folder, step) or environment
+        yield _wanted(folder, declared, _verifier_context(folder, step))
+
+
+def wanted_of(path: Path) -> tuple[list[Wanted], list[str]]:
+    """Returns the images that the tasks of a path need, and a line for each task that cannot be played.
+
+    Raises MissingError if the path holds no task.
+    """
+    images, faults = list[Wanted](), list[str]()
+    for task in find(path):
+        try:
+            folder = task.read()
+            if reasons := refusals(folder):
+                faults.append(f"{task.name}: {'; '.join(reasons)}")
+                continue
+            images += wanted(folder)
+        except AirError as error:
+            faults.append(f"{task.name}: {error}")
+    return images, faults
+
+
+def _wanted(folder: HarborFolder, environment: Environment, context: Path | None) -> Wanted:
+    if environment.docker_image or context is None:
+        assert environment.docker_image
+        return Wanted(environment.docker_image, None, environment.build_timeout_sec, folder.name)
+    return Wanted(contexts.tag(context), context, environment.build_timeout_sec, folder.name)
+
+
+def _declared(folder: HarborFolder, step: Step | None) -> Environment | None:
+    own = step.verifier.environment if step else None
+    return own or folder.config.verifier.environment
+
+
+def _verifier_context(folder: HarborFolder, step: Step | None) -> Path | None:
+    """Returns the folder with the Dockerfile of a verifier's own image: the step's, else the task's."""
+    places = [folder.path / "steps" / step.name / "tests"] if step else []
+    for place in (*places, folder.path / "tests"):
+        if (place / "Dockerfile").is_file():
+            return place
+    return None
