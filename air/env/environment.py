@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import verifiers.v1 as vf
@@ -96,7 +96,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         others = [spec for spec in specs if spec.rules is not None]
         for spec in others:
             _check_rules(spec, config)
-        await _check_images({spec.image for spec in others})
+        await together([_check_images(spec) for spec in others], 4)
         for spec in ours:
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
         self._agents = await self._stack.enter_async_context(
@@ -399,11 +399,19 @@ def _check_docker(image: str) -> None:
         )
 
 
-async def _check_images(names: Iterable[str]) -> None:
-    """Raises MissingError if one of these images, which are not air's own, is not here."""
+async def _check_images(spec: TaskSpec) -> None:
+    """Raises MissingError if an image of this task, which is not one of air's own, is not here."""
     from air.sandbox.docker import engine
 
-    await together([engine.image_id(name) for name in sorted(names)], 4)
+    rules = spec.rules
+    assert rules is not None
+    for name in await asyncio.to_thread(lambda: rules.images):
+        if await asyncio.to_thread(engine.image, name) is None:
+            raise MissingError(
+                f"its image {name} is not here",
+                where=spec.id,
+                remedy=f"run `air images build {spec.id}`",
+            )
 
 
 def _check_namespaces() -> None:

@@ -61,6 +61,11 @@ class Rules(Protocol):
         """Whether the agent's own box is the one in which its work is graded."""
         ...
 
+    @property
+    def images(self) -> Sequence[str]:
+        """The images of all boxes of the task, the agent's first."""
+        ...
+
     def instruction(self, step: int) -> str:
         """Returns what the agent is told at the beginning of a step."""
         ...

@@ -32,11 +32,19 @@ HEAVY = (
 )
 HEAVY_PARTS = ("env", "integrity", "manual", "replay", "serve", "train", "view")
 """Parts that stand on heavy packages; nothing light imports them at the top of a file."""
-HEAVY_ROOMS = ("air.sandbox.docker", "air.sandbox.written", "air.worlds.games.gym")
+HEAVY_ROOMS = (
+    "air.sandbox.docker",
+    "air.sandbox.images",
+    "air.sandbox.written",
+    "air.worlds.games.gym",
+)
 """Rooms of light parts that stand on heavy packages."""
-LIGHT_MODULES = tuple(
-    f"air.sandbox.docker.{name}"
-    for name in ("base_image", "engine_errors", "images", "oci_runtime", "podman")
+LIGHT_MODULES = (
+    "air.sandbox.images.contexts",
+    *(
+        f"air.sandbox.docker.{name}"
+        for name in ("base_image", "engine_errors", "images", "oci_runtime", "podman")
+    ),
 )
 LIGHT_TRAINING = (
     "air.train",

@@ -112,7 +112,8 @@ def _collect(args: argparse.Namespace) -> int:
     bound = args.keep_gb if args.unused_for is None else args.unused_for
     if not bound >= 0:
         raise UsageError("the bound must be at least 0", where=str(bound))
-    images = collection.stored(shipped=args.shipped)
+    by_size = args.keep_gb is not None
+    images = collection.stored(shipped=args.shipped, shares=by_size)
     removed = collection.chosen(
         images,
         keep_bytes=None if args.keep_gb is None else args.keep_gb * 1e9,

@@ -36,6 +36,7 @@ from air.sandbox.docker.container_spec import (
 )
 from air.sandbox.docker.container_stream import Attached, abandon
 from air.sandbox.docker.engine_errors import TransientStartError
+from air.sandbox.images import usage
 from air.sandbox.network import egress_proxy
 from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.reuse.settings import reuse
@@ -78,6 +79,8 @@ class DockerBox(GuestBox):
         """
         await oci_runtime.check()
         image = await engine.image_of_box(spec.image)
+        if spec.open and spec.open.keep:
+            usage.note_use(image["Id"])
         spec = settled(spec, image["Config"])
         for _ in range(_LESSONS):
             python = await _python(spec, run)

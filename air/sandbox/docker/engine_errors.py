@@ -99,7 +99,10 @@ def start_error(status: int | None, text: str, image: str, *, doing: str = "") -
     if kind == "missing-engine":
         return EngineAwayError(f"the Docker engine went away: {engine_missing(text)}")
     if kind == "missing-image":
-        return MissingError(f"image `{image}` is not built here", remedy="run `air setup`")
+        how = "run `air setup`"
+        if image.startswith("air-harbor-") or not image.startswith("air-"):
+            how = "run `air images build harbor:PATH` with the path of its task"
+        return MissingError(f"image `{image}` is not built here", remedy=how)
     if kind == "missing-gpus":
         return MissingError(
             "the Docker engine cannot give GPUs to containers",

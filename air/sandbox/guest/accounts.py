@@ -48,6 +48,7 @@ def find(name: str) -> Account:
 
 
 def _find(name: str) -> Account:
+    name = "0" if name == "root" else name  # whatever commands write into the table
     for row in _rows(PASSWD, 7):
         if name in (row[0], row[2]) and _is_id(row[2]) and _is_id(row[3]):
             return Account(row[0], int(row[2]), int(row[3]), row[5] or "/")

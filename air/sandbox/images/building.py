@@ -11,32 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import requests
-
 from air import paths
 from air.errors import AirError, BoxStartError
 from air.sandbox.docker import base_image, engine
 from air.sandbox.docker.images import PROXIES
 from air.sandbox.images import contexts, usage
+from air.sandbox.images.contexts import Wanted
 
 LABEL = "air.context"
 """The label of images that are built from a task's folder; its value is the tag."""
 State = Literal["present", "built", "pulled", "failed"]
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """An image that tasks need."""
-
-    tag: str
-    """The image's name, as `BoxSpec.image` takes it."""
-    folder: Path | None
-    """The folder from which it is built; None if it is only pulled."""
-    seconds: float
-    """The time limit of the build."""
-    where: str
-    """What needs the image, for people."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +111,8 @@ def _build(image: Wanted, folder: Path) -> None:
                 if time.monotonic() > ends:
                     stream.close()  # the engine ends a build whose client is gone
                     raise late
-        except requests.exceptions.ReadTimeout:
-            raise late from None
-        except requests.exceptions.ConnectionError as error:
-            if "timed out" in str(error):
+        except engine.FOREIGN as error:
+            if "timed out" in str(error).lower():
                 raise late from None
             raise
     if engine.image(image.tag) is None:

@@ -26,7 +26,7 @@ class Stored:
     size: int
     """The size of the whole image in bytes."""
     own: int
-    """The bytes that no other image shares: at least so much is free when it is removed."""
+    """The bytes that no other image shares, which are free when it is removed; `size` if nobody asked."""
     used: float
     """When a box last started from it, else when it was made, in epoch seconds."""
     busy: bool
@@ -40,14 +40,15 @@ class Stored:
         return self.tags[0] if self.tags else self.id[7:19]
 
 
-def stored(*, shipped: bool = False) -> list[Stored]:
+def stored(*, shipped: bool = False, shares: bool = False) -> list[Stored]:
     """Returns the images of tasks, and with `shipped` air's own, the longest unused first. Blocks.
 
+    `shares` makes the engine compute what each image shares with others, which takes long.
     Raises MissingError if no container engine answers, BoxStartError if it fails.
     """
     with engine.translating("listing images"):
         client = engine.client()
-        rows = client.df()["Images"] or []
+        rows = (client.df()["Images"] or []) if shares else client.images()
         busy = {container["ImageID"] for container in client.containers(all=True)}
     pulled = usage.pulled()
     images = [_stored(row, busy) for row in rows if _is_ours(row, pulled, shipped)]

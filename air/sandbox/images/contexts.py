@@ -11,6 +11,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from air.errors import MissingError
@@ -23,6 +24,20 @@ CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"),
     "NODE_EXTRA_CA_CERTS",
 )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An image that tasks need."""
+
+    tag: str
+    """The image's name, as `BoxSpec.image` takes it."""
+    folder: Path | None
+    """The folder from which it is built; None if it is only pulled."""
+    seconds: float
+    """The time limit of the build."""
+    where: str
+    """What needs the image, for people."""
 
 
 def tag(folder: Path) -> str:

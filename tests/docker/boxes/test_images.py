@@ -98,6 +98,7 @@ def test_the_list_has_every_shipped_image(capsys: pytest.CaptureFixture[str]) ->
     head, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["IMAGE", "STATE", "SIZE", "DIGEST"]
     shipped = [f.parent.name for f in paths.shipped("images").glob("*/Dockerfile")]
+    rows = [row for row in rows if not row[0].startswith("air-harbor-")]
     assert sorted(row[0] for row in rows) == sorted(f"air-{name}" for name in shipped)
     (base,) = (row for row in rows if row[0] == "air-base")
     assert (base[1], base[-1]) == ("current", images.digest("air-base")[:19])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from air.errors import AirError
 from air.sandbox.images import contexts
-from air.sandbox.images.building import Wanted
+from air.sandbox.images.contexts import Wanted
 from air.tasks.sources.harbor.datasets import find
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Environment, Step
@@ -23,7 +23,10 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the image of a separate verifier that holds its tests already; None if there is none."""
+    """Returns the image of a separate verifier that holds its tests already; None if there is none, or if
+    the task wants its verifier in the agent's box."""
+    if folder.config.verifier_mode(step) != "separate":
+        return None
     declared = _declared(folder, step)
     if declared and declared.docker_image:
         return declared.docker_image
@@ -38,7 +41,7 @@ def wanted(folder: HarborFolder) -> Iterator[Wanted]:
     seen = {agent_image(folder)}
     for step in folder.config.steps or (None,):
         image = verifier_image(folder, step)
-        if image is None or image in seen or folder.config.verifier_mode(step) != "separate":
+        if image is None or image in seen:
             continue
         seen.add(image)
         declared = _declared(folder, step) or environment

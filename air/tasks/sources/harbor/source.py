@@ -12,7 +12,7 @@ from air.errors import BoxFileError, ConfigError
 from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks.rules import Artefact, Outcome
 from air.tasks.sources.harbor import artefact as artefacts
-from air.tasks.sources.harbor import boxes, ids, rewards, staging, support, verifier
+from air.tasks.sources.harbor import boxes, ids, images, rewards, staging, support, verifier
 from air.tasks.sources.harbor.commands import wait_until_healthy
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
@@ -83,10 +83,15 @@ class HarborRules:
         text = json.dumps([self.folder.digest, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    @property
+    @cached_property
     def image(self) -> str:
         """The image of the agent's box."""
-        return self.folder.config.environment.docker_image or staging.built_image(self.folder)
+        return images.agent_image(self.folder)
+
+    @property
+    def images(self) -> Sequence[str]:
+        """The images of the agent's box and, if they are graded apart, of the boxes with the tests."""
+        return [wanted.tag for wanted in images.wanted(self.folder)]
 
     @property
     def shared(self) -> bool:
@@ -126,6 +131,9 @@ class HarborRules:
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment or self.folder.config.verifier.environment
+
+    def _verifier_image(self, number: int) -> str | None:
+        return images.verifier_image(self.folder, self._step(number))
 
     @cached_property
     def _limits(self) -> TaskLimits:
@@ -168,9 +176,7 @@ class HarborRules:
         number = artefacts.step_of(artefact)
         declared, own = self._verifier(number), self._own_environment(number)
         environment = own or self.folder.config.environment
-        image = (
-            self.image if self.shared else staging.verifier_image(self.folder, own) or self.image
-        )
+        image = self.image if self.shared else self._verifier_image(number) or self.image
         limits = self._limits if own is None else boxes.limits(own, 1.0, 1.0, self.settings)
         return boxes.box(
             image,
@@ -217,7 +223,7 @@ class HarborRules:
             await artefacts.lay_out(box, artefact)
         except BoxFileError as error:
             return Outcome(message=f"it does not fit into the grading box: {error}", remember=False)
-        if staging.verifier_image(self.folder, own) is None or self.shared:
+        if self._verifier_image(number) is None or self.shared:
             await verifier.put(box, self.folder.tests(self._step(number)), verifier.TESTS)
         outcome = await self._run(box, number, None, where)
         return outcome if not box.spec.network else _not_remembered(outcome)

@@ -1,11 +1,11 @@
-"""Prepares the boxes of a Harbor task: their images, and what a step puts into the agent's box."""
+"""Prepares the boxes of a Harbor task: what a step puts into the agent's box, and what it removes there."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
 
-from air.errors import BoxFileError, MissingError, StagingError
+from air.errors import BoxFileError, StagingError
 from air.sandbox.contract.box import Box
 from air.tasks.sources.harbor.commands import ROOT, as_root, run_as
 from air.tasks.sources.harbor.folder import HarborFolder
@@ -13,22 +13,6 @@ from air.tasks.sources.harbor.schema import Collect, Environment, Step, User
 from air.tasks.sources.harbor.verifier import put
 
 _SETUP_SECONDS = 600.0
-
-
-def built_image(folder: HarborFolder) -> str:
-    """Returns the tag of the image that is built from `environment/Dockerfile`."""
-    raise MissingError(
-        "images are not built from Dockerfiles yet",
-        where=str(folder.path / "environment"),
-        remedy="name one in environment.docker_image",
-    )
-
-
-def verifier_image(folder: HarborFolder, own: Environment | None) -> str | None:
-    """Returns the verifier's own image, which holds the tests already; None if it is the agent's."""
-    if own is None:
-        return None
-    return own.docker_image
 
 
 def notes(environment: Environment) -> str:
