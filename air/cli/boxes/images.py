@@ -82,7 +82,7 @@ def _list() -> int:
 
 def _build_harbor(args: argparse.Namespace) -> int:
     from air.sandbox.images import building
-    from air.tasks.sources.harbor import images
+    from air.tasks.sources import harbor_images as images
 
     if args.base or args.ca_bundle:
         raise UsageError(

@@ -15,7 +15,7 @@ from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec, OpenBox
 from air.sandbox.docker import engine
 from air.sandbox.images import building, collection
-from air.tasks.sources.harbor import images
+from air.tasks.sources import harbor_images as images
 from tests.docker.client import docker_client
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("image builds")]

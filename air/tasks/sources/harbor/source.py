@@ -11,8 +11,9 @@ from functools import cached_property
 from air.errors import BoxFileError, ConfigError
 from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks.rules import Artefact, Outcome
+from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
-from air.tasks.sources.harbor import boxes, ids, images, rewards, staging, support, verifier
+from air.tasks.sources.harbor import boxes, ids, rewards, staging, support, verifier
 from air.tasks.sources.harbor.commands import wait_until_healthy
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
