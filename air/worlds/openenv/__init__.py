@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from air.worlds.openenv.source import SOURCE
+import functools
+
+from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.openenv.world import OpenEnvWorld, Server
+from air.worlds.remote.source import RemoteSource
 
 __all__ = ["SOURCE"]
+
+SOURCE = RemoteSource(
+    "openenv",
+    OpenEnvOptions,
+    "You act in an environment, one action at a time. It answers every action.",
+    lambda url, options: functools.partial(OpenEnvWorld, Server(url, options)),
+)

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from air.worlds.ors.source import SOURCE
+import functools
+
+from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.world import OrsWorld
+from air.worlds.remote.source import RemoteSource
 
 __all__ = ["SOURCE"]
+
+SOURCE = RemoteSource(
+    "ors",
+    OrsOptions,
+    "You solve a task by calling tools, one at a time.",
+    lambda url, options: functools.partial(OrsWorld, url, options),
+)
