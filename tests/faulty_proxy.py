@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -31,10 +31,16 @@ class FaultyProxy:
         self.kinds: Sequence[str] = KINDS
         self.faults: Counter[str] = Counter()
         self.open = 0
+        self.acts: Mapping[str, str] = {}
+        """The faults that an agent causes, by a text in its message."""
+        self.clients: set[ServerConnection] = set()
+        self.broken: set[ServerConnection] = set()
+        """The clients whose environment answers every step with an error."""
 
     async def handle(self, client: ServerConnection) -> None:
         """Serves one client."""
         self.open += 1
+        self.clients.add(client)
         try:
             async with connect(f"{self._url.replace('http', 'ws')}/ws", proxy=None) as server:
                 with contextlib.suppress(ConnectionClosed):
@@ -42,15 +48,20 @@ class FaultyProxy:
                         message = await _next(client, server)
                         with contextlib.suppress(ConnectionClosed):  # it may have said why before
                             await server.send(message)
-                        await self._answer(client, server)
+                        await self._answer(client, server, str(message))
         finally:
+            self.clients.discard(client)
             self.open -= 1
 
-    async def _answer(self, client: ServerConnection, server: ClientConnection) -> None:
+    async def _answer(
+        self, client: ServerConnection, server: ClientConnection, message: str
+    ) -> None:
         answer = await server.recv()
         body = json.loads(answer)
-        fault = ""
-        if body["type"] == "observation" and self._random.random() < self.share:
+        fault = next((fault for text, fault in self.acts.items() if text in message), "")
+        if client in self.broken and '"step"' in message:
+            fault = "error"
+        elif not fault and body["type"] == "observation" and self._random.random() < self.share:
             fault = self._random.choice(self.kinds)
         self.faults[fault] += 1
         if fault == "drop":

@@ -73,7 +73,7 @@ def write(
     The trajectories are in `out/trajectories`. `runtime` is the kind of box of research tasks, `docker` or
     `subprocess`. In worlds, `action_format` is the format (None: that of each world), `thought` is the
     thought in each reply, and the seeds are `seed` and those after it. Raises UsageError if the folder `out`
-    is not empty, or a world has no scripted player.
+    is not empty, a world has no scripted player, or a seed is kept for evaluations.
     """
     from rich.console import Console
 
@@ -82,8 +82,15 @@ def write(
     from air.train.loop.metrics import mean
     from air.train.loop.scripted_agent import demonstrate
     from air.trajectories.conversations import to_sft
-    from air.worlds.sources import is_world
+    from air.worlds.sources import VALIDATION_SEED, is_world
 
+    if any(map(is_world, tasks)) and seed + episodes > VALIDATION_SEED:
+        raise UsageError(
+            f"the seeds of worlds would be {seed} to {seed + episodes - 1}, but those from"
+            f" {VALIDATION_SEED} on are kept for evaluations",
+            where="--seed",
+            remedy="choose a smaller number",
+        )
     if out.is_dir() and any(out.iterdir()):
         raise UsageError("is not empty", where=str(out), remedy="name an empty or new folder")
     try:

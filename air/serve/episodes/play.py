@@ -65,6 +65,8 @@ class Play:
         self.done = False
         self.failed = False
         """Whether air or the machine ended the episode: by a failure, or because its time was long over."""
+        self.over_since = math.inf
+        """When the episode ended, by the monotonic clock; infinity while it has not."""
         self._note, self._on_end, self._grace = note, on_end, grace
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()
@@ -178,6 +180,7 @@ class Play:
         if self.done:
             return
         self.done, self._world = True, None
+        self.over_since = time.monotonic()
         self.failed = how in ("failed", "expired")
         if self._expiry is not None:
             self._expiry.cancel()

@@ -60,6 +60,11 @@ class Ors(Protocol):
             await ended(reaper)
             await self._sessions.close()
 
+    @property
+    def sessions(self) -> int:
+        """The number of sessions that are kept."""
+        return self._sessions.count
+
     def routes(self) -> Sequence[BaseRoute]:
         roots: dict[str, Handler] = {
             "/create_session": self._create_session,

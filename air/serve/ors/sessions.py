@@ -19,6 +19,9 @@ MOST_CALLS = 8
 """The most calls of a session that have not ended. Further ones are refused."""
 KEPT_CALLS = 4
 """The number of ended calls whose results a client can still ask for."""
+OVER_SECONDS = 120.0
+"""Seconds that a session is kept after its episode is over, however often it is pinged. Its client can ask
+for the last result again meanwhile."""
 MOST_IDS = 10_000
 """The most ids that were given out and have no session yet. Further ones replace the oldest."""
 
@@ -85,7 +88,8 @@ def _result(turn: Turn) -> dict[str, Any]:
 
 
 class Sessions:
-    """All sessions of a server. A session of which nothing is heard for too long is deleted."""
+    """All sessions of a server. A session of which nothing is heard for too long is deleted, and so is one
+    whose episode is over."""
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
@@ -142,14 +146,23 @@ class Sessions:
             await to_the_end(session.close())
 
     async def reap(self) -> None:
-        """Deletes sessions of which nothing is heard, until it is cancelled."""
+        """Deletes sessions of which nothing is heard and those whose episode is over, until it is
+        cancelled."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))
             now = time.monotonic()
             for session_id, session in list(self._sessions.items()):
-                if session is not None and not session.busy and now - session.seen > idle:
+                if session is None or session.busy:
+                    continue
+                over = session.play.over_since
+                if now - session.seen > idle or now - over > min(idle, OVER_SECONDS):
                     await self.delete(session_id)
+
+    @property
+    def count(self) -> int:
+        """The number of sessions, also of those whose episode is over."""
+        return len(self._sessions)
 
     async def close(self) -> None:
         """Ends all sessions."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from air.env.config import RESEARCH_FORMAT, ResearchEnvConfig
+from air.env.config import DEFAULT_TURNS, RESEARCH_FORMAT, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
 from air.train.config.run_config import ComputeConfig, RunConfig
@@ -158,7 +158,7 @@ def of_run(
     if not research:
         raise ConfigError("has no environment of air to play", where=str(file))
     if "taskset.tasks" in changes:
-        research = research[:1]
+        research = [with_turns(research[0])]
     settings = {
         "temperature": train.sampling.temperature,
         "max_tokens": train.sampling.max_completion_tokens,
@@ -176,6 +176,16 @@ def of_run(
             **settings,
         ),
     )
+
+
+def with_turns(env: ResearchEnvConfig) -> ResearchEnvConfig:
+    """Returns the settings of an environment whose tasks were replaced. Those of worlds leave the turns to
+    the worlds; research tasks need a limit, and get the usual one."""
+    taskset: Any = env.taskset
+    if taskset.worlds or env.agent.max_turns is not None:
+        return env
+    agent = env.agent.model_copy(update={"max_turns": DEFAULT_TURNS})
+    return env.model_copy(update={"agent": agent})
 
 
 def _tables(data: Mapping[str, Any], file: Path) -> Sequence[Any]:

@@ -70,6 +70,11 @@ class Plan:
         if self.gpus is not None and not self.real:
             count = self.view.deployment.gpus_per_node
             head.append(f"(no GPU here: {count} assumed, as deployment.gpus_per_node says)")
+        head += [
+            f"warning: {name} evaluates worlds with the seeds of the training: set"
+            ' env.taskset.purpose = "evaluation" in its [[orchestrator.eval.source]]'
+            for name in self.view.with_training_seeds
+        ]
         return head + self.load.lines()
 
     def check_real(self) -> None:

@@ -141,6 +141,13 @@ class PrimeView(_Part):
         return [*self.orchestrator.train.source, *evaluated]
 
     @property
+    def with_training_seeds(self) -> list[str]:
+        """The names of the evaluation sources whose worlds would show the episodes of the training. prime-rl
+        does not tell an environment that it evaluates."""
+        evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
+        return [source.resolved_name for source in evaluated if _shows_training(source.env)]
+
+    @property
     def broadcast(self) -> str:
         """How new weights reach the inference servers, such as `nccl` or `filesystem`: the setting
         `weight_broadcast.type`, or prime-rl's default."""
@@ -181,6 +188,13 @@ def gpu_request(view: PrimeView) -> GpuRequest:
         trainer=_same("trainer_gpus", [env.trainer_gpus for env in envs]),
         boxes=tuple(env.gpus for env in envs if env.gpus),
     )
+
+
+def _shows_training(env: Any) -> bool:
+    if not isinstance(env, ResearchEnvConfig):
+        return False
+    taskset: Any = env.taskset
+    return bool(taskset.worlds) and taskset.purpose == "training"
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:

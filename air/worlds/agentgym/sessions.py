@@ -27,20 +27,12 @@ class Sessions:
         self._slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
             WeakKeyDictionary()
         )
-        self._trials: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
-            WeakKeyDictionary()
-        )
         self._holders: dict[int, Holder] = {}
 
     @property
     def slots(self) -> asyncio.Semaphore:
         """The semaphore that bounds the sessions of the running event loop."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
-
-    @property
-    def trial(self) -> asyncio.Lock:
-        """The lock that is held while a failed action is repeated: nobody else acts on the server then."""
-        return self._trials.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     @property
     def holders(self) -> int:

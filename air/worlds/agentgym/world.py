@@ -22,7 +22,7 @@ from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import Environment, Outcome, Unsendable
 from air.worlds.agentgym.session import ERROR_BODY, Session
 from air.worlds.base import Observation, Step
-from air.worlds.remote.trial import Unanswered, caused_by_agent
+from air.worlds.remote.trial import ALONE, Unanswered, caused_by_agent
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
@@ -85,9 +85,7 @@ class AgentGymWorld:
         except Unsendable as refusal:
             return Step(Observation(str(refusal)))
         sent = clean(sent)
-        if self._sessions.trial.locked():
-            async with self._sessions.trial:
-                pass
+        await ALONE.wait(self.url)
         try:
             outcome = await session.act(sent)
         except Unanswered as failure:
@@ -144,7 +142,7 @@ class AgentGymWorld:
             self._sent,
             sent,
             kind,
-            alone=self._sessions.trial,
+            alone=ALONE.of(self.url),
             repeats=self.environment.repeats,
         )
 

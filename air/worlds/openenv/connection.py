@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from air.errors import InfrastructureError
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.address import is_loopback
+from air.worlds.remote.trial import NoPlace, Unanswered
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -73,12 +74,16 @@ class Connection:
                 await self._drop()
                 if loop.time() + pause > until:
                     text = f"{self.url}: no free place within {self._options.wait:g} s: {error}"
-                    raise InfrastructureError(text) from error
+                    raise NoPlace(text) from error
                 await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
                 pause = min(2 * pause, longest)
 
-    async def ask(self, kind: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Sends a message and returns the data of its answer. Raises ServerError and InfrastructureError."""
+    async def ask(
+        self, kind: str, data: dict[str, Any] | None = None, seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Sends a message and returns the data of its answer. `seconds` is its time limit, if it is not that
+        of the settings. Raises ServerError, and Unanswered or another InfrastructureError."""
+        seconds = seconds or self._options.timeout
         if self.lost:
             raise InfrastructureError(self.lost)
         if (
@@ -88,16 +93,16 @@ class Connection:
         message = {"type": kind} if data is None else {"type": kind, "data": data}
         self._busy = True
         try:
-            async with asyncio.timeout(self._options.timeout):
+            async with asyncio.timeout(seconds):
                 answer = await self._exchange(json.dumps(message))
         except TimeoutError:
-            raise await self._failed(f"no answer within {self._options.timeout:g} s") from None
+            raise await self._failed(f"no answer within {seconds:g} s", "slow") from None
         except (ConnectionClosed, OSError) as error:
-            raise await self._failed(f"the connection was lost: {error}") from error
+            raise await self._failed(f"the connection was lost: {error}", "lost") from error
         except (ValueError, RecursionError) as error:
-            raise await self._failed(f"an answer that is no JSON: {error}") from error
+            raise await self._failed(f"an answer that is no JSON: {error}", "form") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("data"), dict):
-            raise await self._failed(f"an answer without data: {str(answer)!r:.200}")
+            raise await self._failed(f"an answer without data: {str(answer)!r:.200}", "form")
         self._busy = False
         if answer.get("type") == "error":
             raise ServerError(str(answer["data"].get("code")), _message(answer["data"]))
@@ -182,11 +187,11 @@ class Connection:
             with contextlib.suppress(OSError, WebSocketException):
                 await socket.close()
 
-    async def _failed(self, text: str) -> InfrastructureError:
-        """Returns the error that ends the episode, after the connection was closed."""
+    async def _failed(self, text: str, kind: str = "other") -> Unanswered:
+        """Returns the error after which the connection cannot be used, after it was closed."""
         self.lost = f"{self.url}: {text}"
         await self._drop()
-        return InfrastructureError(self.lost)
+        return Unanswered(self.lost, kind)
 
 
 async def request(

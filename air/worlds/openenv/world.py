@@ -14,6 +14,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
+from air.worlds.openenv.attempt import Attempt
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.speech import (
@@ -31,6 +32,7 @@ from air.worlds.remote.speech import (
     told,
     usage,
 )
+from air.worlds.remote.trial import ALONE, History, Unanswered, broken_inside, caused_by_agent
 
 
 class Server:
@@ -75,6 +77,9 @@ class OpenEnvWorld:
         self._schema: Mapping[str, Any] = {}
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
+        self._reset: tuple[dict[str, Any], int] = ({}, 0)
+        """What the episode began with: the data of `reset`, and the seed."""
+        self._history = History()
         self._actions = self._valid = 0
         self._done = False
 
@@ -85,6 +90,7 @@ class OpenEnvWorld:
             reset["task"] = self._options.task
         if self._options.split:
             reset |= {"split": self._options.split, "index": await self._server.index(seed)}
+        self._reset = reset, seed
         try:
             data = await self._connection.open(reset, seed)
             if not self._field or self._options.tools is None:
@@ -103,10 +109,10 @@ class OpenEnvWorld:
 
     async def step(self, action: Action) -> Step:
         """Sends one action and returns its result. After a failure, every further step fails too."""
-        if self._connection.lost:
-            raise InfrastructureError(self._connection.lost)
         if self._done:
             return Step(shown(OVER), done=True)
+        if self._connection.lost:
+            raise InfrastructureError(self._connection.lost)
         self._actions += 1
         try:
             return await self._step(action)
@@ -119,10 +125,14 @@ class OpenEnvWorld:
             body = sendable(self._body(action))
         except Malformed as error:
             return Step(shown(str(error)))
+        await ALONE.wait(self._server.url)
         try:
             data = await self._connection.ask("step", body)
         except ServerError as error:
-            return await self._after(error)
+            return await self._after(error, body)
+        except Unanswered as failure:
+            return await self._unanswered(failure, body)
+        self._history.answered(body)
         observation = data.get("observation")
         reward = reward_of(data.get("reward"), self._server.url)
         text, valid = self._shown(observation)
@@ -177,21 +187,45 @@ class OpenEnvWorld:
             return {self._field: spoken(action)}
         return json_object(spoken(action))
 
-    async def _after(self, error: ServerError) -> Step:
+    async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
         """Returns the step of an action for which the server reported an error."""
-        known = error.code == "VALIDATION_ERROR"
-        if known or (error.code == "EXECUTION_ERROR" and await self._caused_by_agent()):
+        if error.code == "EXECUTION_ERROR" and await self._caused_by_agent(body):
+            self._history.refused(body, error.code)
+            return Step(shown(f"[error] {error}"))
+        if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
             return Step(shown(f"[error] {error}"))
         raise InfrastructureError(f"{self._server.url}: {error.code}: {error}") from error
 
-    async def _caused_by_agent(self) -> bool:
+    async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
         """Whether the agent caused the error of its step."""
         if self._options.errors == "probe":
             try:
                 await self._connection.ask("state")
             except (ServerError, InfrastructureError):
                 return False
+            if suspect := self._history.suspect(body):
+                options = self._options.model_copy(update={"wait": 0.0})
+                return not await broken_inside(self._attempt(options), *suspect)
         return self._options.errors != "failure"
+
+    async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
+        """Returns the last step of an episode whose connection was lost, if the action is the cause. Raises
+        `failure` if not."""
+        await self._connection.close()  # its place may be the last one
+        guilty = self._options.errors == "probe" and await caused_by_agent(
+            lambda: self._attempt(self._options),
+            self._history.actions,
+            body,
+            failure.kind,
+            alone=ALONE.of(self._server.url),
+        )
+        if not guilty:
+            raise failure
+        self._done = True
+        return Step(shown(f"The environment gave no result for this action. {OVER}"), done=True)
+
+    def _attempt(self, options: OpenEnvOptions) -> Attempt:
+        return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
         """Returns an observation as text, and whether the server took the action."""

@@ -18,6 +18,7 @@ import httpx
 from air.errors import InfrastructureError
 from air.worlds.ors.options import OrsOptions
 from air.worlds.remote.address import is_loopback
+from air.worlds.remote.trial import NoPlace, Unanswered
 
 REQUEST_SECONDS = 120.0
 HEARTBEAT_SECONDS = 60.0
@@ -71,7 +72,7 @@ class Session:
         until = loop.time() + self._options.wait
         while (answer := await self._send("POST", "/create", body)).status_code in _FULL:
             if loop.time() + pause > until:
-                raise InfrastructureError(
+                raise NoPlace(
                     f"{self.url}: no free place within {self._options.wait:g} s: {answer.text:.200}"
                 )
             await asyncio.sleep(pause * jitter.uniform(0.5, 1.0))
@@ -87,15 +88,18 @@ class Session:
         """Returns the JSON that the server answers. Raises InfrastructureError."""
         return self._json(await self._send("POST", path, body), path)
 
-    async def call(self, env: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Returns the result of a tool's call. Raises CallError and InfrastructureError."""
+    async def call(
+        self, env: str, name: str, arguments: dict[str, Any], seconds: float | None = None
+    ) -> dict[str, Any]:
+        """Returns the result of a tool's call. `seconds` is its time limit, if not that of the settings.
+        Raises CallError, and Unanswered or another InfrastructureError."""
+        seconds = seconds or self._options.timeout
         body: dict[str, Any] = {"name": name, "input": arguments}
         try:
-            async with asyncio.timeout(self._options.timeout):
+            async with asyncio.timeout(seconds):
                 return await self._called(f"/{env}/call", body)
         except TimeoutError:
-            text = f"{self.url}: no result within {self._options.timeout:g} s"
-            raise InfrastructureError(text) from None
+            raise Unanswered(f"{self.url}: no result within {seconds:g} s", "slow") from None
 
     async def _called(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         for attempt in range(RESUMES + 1):
@@ -177,10 +181,10 @@ class Session:
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
             text = f"{self.url}{path}: HTTP {answer.status_code}: {answer.text:.200}"
-            raise InfrastructureError(text) from error
+            raise Unanswered(text, f"status {answer.status_code}") from error
 
-    def _lost(self, path: str, error: Exception) -> InfrastructureError:
-        return InfrastructureError(f"{self.url}{path}: {str(error) or type(error).__name__}")
+    def _lost(self, path: str, error: Exception) -> Unanswered:
+        return Unanswered(f"{self.url}{path}: {str(error) or type(error).__name__}", "lost")
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
+from air.worlds.ors.attempt import REFUSED, Attempt, Call
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.speech import (
@@ -25,6 +26,7 @@ from air.worlds.remote.speech import (
     shown,
     usage,
 )
+from air.worlds.remote.trial import ALONE, History, Unanswered, broken_inside, caused_by_agent
 
 
 class OrsWorld:
@@ -35,8 +37,9 @@ class OrsWorld:
         self._session = Session(url, options)
         self._env = options.env
         self._tools: list[RemoteTool] = []
-        self._terminal = ""
         self._lost = ""
+        self._history = History()
+        self._index = self._seed = 0
         self._actions = self._valid = 0
         self._done = False
 
@@ -45,7 +48,8 @@ class OrsWorld:
         async with _Lookup(self._url, self._options) as lookup:
             self._env = self._env or await lookup.env()
             count = await lookup.count(self._env)
-        await self._session.open(self._env, seed % count, seed)
+        self._index, self._seed = seed % count, seed
+        await self._session.open(self._env, self._index, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
         return shown("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
@@ -69,12 +73,20 @@ class OrsWorld:
             sendable({"name": name, "input": arguments})
         except Malformed as error:
             return Step(shown(str(error)))
+        await ALONE.wait(self._url)
         try:
             result = await self._session.call(self._env, name, arguments)
         except CallError as error:
-            if await self._caused_by_agent():
+            if await self._caused_by_agent((name, arguments)):
+                self._history.refused((name, arguments), REFUSED)
                 return Step(shown(f"[error] {error}"))
             raise InfrastructureError(f"{self._url}: {error}") from error
+        except Unanswered as failure:
+            return await self._unanswered(failure, (name, arguments))
+        self._history.answered((name, arguments))
+        return self._result(result)
+
+    def _result(self, result: dict[str, Any]) -> Step:
         if result.get("ok") is not True:
             if result.get("reason") == "episode_finished":
                 raise InfrastructureError(f"{self._url}: the server ended the episode before")
@@ -88,14 +100,36 @@ class OrsWorld:
         self._done = done_of(output.get("finished"), self._url)
         return Step(shown(text), done=self._done, reward=reward)
 
-    async def _caused_by_agent(self) -> bool:
+    async def _caused_by_agent(self, call: Call) -> bool:
         """Whether the agent caused the error of its call."""
         if self._options.errors == "probe":
             try:
                 await self._session.post("/ping", None)
             except InfrastructureError:
                 return False
+            if suspect := self._history.suspect(call):
+                options = self._options.model_copy(update={"wait": 0.0})
+                return not await broken_inside(self._attempt(options), *suspect)
         return self._options.errors != "failure"
+
+    async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
+        """Returns the last step of an episode whose call got no result, if the call is the cause. Raises
+        `failure` if not."""
+        await self._session.close()  # its place may be the last one
+        guilty = self._options.errors == "probe" and await caused_by_agent(
+            lambda: self._attempt(self._options),
+            self._history.actions,
+            call,
+            failure.kind,
+            alone=ALONE.of(self._url),
+        )
+        if not guilty:
+            raise failure
+        self._done = True
+        return Step(shown(f"The environment gave no result for this call. {OVER}"), done=True)
+
+    def _attempt(self, options: OrsOptions) -> Attempt:
+        return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
         """Deletes the session."""

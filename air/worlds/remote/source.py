@@ -50,5 +50,3 @@ class RemoteSource(Generic[OptionsT]):
     def names(self) -> list[str]:
         """Returns no names: the addresses of servers are not known."""
         return []
-
-

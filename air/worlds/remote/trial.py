@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from air.errors import InfrastructureError
 
@@ -22,6 +23,10 @@ class Unanswered(InfrastructureError):
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+class NoPlace(InfrastructureError):
+    """The server has no free place for another environment."""
 
 
 class Attempt(Protocol):
@@ -76,13 +81,27 @@ async def caused_by_agent(
     return True
 
 
-async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str:
-    """Returns how an action fails in an attempt; empty if it does not, or if earlier actions go otherwise."""
+async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
+    """Whether the episode's environment broke, so that its errors are no acts of the agent.
+
+    It did if the server can begin no other environment, or if another one carries out the action `sent` after
+    the same actions. Not if nothing shows it: the server has no free place, or earlier actions go otherwise.
+    """
+    try:
+        return await _failure(attempt, before, sent) == ""
+    except NoPlace:
+        return False
+    except InfrastructureError:
+        return True
+
+
+async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
+    """Returns how an action fails in an attempt, empty if not; None if earlier actions go otherwise."""
     try:
         await attempt.begin()
         for each, kind in before:
             if await _kind(attempt.act(each)) != kind:
-                return ""
+                return None
         return await _kind(attempt.act_again(sent))
     finally:
         await attempt.close()
@@ -102,3 +121,57 @@ async def _checked(attempt: Attempt) -> None:
         await attempt.check()
     finally:
         await attempt.close()
+
+
+SUSPICIOUS = 3
+"""After so many errors one after the other, the environment may be broken."""
+
+
+class History:
+    """The actions of an episode, each with the way in which it failed; empty if it did not."""
+
+    def __init__(self) -> None:
+        self.actions: list[tuple[Any, str]] = []
+        self._errors = 0
+
+    def answered(self, sent: Any) -> None:
+        """Notes an action that had a result."""
+        self.actions.append((sent, ""))
+        self._errors = 0
+
+    def refused(self, sent: Any, kind: str) -> None:
+        """Notes an action for which the server reported an error."""
+        self.actions.append((sent, kind))
+        self._errors += 1
+
+    def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
+        """Returns the first of the last errors' actions, after those before it, if the error of the action
+        `sent` makes them suspicious; None if not. A series of errors does so once."""
+        if self._errors + 1 != SUSPICIOUS:
+            return None
+        first = len(self.actions) - self._errors
+        return self.actions[:first], [*self.actions, (sent, "")][first][0]
+
+
+class Locks:
+    """A lock for each server, which the second repetition of an action holds."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
+            WeakKeyDictionary()
+        )
+
+    def of(self, server: str) -> asyncio.Lock:
+        """Returns the lock of a server in the running event loop."""
+        locks = self._of.setdefault(asyncio.get_running_loop(), {})
+        return locks.setdefault(server, asyncio.Lock())
+
+    async def wait(self, server: str) -> None:
+        """Waits until no action is repeated on a server."""
+        if self.of(server).locked():
+            async with self.of(server):
+                pass
+
+
+ALONE = Locks()
+"""The locks of all servers that this process plays on."""

@@ -70,3 +70,13 @@ def test_the_scripted_players_of_shipped_worlds_do_well(
     assert [end.facts["success"] for end in ends if end] == [1, 1]
     (line, _) = (out / "demos.jsonl").read_text().splitlines()
     assert json.loads(line)["messages"][-1]["role"] == "assistant"
+
+
+def test_no_demonstration_shows_an_episode_of_an_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "demos"
+    args = ["demos", str(out), "--tasks", DOORS, "--seed", "1000120", "--episodes", "4"]
+    assert main(args) == 2
+    assert "--seed: the seeds of worlds would be 1000120 to 1000123" in capsys.readouterr().err
+    assert not out.exists()

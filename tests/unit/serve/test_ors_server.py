@@ -11,6 +11,7 @@ import pytest
 
 from air.actions.base import Action
 from air.errors import InfrastructureError
+from air.serve.episodes.server import EpisodesServer
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
 from air.worlds.ors.options import OrsOptions
@@ -131,6 +132,32 @@ async def test_a_silent_session_is_deleted() -> None:
     ):
         await session(http, task_spec={"task": TASK, "seed": 1})
         await until(lambda: not served.server.places.taken)
+
+
+async def test_a_session_that_is_over_is_deleted_though_it_is_pinged() -> None:
+    protocols: list[Ors] = []
+
+    def protocol(server: EpisodesServer) -> Ors:
+        protocols.append(Ors(server))
+        return protocols[0]
+
+    async with (
+        serving(TASK, protocol=protocol, idle_seconds=2.0, max_turns=1) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        sid = await session(http)
+        header = {"X-Session-ID": sid}
+        rows = dict(await events(http, "/call", sid, act("no")))
+        assert json.loads(rows["end"])["output"]["finished"]
+
+        async def gone() -> bool:
+            return (await http.post("/ping", headers=header)).status_code == 404
+
+        for _ in range(600):
+            if await gone():
+                break
+            await asyncio.sleep(0.1)  # shorter than `idle_seconds`: a sign of life
+        assert protocols[0].sessions == 0
 
 
 async def test_air_plays_it_as_a_world() -> None:

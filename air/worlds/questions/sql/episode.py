@@ -16,8 +16,9 @@ from air.worlds.questions.sql.runner import Limits, run
 
 NO_QUERY = -0.5
 _LONGEST_PROBLEM = 300
-_FENCE = re.compile(r"```(?:sqlite|sql)?(?=\s)", re.IGNORECASE)
-_BEGINNING = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|\Z))*+(?:select|with|values)\b", re.IGNORECASE)
+_FENCE = re.compile(r"```(?:sqlite3?|sql|postgres(?:ql)?|mysql)?(?=\s)", re.IGNORECASE)
+_COMMENT = r"--[^\n]*(?:\n|\Z)|/\*(?:[^*]|\*(?!/))*+\*/"
+_BEGINNING = re.compile(rf"(?:\s|\(|{_COMMENT})*+(?:select|with|values)\b", re.IGNORECASE)
 
 INSTRUCTIONS = (
     "Answer the question about the database with one SQLite query. Its result is compared with the right "

@@ -90,6 +90,23 @@ def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
     assert [gpu.index for gpu in placed.unused] == [1]
 
 
+@pytest.mark.parametrize(
+    ("taskset", "named"),
+    [
+        ({"tasks": ["game:sokoban6"]}, ["held-out"]),
+        ({"tasks": ["game:sokoban6"], "purpose": "evaluation"}, []),
+        ({"tasks": ["titanic"]}, []),
+    ],
+)
+def test_an_evaluation_of_worlds_with_training_seeds_is_named(
+    taskset: dict[str, Any], named: list[str]
+) -> None:
+    sources = overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")])
+    env = {"taskset": {"id": "air", **taskset}}
+    sources.data["orchestrator"]["eval"] = {"source": [{"name": "held-out", "env": env}]}
+    assert run_file_view.read(sources).with_training_seeds == named
+
+
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:
     view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
     assert data("mlgym/rl_debug.toml")["max_steps"] == 10

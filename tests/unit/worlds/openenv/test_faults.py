@@ -128,6 +128,68 @@ async def test_an_error_is_the_agents_if_the_server_still_answers() -> None:
         await world.close()
 
 
+@pytest.mark.parametrize("fault", ["drop", "no answer", "garbage"])
+async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
+    patience = 4 if fault == "no answer" else 600
+    async with (
+        serving(TASK, max_sessions=1) as served,
+        between(served.url, share=0.0, seed=0) as (address, proxy),
+    ):
+        world = sources.load(
+            f"openenv:{address}#field=message&tools=false&timeout={patience}"
+        ).make()
+        await world.reset(1)
+        first = await world.step(Action(answer="no"))
+        assert first.reward == pytest.approx(-0.1)
+        proxy.acts = {"escape": fault}
+        step = await world.step(Action(answer="escape"))
+        assert (step.done, step.reward) == (True, 0.0)
+        assert proxy.faults[fault] == 3  # in three environments, one after the other
+        await world.close()
+
+
+async def test_a_fault_that_does_not_come_again_is_a_failure() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        await world.reset(1)
+        proxy.share, proxy.kinds = 1.0, ["drop"]
+        step = asyncio.create_task(world.step(Action(answer="no")))
+        await until(lambda: proxy.faults["drop"])
+        proxy.share = 0.0
+        with pytest.raises(InfrastructureError, match="connection was lost"):
+            await step
+        await world.close()
+
+
+async def test_an_environment_that_broke_inside_is_a_failure_and_bad_moves_are_none() -> None:
+    async with (
+        serving("game:sokoban6") as served,
+        between(served.url, share=0.0, seed=0) as (address, proxy),
+    ):
+        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        await world.reset(1)
+        proxy.acts = {"bad move": "error"}
+        for _ in range(4):
+            assert "[error]" in (await world.step(Action(answer="bad move"))).observation.text
+        assert "[error]" not in (await world.step(Action(answer="Up"))).observation.text
+        proxy.broken |= proxy.clients
+        for _ in range(2):
+            assert "[error]" in (await world.step(Action(answer="Up"))).observation.text
+        with pytest.raises(InfrastructureError, match="out of memory"):
+            await world.step(Action(answer="Up"))
+        await world.close()
+
+
+async def test_a_call_of_ors_that_is_always_slow_is_the_agents() -> None:
+    async with serving("tests.slow_world:slow", protocol=Ors, max_sessions=1) as served:
+        world = sources.load(f"ors:{served.url}#timeout=4").make()
+        await world.reset(1)
+        assert (await world.step(Action(answer="quick"))).reward == 0
+        step = await world.step(Action(answer="slow"))
+        assert (step.done, step.reward) == (True, 0.0)
+        await world.close()
+
+
 async def test_a_server_without_websockets_is_refused_by_the_name_of_its_version() -> None:
     async with serving(TASK, protocol=Ors) as served:  # like OpenEnv 0.1, it speaks only HTTP
         world = sources.load(f"openenv:{served.url}").make()

@@ -80,6 +80,12 @@ def test_results_are_equal_as_multisets(left: list[tuple], right: list[tuple], e
         ("WITH a AS (SELECT 1) SELECT * FROM a", "WITH a AS (SELECT 1) SELECT * FROM a"),
         ("-- all of it\n(select 1)", "-- all of it\n(select 1)"),
         ("-- select 1", None),
+        ("```sqlite3\nSELECT 1\n```", "SELECT 1"),
+        ("```postgresql\nSELECT 1\n```", "SELECT 1"),
+        ("```sqlite4\nSELECT 1\n```", None),
+        ("/* all\nof * it */ (select 1)", "/* all\nof * it */ (select 1)"),
+        ("/**/ -- x\nselect 1", "/**/ -- x\nselect 1"),
+        ("/* select 1", None),
         ("```sql\nSELECT 1", None),
         ("```sql\n;\n```", None),
         ("```python\nprint(1)\n```", None),
@@ -98,6 +104,8 @@ def test_finding_the_query_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         start = time.process_time()
         query_of("```sql " * count + "(" * count)
+        query_of("/* " * count)
+        query_of("/**/" * count)
         return time.process_time() - start
 
     assert seconds(100_000) < 500 * max(seconds(2_000), 0.0005)

@@ -1,0 +1,48 @@
+"""Another session on an episode's server, in which the calls of the episode are repeated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.session import CallError, Session
+from air.worlds.remote.trial import Unanswered
+
+REFUSED = "error event"
+"""The kind of failure in which the server reports an error."""
+Call = tuple[str, dict[str, Any]]
+"""The name of a tool, and its arguments."""
+
+
+class Attempt:
+    """An attempt to repeat calls in a session with the task of an index."""
+
+    def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
+        self._session = Session(url, options)
+        self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
+
+    async def begin(self) -> None:
+        """Creates the session; waits while the server has no free place, as long as the settings say."""
+        await self._session.open(self._env, self._index, self._seed)
+
+    async def act(self, sent: Call) -> None:
+        """Repeats an earlier call."""
+        await self._call(sent, self._seconds)
+
+    async def act_again(self, sent: Call) -> None:
+        """Repeats the call that failed. It has half the time, so that one near the limit is slow again."""
+        await self._call(sent, self._seconds / 2)
+
+    async def check(self) -> None:
+        """Asks for the prompt, which the agent did not choose."""
+        await self._session.get(f"/{self._env}/prompt")
+
+    async def close(self) -> None:
+        """Deletes the session."""
+        await self._session.close()
+
+    async def _call(self, sent: Call, seconds: float) -> None:
+        try:
+            await self._session.call(self._env, *sent, seconds)
+        except CallError as error:
+            raise Unanswered(str(error), REFUSED) from error
