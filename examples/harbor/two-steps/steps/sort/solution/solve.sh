@@ -1,0 +1,2 @@
+#!/bin/sh
+sort planets.txt -o planets.txt

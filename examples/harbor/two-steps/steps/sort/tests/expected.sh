@@ -1,0 +1,4 @@
+EXPECTED="Jupiter
+Neptune
+Saturn
+Uranus"

@@ -1,0 +1,2 @@
+#!/bin/sh
+printf "Jupiter\nSaturn\nUranus\nNeptune\n" > planets.txt

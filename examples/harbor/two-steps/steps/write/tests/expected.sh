@@ -1,0 +1,4 @@
+EXPECTED="Jupiter
+Saturn
+Uranus
+Neptune"
