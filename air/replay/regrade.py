@@ -122,11 +122,15 @@ async def _regrade(
     """
     folder, where = trajectory.path.parent, str(trajectory.path)
     regraded = _Regraded()
+    rewards: list[float | None] = []
     for one in trajectory.validations:
         score, stderr = None, None
         if one.artefact:
             artefact = _artefact(folder, one.kept, one.artefact, where)
             score, stderr = await _grade(grader, task, artefact, "val")
+        if task.rules is not None and task.rules.steps > 1:
+            rewards.append(score)
+            score = task.rules.total(rewards, ended=one.automatic)
         _compare(result, one.turn, "score", one.score, score)
         payment = pay.of(score, stderr)
         regraded.scores.append(score)

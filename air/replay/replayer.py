@@ -121,7 +121,8 @@ class Replayer:
             if not image.isprintable():
                 raise ConfigError(f"{image!r} is no image", where=str(trajectory.path))
             spec = spec.model_copy(update={"image": image})
-        await asyncio.to_thread(tasks.data.prepare, task)
+        if task.rules is None:
+            await asyncio.to_thread(tasks.data.prepare, task)
         grader = self._grader(provider)
         if not skip:
             box = await stack.enter_async_context(self._boxes.lease(spec))

@@ -223,8 +223,9 @@ def _note_methods(played: Played, tasks: Iterable[str], notes: list[str]) -> Non
         plain = sum(1 for one, _ in group if one.start and one.start.isolation == "process")
         if plain:
             notes.append(f"{method}: {plain} of {len(group)} episodes in process boxes")
+        weak = ("evaluator", "shared")
         forged = sorted(
-            {one.start.task for one, _ in group if one.start and one.start.trust == "evaluator"}
+            {one.start.task for one, _ in group if one.start and one.start.trust in weak}
         )
         if forged:
             notes.append(f"{method}: an artefact can print any score of {', '.join(forged)}")
