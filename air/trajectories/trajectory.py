@@ -176,8 +176,8 @@ class Start(Line):
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor's tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
-    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`); with the
-    last one, the artefact could make the evaluation print any score. Empty in older files."""
+    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With
+    `evaluator` and `shared`, the agent could make the evaluation print any score. Empty in older files."""
     isolation: str = ""
     """How the box isolates the agent: `container`, or `process` for a plain process without a container.
     `none`: the episode had no box."""

@@ -337,7 +337,7 @@ def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, 
         problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"
         raise ConfigError(f"`{'.'.join(path)}` {problem}".replace("True", "true"), where=where)
     for key, inner in _items(data):
-        if isinstance(config, list):
+        if isinstance(config, list | tuple):
             value = config[key]
         else:
             value = config.get(key) if isinstance(config, dict) else getattr(config, key, None)
