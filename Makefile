@@ -20,7 +20,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-harbor bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -130,6 +130,11 @@ test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: 
 
 bench-worlds: $(READY)  ## time the games, without a model (a minute or two alone; ARGS="--games sokoban6")
 	@$(PY) bench/worlds.py $(ARGS)
+
+bench-harbor: $(READY)  ## time trials of Harbor's tasks beside Harbor's own package (minutes; ARGS="--rounds 1")
+	@PYTHON="$(PYTHON)" .ci/harbor
+	@$(AIR_CLI) setup
+	@AIR_HARBOR_PYTHON="$(CURDIR)/build/harbor/bin/python" $(PY) -m bench.harbor $(ARGS)
 
 bench-memory: $(READY)  ## measure the memory of one GRPO step of a 0.6B model (needs 16 GB; half an hour alone)
 	@$(PY) bench/memory.py $(ARGS)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import time
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,16 @@ def atif(paths: list[Path]) -> None:
         print(json.dumps({"path": str(path), "error": error}), flush=True)
 
 
+@cache
+def has_compose() -> bool:
+    """Whether Harbor's own Docker environment can run here."""
+    words = ["docker", "compose", "version"]
+    return not subprocess.run(words, capture_output=True, check=False).returncode
+
+
 async def trials(agent: str, out: Path, paths: list[Path]) -> None:
+    import harbor.trial.single_step  # noqa: F401 - it takes seconds, which belong to no trial
+
     for path in paths:
         began = time.monotonic()
         rewards, error = await trial(agent, out, path)
@@ -69,7 +80,10 @@ async def trial(agent: str, out: Path, path: Path) -> tuple[dict[str, float] | N
     from harbor.models.trial.config import AgentConfig, EnvironmentConfig, TaskConfig, TrialConfig
     from harbor.trial.trial import Trial
 
-    environment = EnvironmentConfig(import_path="docker_environment:DockerCommand")
+    environment = EnvironmentConfig(
+        type="docker" if has_compose() else None,
+        import_path=None if has_compose() else "docker_environment:DockerCommand",
+    )
     try:
         made = await Trial.create(
             TrialConfig(

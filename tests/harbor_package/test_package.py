@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ from tests.harbor.features import FEATURES
 from tests.harbor.flaws import CLEAN_TWINS, FLAWED
 from tests.harbor.folders import write
 from tests.harbor.languages import LANGUAGES
+from tests.harbor_package import ours
 
 pytestmark = pytest.mark.harbor
 STOCK = Path(__file__).with_name("stock.py")
@@ -90,6 +92,17 @@ def test_harbors_nop_earns_what_the_task_states(exported: list[Path], tmp_path: 
         starter = all((task.folder / "starter" / part).exists() for part in task.artefacts)
         expected = 0.0 if starter else task.phi_clip[0]
         assert (one["error"], one["rewards"]["reward"]) == ("", pytest.approx(expected)), name
+
+
+@pytest.mark.parametrize("agent", ["oracle", "nop"])
+async def test_harbor_and_air_pay_the_small_tasks_alike(agent: str, tmp_path: Path) -> None:
+    paths = ours.with_image((*LANGUAGES, *CLEAN_TWINS), tmp_path / "tasks")
+    paid = await ours.trials(agent, paths, tmp_path / "grades")
+    said = await asyncio.to_thread(stock, "trials", agent, str(tmp_path / "trials"), *words(paths))
+    assert {name: one["error"] for name, one in said.items() if one["error"]} == {}
+    assert {name: one["rewards"]["reward"] for name, one in said.items()} == {
+        name: reward for name, (reward, _) in paid.items()
+    }
 
 
 def episode(root: Path) -> Path:
