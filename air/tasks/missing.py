@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from air import paths
+from air.errors import InfrastructureError, UsageError
 from air.tasks import downloads
+from air.tasks.rules import Rules
 from air.tasks.spec import Provider, TaskSpec
 
 _USUAL_IMAGE = "air-base"
@@ -21,7 +23,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     count = max(task.gpus, task.grader.gpus)
     if count and (present := len(gpus.inventory())) < count:
         lacks.append(f"{count} gpu (here: {present})")
-    if provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
+    if task.rules is not None:
+        lacks += _missing_images(task.id, task.rules)
+    elif provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
         short = task.image.removeprefix("air-")
         ours = (paths.shipped("images") / short / "Dockerfile").is_file()
         how = f"air images build {short}" if ours else f"make it, and air images build ./{short}"
@@ -29,3 +33,14 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     if downloads.absent(task):
         lacks.append(f"data ({downloads.command(task)})")
     return lacks
+
+
+def _missing_images(task_id: str, rules: Rules) -> list[str]:
+    """Returns a text if an image of a task that is not air's own is not here."""
+    from air.sandbox.docker import engine
+
+    try:
+        absent = [name for name in rules.images if engine.image(name) is None]
+    except (UsageError, InfrastructureError) as error:  # such as no container engine
+        return [str(error)]
+    return [f"image {name} (air images build {task_id})" for name in absent]
