@@ -150,7 +150,8 @@ async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]
         player = SolverPlayer() if good else RandomPlayer(rng.getrandbits(32))
         action = reply(world, player)
         step = await world.step(action)
-        messages.append({"role": "assistant", "content": f"<answer>{action.answer}</answer>"})
+        # Spaces keep the small tokenizer from joining a tag with a move, which makes the format fragile.
+        messages.append({"role": "assistant", "content": f"<answer> {action.answer} </answer>"})
         if step.done:
             break
         footer = FORMAT.footer(Standing(left=left))
