@@ -323,9 +323,9 @@ STEPS = (
         files={
             **step(
                 "first",
-                "Write `1` to `/app/n.txt`.",
-                "echo 1 > n.txt",
-                '[ "$(cat /app/n.txt)" = 1 ]',
+                "Write `17` to `/app/n.txt`.",
+                "echo 17 > n.txt",
+                '[ "$(cat /app/n.txt)" = 17 ]',
             ),
             **step(
                 "second",

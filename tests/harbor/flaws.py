@@ -89,9 +89,9 @@ CLEAN_TWINS = (
         files={
             **step(
                 "first",
-                "Write `1` to `/app/a.txt`.",
-                "echo 1 > a.txt",
-                '[ "$(cat /app/a.txt)" = 1 ]',
+                "Write `17` to `/app/a.txt`.",
+                "echo 17 > a.txt",
+                '[ "$(cat /app/a.txt)" = 17 ]',
             ),
             **step(
                 "second",
@@ -276,9 +276,9 @@ fi
         files={
             **step(
                 "first",
-                "Write `1` to `/app/a.txt`.",
-                "echo 1 > a.txt",
-                '[ "$(cat /app/a.txt)" = 1 ]',
+                "Write `17` to `/app/a.txt`.",
+                "echo 17 > a.txt",
+                '[ "$(cat /app/a.txt)" = 17 ]',
             ),
             **step("second", "Write `2` to `/app/b.txt`.", "echo 2 > b.txt", "[ -d /app ]"),
         },
