@@ -20,7 +20,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-harbor bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning matrix hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-harbor bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -95,6 +95,9 @@ learning: $(READY)  ## show that training raises the reward, against a control (
 
 harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pass, planted flaws are caught (half an hour or more)
 	@AIR_FULL=1 $(BIN)/pytest tests/harbor $(ARGS)
+
+matrix: $(READY)  ## train a small policy on each of four games, and play seven with each; interrupted, it continues
+	@$(PY) bench/matrix.py $(ARGS)
 
 integrity: $(READY)  ## try to earn or escape a reward by cheating, on every task in both kinds of box (hours)
 	@$(AIR_CLI) setup

@@ -42,7 +42,7 @@ EMBEDDED = {
     "grl/sokoban.toml",
     "grl/tetris.toml",
 }
-MATRICES = {"matrix/tiny.toml"}
+MATRICES = {"grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
 PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *MATRICES, *OVERLAYS, VERIFIERS}]

@@ -1,0 +1,75 @@
+"""A small matrix of games, trained on × evaluated on: `make matrix`.
+
+Builds a policy of about one million weights, warms it up on demonstrations of scripted players in all games
+of `configs/grl/matrix_small.toml` (`learning_worlds.py` makes them, half of their replies at random), and calls
+`air matrix` with that file. Other flags are those of `air matrix`. Interrupted, the same command continues.
+
+    make matrix ARGS="--seeds 0 --evaluation.episodes 16"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from learning_worlds import ONE_THREAD, conversation
+
+from air import paths
+from air.cli.runs import sft
+from air.train.config import overrides
+from air.train.config.matrix_config import MatrixConfig
+from air.train.config.sft_config import SFTRunConfig
+from air.train.model import policy as policies
+from air.worlds.games import SOURCE
+
+CONFIGS = paths.shipped("configs")
+FILE = CONFIGS / "grl" / "matrix_small.toml"
+MOST_TOKENS = 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--demos", type=int, default=400, help="demonstrations of each game")
+    parser.add_argument("--sft-steps", type=int, default=250)
+    parser.add_argument("--policy", type=Path, default=Path("outputs/matrix-policy"))
+    args, rest = parser.parse_known_args()
+    config = overrides.build(MatrixConfig, overrides.parse([f"@{FILE}", *rest], MatrixConfig))
+    if not (args.policy / "warm" / "model.safetensors").is_file():
+        shutil.rmtree(args.policy / "warm", ignore_errors=True)  # of an interrupted warm start
+        games = [column.removeprefix("game:") for column in config.columns]
+        warm_start(args.policy, games, demos=args.demos, steps=args.sft_steps)
+    air = str(Path(sys.executable).with_name("air"))
+    model = ["--settings.model.name", str(args.policy / "warm")]
+    os.execv(air, [air, "matrix", "@", str(FILE), *model, *rest])
+
+
+def warm_start(folder: Path, games: Sequence[str], *, demos: int, steps: int) -> None:
+    """Writes the policy `warm` into the folder."""
+    # The games take turns: the last ones of the file are held out.
+    talks = [
+        asyncio.run(conversation(game, number, 0)) for number in range(demos) for game in games
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "demos.jsonl"
+    data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+    # The boards' symbols stay single tokens: the tokenizer learns from the rules and a few replies.
+    texts = [SOURCE.load(game).instructions for game in games] * 8
+    texts += [m["content"] for talk in talks[: 8 * len(games)] for m in talk if m["role"] != "user"]
+    if not (folder / "base" / "config.json").is_file():
+        policies.build(folder / "base", texts, seed=0, max_length=MOST_TOKENS)
+    flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
+    flags += ["--data.name", str(data), "--data.seq-len", str(MOST_TOKENS)]
+    flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
+    flags += ["--scheduler.decay-steps", str(max(1, steps - 20))]
+    flags += ["--output-dir", str(folder), "--run.name", "warm", *ONE_THREAD]
+    sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
+
+
+if __name__ == "__main__":
+    main()
