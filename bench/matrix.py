@@ -1,8 +1,8 @@
 """A small matrix of games, trained on × evaluated on: `make matrix`.
 
-Builds a policy of about one million weights, warms it up on demonstrations of scripted players in all games
-of `configs/grl/matrix_small.toml` (`learning_worlds.py` makes them, half of their replies at random), and calls
-`air matrix` with that file. Other flags are those of `air matrix`. Interrupted, the same command continues.
+Builds a policy of about one million weights and warms it up on demonstrations of scripted players, in all
+games of `configs/grl/matrix_small.toml` and with half of their replies at random. Then it calls `air matrix`.
+Other flags are those of `air matrix`. Interrupted, the same command continues.
 
     make matrix ARGS="--seeds 0 --evaluation.episodes 16"
 """
