@@ -36,6 +36,8 @@ class FaultyProxy:
         self.clients: set[ServerConnection] = set()
         self.broken: set[ServerConnection] = set()
         """The clients whose environment answers every step with an error."""
+        self.wrecked: set[ServerConnection] = set()
+        """The clients whose environment answers every message with an error. An act `break` adds its own."""
 
     async def handle(self, client: ServerConnection) -> None:
         """Serves one client."""
@@ -59,7 +61,9 @@ class FaultyProxy:
         answer = await server.recv()
         body = json.loads(answer)
         fault = next((fault for text, fault in self.acts.items() if text in message), "")
-        if client in self.broken and '"step"' in message:
+        if fault == "break":
+            self.wrecked.add(client)
+        if client in self.wrecked or (client in self.broken and '"step"' in message):
             fault = "error"
         elif not fault and body["type"] == "observation" and self._random.random() < self.share:
             fault = self._random.choice(self.kinds)

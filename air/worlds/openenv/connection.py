@@ -89,7 +89,10 @@ class Connection:
         if (
             self._busy
         ):  # its caller was cancelled: the next answer would be that to the earlier message
-            raise await self._failed("an earlier message was not answered")
+            # The caller's doing: there is nothing to find out about the action.
+            raise InfrastructureError(
+                str(await self._failed("an earlier message was not answered"))
+            )
         message = {"type": kind} if data is None else {"type": kind, "data": data}
         self._busy = True
         try:

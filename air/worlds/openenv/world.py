@@ -189,12 +189,15 @@ class OpenEnvWorld:
 
     async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
         """Returns the step of an action for which the server reported an error."""
-        if error.code == "EXECUTION_ERROR" and await self._caused_by_agent(body):
-            self._history.refused(body, error.code)
-            return Step(shown(f"[error] {error}"))
         if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
             return Step(shown(f"[error] {error}"))
-        raise InfrastructureError(f"{self._server.url}: {error.code}: {error}") from error
+        failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
+        if error.code != "EXECUTION_ERROR":
+            raise failure from error
+        if await self._caused_by_agent(body):
+            self._history.refused(body, error.code)
+            return Step(shown(f"[error] {error}"))
+        return await self._unanswered(failure, body)  # perhaps the action broke the environment
 
     async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
         """Whether the agent caused the error of its step."""
@@ -220,6 +223,7 @@ class OpenEnvWorld:
             alone=ALONE.of(self._server.url),
         )
         if not guilty:
+            self._connection.lost = str(failure)
             raise failure
         self._done = True
         return Step(shown(f"The environment gave no result for this action. {OVER}"), done=True)

@@ -35,8 +35,8 @@ class CallError(Exception):
     """The server reported an error instead of a call's result."""
 
 
-class _Lost(InfrastructureError):
-    """The server has lost a call's result: asking for it again is of no use."""
+class _Lost(Unanswered):
+    """A call's result is lost or cannot be used: asking for it again is of no use."""
 
 
 class Session:
@@ -109,14 +109,16 @@ class Session:
                     if event == "task_id":
                         body["task_id"] = data.strip()
                     elif event == "error" and data == "unknown task_id":  # the call is lost
-                        raise _Lost(f"{self.url}{path}: {data}")
+                        raise _Lost(f"{self.url}{path}: {data}", "forgotten")
                     elif event == "error":
                         raise CallError(data)
                     elif event in ("chunk", "end"):
                         pieces.append(data)
                     if event == "end":
                         return _object("".join(pieces), self.url + path)
-                raise InfrastructureError(f"{self.url}{path}: the stream ended without a result")
+                raise Unanswered(
+                    f"{self.url}{path}: the stream ended without a result", "no result"
+                )
             except _Lost:
                 raise
             except InfrastructureError:
@@ -194,7 +196,7 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
     async for piece in answer.aiter_text():
         size += len(piece)
         if size > MOST_CHARACTERS:
-            raise _Lost(f"{answer.url}: more than {MOST_CHARACTERS} characters")
+            raise _Lost(f"{answer.url}: more than {MOST_CHARACTERS} characters", "long")
         *lines, rest = (rest + piece).split("\n")
         for line in lines:
             yield line.removesuffix("\r")
@@ -204,7 +206,7 @@ def _object(text: str, where: str) -> dict[str, Any]:
     try:
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _Lost(f"{where}: a result that is no JSON: {error}") from error
+        raise _Lost(f"{where}: a result that is no JSON: {error}", "unreadable") from error
     if not isinstance(body, dict):
-        raise _Lost(f"{where}: a result that is no object")
+        raise _Lost(f"{where}: a result that is no object", "form")
     return body

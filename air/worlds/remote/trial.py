@@ -16,6 +16,11 @@ from weakref import WeakKeyDictionary
 
 from air.errors import InfrastructureError
 
+BY_CHANCE = frozenset(
+    {"lost", "slow", "unreadable", "status 429", "status 502", "status 503", "status 504"}
+)
+"""The kinds of failure that a network or a busy server has now and then, whatever the action is."""
+
 
 class Unanswered(InfrastructureError):
     """A request got no result. `kind` names how: two failures of one kind look alike to the client."""
@@ -66,9 +71,12 @@ async def caused_by_agent(
 
     `before` are the earlier actions, each with the way in which it failed, empty if it did not. The first
     repetition excludes failures by chance. The second holds the lock `alone`, so that no action of another
-    episode can be the cause. At last an action that the agent did not choose shows that the server is well;
-    without `repeats` this decides alone.
+    episode can be the cause. At last an action that the agent did not choose shows that the server is well.
+
+    Without `repeats` this decides alone, and a failure that may have come by chance is never the agent's.
     """
+    if not repeats and kind in BY_CHANCE:
+        return False
     try:
         if repeats and await _failure(attempt(), before, sent) != kind:
             return False

@@ -195,6 +195,19 @@ async def test_actions_that_others_would_notice_are_not_repeated() -> None:
         await played.close()
 
 
+@pytest.mark.parametrize("fault", ["drop before", "drop after", "garbage", "status 503"])
+async def test_a_chance_failure_of_an_action_that_is_not_repeated_is_never_the_agents(
+    fault: str,
+) -> None:
+    async with FaultyServer().running() as server:
+        played = world(server, repeats=False)
+        await played.reset(0)
+        server.planned = [("/step", fault)]
+        with pytest.raises(InfrastructureError):
+            await played.step(say("forward"))
+        await played.close()
+
+
 async def test_a_server_that_answers_no_action_at_all_is_a_failure() -> None:
     class Wrong(FaultyServer):
         def step(self, state, action):  # type: ignore[no-untyped-def]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
+from typing import ClassVar
 
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import BaseRoute, Mount, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from air.actions.base import Action, ToolCall
 from air.errors import ConfigError, InfrastructureError
@@ -177,6 +182,66 @@ async def test_an_environment_that_broke_inside_is_a_failure_and_bad_moves_are_n
             assert "[error]" in (await world.step(Action(answer="Up"))).observation.text
         with pytest.raises(InfrastructureError, match="out of memory"):
             await world.step(Action(answer="Up"))
+        await world.close()
+
+
+async def test_an_action_that_always_wrecks_its_environment_is_the_agents() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        task = sources.load(f"openenv:{address}#field=message&tools=false")
+        guilty, innocent = task.make(), task.make()
+        await guilty.reset(1)
+        proxy.acts = {"escape": "break"}
+        step = await guilty.step(Action(answer="escape"))
+        assert (step.done, step.reward) == (True, 0.0)
+        await innocent.reset(1)
+        proxy.wrecked |= proxy.clients
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="out of memory"):
+                await innocent.step(Action(answer="no"))
+        await guilty.close()
+        await innocent.close()
+
+
+class Harmed(Ors):
+    """Answers a call with the word `forget`, `stop`, `garble` or `list` by what gives no result."""
+
+    answers: ClassVar = {
+        "forget": "event: task_id\ndata: 1\n\nevent: error\ndata: unknown task_id\n\n",
+        "stop": "event: chunk\ndata: {\n\n",
+        "garble": "event: end\ndata: {\n\n",
+        "list": "event: end\ndata: []\n\n",
+    }
+
+    def routes(self) -> list[BaseRoute]:
+        inner = Router(super().routes())
+
+        async def harm(scope: Scope, receive: Receive, send: Send) -> None:
+            if not scope["path"].endswith("/call"):
+                await inner(scope, receive, send)
+                return
+            message = await receive()
+            word = json.loads(message["body"])["input"]["answer"]
+            if word in self.answers:
+                await PlainTextResponse(self.answers[word])(scope, receive, send)
+                return
+            messages = iter([message])
+
+            async def again() -> Message:
+                return next(messages, None) or await receive()
+
+            await inner(scope, again, send)
+
+        return [Mount("/", harm)]
+
+
+@pytest.mark.parametrize("word", Harmed.answers)
+async def test_a_call_of_ors_that_never_has_a_result_is_the_agents(word: str) -> None:
+    async with serving(TASK, protocol=Harmed) as served:
+        world = sources.load(f"ors:{served.url}").make()
+        await world.reset(1)
+        assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
+        step = await world.step(Action(answer=word))
+        assert (step.done, step.reward) == (True, 0.0)
         await world.close()
 
 
