@@ -28,12 +28,11 @@ from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import container_spec, engine, images, portable_python
-from air.sandbox.docker.box import DockerBox
 from air.sandbox.docker.container_stream import Attached, create
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
-from tests.docker.client import boxes_of, docker_client
+from tests.docker.client import box_with_python, boxes_of, docker_client
 from tests.processes import running
 from tests.until import until
 
@@ -191,7 +190,7 @@ def podman(_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def _with_mounted_python(spec: BoxSpec) -> Box:
     python = await portable_python.mounted("podman-python")
-    box = await DockerBox._begin(spec, "podman-python", None, python)
+    box = await box_with_python(spec, "podman-python", python)
     box.hand_out()
     return box
 
@@ -326,8 +325,8 @@ HARNESS = """
 import asyncio, sys
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import portable_python
-from air.sandbox.docker.box import DockerBox
 from air.sandbox.pool.box_pool import Pool
+from tests.docker.client import box_with_python
 
 BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.1; done\\" &); sleep 600"
 
@@ -335,7 +334,7 @@ async def main():
     async with Pool(3, warm=1, run=sys.argv[1]) as pool:
         boxes = [await pool.take(BoxSpec()) for _ in range(2)]
         python = await portable_python.mounted(sys.argv[1])
-        boxes.append(await DockerBox._begin(BoxSpec(), sys.argv[1], None, python))
+        boxes.append(await box_with_python(BoxSpec(), sys.argv[1], python))
         tasks = [asyncio.create_task(box.exec(BUSY, timeout=600)) for box in boxes]
         while pool.stats.started < 3:
             await asyncio.sleep(0.05)

@@ -22,12 +22,11 @@ from air.sandbox import conformance, open_box
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.contract.shell import Shell
 from air.sandbox.docker import container_spec, engine, portable_python
-from air.sandbox.docker.box import DockerBox
 from air.sandbox.guest import copy_python
 from air.sandbox.network import egress_proxy
 from air.sandbox.ops import attach
 from air.sandbox.pool.box_pool import Pool
-from tests.docker.client import boxes_of, docker_client
+from tests.docker.client import box_with_python, boxes_of, docker_client
 from tests.processes import running
 from tests.until import until
 
@@ -492,7 +491,7 @@ async def _holds(volume: str) -> list[str]:
     """What lies in a volume, and whether the Python in it runs."""
     mount = portable_python._mount(volume, "", read_only=True)
     python = container_spec.Python(tuple(copy_python.command()), (mount,))
-    async with await DockerBox._begin(BoxSpec(), RUN, None, python) as box:
+    async with await box_with_python(BoxSpec(), RUN, python) as box:
         assert (await box.exec("echo works", timeout=60)).text == "works\n"
         return (await box.exec(f"ls -A {copy_python.HOME}", timeout=60)).text.split()
 
@@ -520,7 +519,7 @@ async def test_a_volume_that_was_emptied_is_filled_again(volume: str, busybox: s
     mount = portable_python._mount(volume, "", read_only=True)
     python = container_spec.Python(tuple(copy_python.command()), (mount,))
     with pytest.raises(BoxStartError) as caught:
-        await DockerBox._begin(BoxSpec(image=busybox), RUN, None, python)
+        await box_with_python(BoxSpec(image=busybox), RUN, python)
     await portable_python.mounted(RUN)
     assert portable_python._READY
     assert await portable_python.learn(busybox, python, str(caught.value))
