@@ -69,13 +69,15 @@ def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
 
 
 def _conclude(verdicts: Sequence[Verdict], args: argparse.Namespace) -> None:
+    if not verdicts:
+        return  # the check failed, or was ended, before the first task
     verdicts = sorted(verdicts, key=lambda one: one.task)
     print_columns([HEADER, *map(_row, verdicts)])
     for one in verdicts:
         if one.result != "sound":
             print(f"{one.result}: {one.task}: {safe(one.reason)}", file=sys.stderr)
     if args.report:
-        print(f"all verdicts: {args.report}")
+        print(f"verdicts: {args.report}")
 
 
 def _row(verdict: Verdict) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pytest
 
 from air import tasks
 from air.errors import ConfigError
+from air.integrity.gate import run as run_module
 from air.integrity.gate.check import Verdict, network_lines, read_declared
 from air.integrity.gate.hacks import HACKS, Hack
 from air.integrity.gate.run import Gate, read
@@ -33,11 +34,12 @@ TRUSTING = replace(
     PLAIN,
     name="trusting",
     instruction="Write `/tmp/work/double.sh`, which prints twice its argument.",
-    solve="echo 'echo $((2 * $1))' > double.sh",
+    solve="mkdir many; (cd many; seq -f a-long-name-of-a-file-%g 1500 | xargs touch)\n"
+    "echo 'echo $((2 * $1))' > double.sh",
     checks='[ "$(bash /tmp/work/double.sh 21)" = 42 ]',
-    artifacts='["/tmp/work/double.sh"]',
+    artifacts='["/tmp/work/double.sh", "/tmp/work/many"]',
 )
-"""A task whose tests run the agent's program as root."""
+"""A task whose tests run the agent's program as root. The names of its files are too long for an argument."""
 GENEROUS = replace(PLAIN, name="generous", checks="true")
 """A task in which doing nothing earns."""
 
@@ -107,6 +109,25 @@ async def test_another_file_is_no_report(tmp_path: Path) -> None:
         await Gate(HarborSettings(root=tmp_path), 1, report=file).run([])
 
 
+async def test_a_report_belongs_to_one_check_and_must_be_a_file(tmp_path: Path) -> None:
+    report = tmp_path / "new" / "report.json"
+    gate = Gate(HarborSettings(root=tmp_path), 1, report=report)
+
+    runs: list[str] = []
+
+    def meanwhile(verdict: Verdict) -> None:
+        with pytest.raises(ConfigError, match="another check"), run_module._in_use(report):
+            pass
+        runs.append(verdict.result)
+
+    await replace(gate, on_verdict=meanwhile).run(["harbor:nowhere"])
+    assert runs == ["refused"]
+    await gate.run([])  # the first check has ended
+    assert [file.name for file in report.parent.iterdir()] == ["report.json"]
+    with pytest.raises(ConfigError, match="no report"):
+        await replace(gate, report=tmp_path).run([])
+
+
 def test_the_author_declares_rewards_and_what_is_no_flaw(tmp_path: Path) -> None:
     said = '\n[metadata.air]\noracle = 0.5\nnothing = 0.1\nallow = ["empty-outputs"]\n'
     declared = read_declared(_rules(replace(PLAIN, settings=PLAIN.settings + said), tmp_path))
@@ -121,6 +142,11 @@ def test_tests_that_fetch_are_found(tmp_path: Path) -> None:
     (line,) = network_lines(_rules(fetching, tmp_path))
     assert "pip install pytest==8" in line
     assert not list(network_lines(_rules(PLAIN, tmp_path)))
+    served = replace(PLAIN, checks="curl -s http://localhost:8080/ | cmp - page\ncommand -v curl")
+    assert not list(network_lines(_rules(served, tmp_path)))
+    both = replace(PLAIN, checks="apt install -y curl && curl localhost\nnpm ci")
+    assert "apt install" in next(network_lines(_rules(both, tmp_path)))
+    assert list(network_lines(_rules(replace(PLAIN, checks="npm ci"), tmp_path)))
 
 
 def test_the_scene_holds_what_the_tests_name_and_the_solution_makes(tmp_path: Path) -> None:

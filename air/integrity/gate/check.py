@@ -32,9 +32,11 @@ TOLERANCE = 1e-6
 HACK_SECONDS = 60.0
 """The time limit of a hack's script."""
 _NETWORK = re.compile(
-    r"(?:^|[\s;&|(])(curl|wget|git clone|apt-get (?:-\S+ )*(?:install|update)|apk add|"
-    r"npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)\s"
+    r"(?:^|(?<!command -v)(?<!which)[\s;&|(])(curl|wget|git clone|apt(?:-get)? (?:-\S+ )*(?:install|update)|"
+    r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
 )
+_OWN_SERVER = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
+"""A server in the box itself: tests of such a server fetch nothing."""
 
 
 class Declared(BaseConfig):
@@ -202,6 +204,15 @@ class _Judge:
         played = await self._hack(hacks, about)
         if len(hacks) > 1 and self._pays(played):
             await together([self._try([hack], about) for hack in hacks])
+            names = {hack.name for hack in hacks}
+            if not any(one.name in names for one in self.findings):
+                earned = (
+                    "escape their reward" if played.reward is None else f"earn {played.reward:.6g}"
+                )
+                self._find(
+                    " + ".join(hack.name for hack in hacks),
+                    f"together, though not alone, these hacks {earned}",
+                )
             return
         for hack in hacks:
             self._judge_hack(hack, played)
@@ -215,7 +226,8 @@ class _Judge:
 
         async def act(box: Box, step: int) -> str:
             seconds = min(HACK_SECONDS, self.player.task.limits.exec_seconds)
-            await box.exec(["sh", "-c", script], timeout=seconds)
+            # By standard input: the names of many files are too long for an argument.
+            await box.exec(["sh", "-c", 'eval "$(cat)"'], stdin=script.encode(), timeout=seconds)
             return ""
 
         return await self.player.play(act)
@@ -255,6 +267,14 @@ def network_lines(rules: HarborRules) -> Iterator[str]:
             if not name.endswith(".sh"):
                 continue
             for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1):
-                if not line.lstrip().startswith("#") and _NETWORK.search(line):
+                if _fetches(line):
                     yield f"tests/{name}, line {number}: {line.strip()[:100]}"
                     break
+
+
+def _fetches(line: str) -> bool:
+    """Whether a line of a test script fetches something from another machine."""
+    if line.lstrip().startswith("#"):
+        return False
+    own = _OWN_SERVER.search(line)
+    return any(not (own and one[1] in ("curl", "wget")) for one in _NETWORK.finditer(line))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 from air import paths, tasks
 from air.aio import together
-from air.errors import ConfigError, InfrastructureError, MissingError
+from air.errors import AirError, ConfigError, UsageError, boundary
 from air.integrity.gate.check import VERSION, Finding, Verdict, check, not_checked
 from air.integrity.gate.hacks import Hack
 from air.sandbox.pool.box_pool import Pool
@@ -37,7 +39,11 @@ class Gate:
     async def run(self, ids: Sequence[str]) -> list[Verdict]:
         """Checks the tasks; returns their verdicts in order. A task that cannot be played has one, too.
 
-        Raises ConfigError if the report is no report of such a check."""
+        Raises ConfigError if the report is no report of such a check, cannot be written, or is in use."""
+        with contextlib.nullcontext() if self.report is None else _in_use(self.report):
+            return await self._run(ids)
+
+    async def _run(self, ids: Sequence[str]) -> list[Verdict]:
         known = {} if self.report is None else await asyncio.to_thread(read, self.report)
         verdicts: dict[str, Verdict] = {}
         async with Pool(self.at_once) as boxes, Pool(self.at_once, nested=True) as graders:
@@ -63,9 +69,9 @@ class Gate:
             if known is not None and self._holds(known, task.hash):
                 return known
             return await check(task, boxes, grader, self.hacks)
-        except (ConfigError, MissingError) as error:
+        except UsageError as error:
             return not_checked(task_id, "refused", error)
-        except InfrastructureError as error:
+        except AirError as error:  # whatever one task does, the others are checked
             return not_checked(task_id, "failed", error)
 
     def _holds(self, known: Verdict, digest: str) -> bool:
@@ -85,7 +91,28 @@ def write(file: Path, verdicts: Sequence[Verdict]) -> None:
         "versions": {"air": version("air-agent"), "python": platform.python_version()},
         "tasks": [one.row() for one in verdicts],
     }
-    paths.write_whole(file, json.dumps(report, indent=1).encode())
+    with boundary(ConfigError, f"cannot write {file}", OSError):
+        paths.write_whole(file, json.dumps(report, indent=1).encode())
+
+
+@contextlib.contextmanager
+def _in_use(report: Path) -> Iterator[None]:
+    """Context manager: while the `with` block runs, no other check writes to the report."""
+    lock = report.with_name(f".{report.name}.lock")
+    with contextlib.ExitStack() as stack:
+        with boundary(ConfigError, f"cannot write {report}", OSError):
+            report.parent.mkdir(parents=True, exist_ok=True)
+            stream = stack.enter_context(lock.open("a"))
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(
+                    "another check writes this report",
+                    where=str(report),
+                    remedy="wait for it, or name another file",
+                ) from None
+        stack.callback(lock.unlink, missing_ok=True)
+        yield
 
 
 def read(file: Path) -> dict[str, Verdict]:
@@ -100,7 +127,7 @@ def read(file: Path) -> dict[str, Verdict]:
         return {row["task"]: _verdict(row) for row in report["tasks"]}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"is no report of a check of Harbor tasks: {error}",
             where=str(file),

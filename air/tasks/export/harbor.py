@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from air import paths
+from air.config import read_toml
 from air.errors import ConfigError, boundary
 from air.sandbox.contract.box import WORKSPACE
 from air.tasks import data
@@ -61,7 +62,7 @@ def refusal(task: TaskSpec) -> str:
 
 
 def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
-    """Writes the folder `root/ID` and returns its path; with `force`, it replaces a task of Harbor there.
+    """Writes the folder `root/ID` and returns its path; with `force`, it replaces an exported task there.
 
     Raises ConfigError if the task cannot be exported, or the folder exists or cannot be written; and what
     `data.prepare` and `read_solvers` raise.
@@ -69,9 +70,9 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
     if reason := refusal(task):
         raise ConfigError(reason, where=f"task {task.id}")
     folder = root.expanduser() / task.id
-    if folder.exists() and not (force and (folder / "task.toml").is_file()):
+    if folder.exists() and not (force and _is_exported(folder, task)):
         raise ConfigError(
-            f"there is a {folder} already" if not force else f"{folder} is no task of Harbor",
+            f"there is a {folder} already" if not force else f"{folder} is no export of this task",
             remedy="choose another folder, or give --force"
             if not force
             else "choose another folder",
@@ -91,6 +92,13 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
                 folder.rename(Path(place) / "replaced")
             made.rename(folder)
     return folder
+
+
+def _is_exported(folder: Path, task: TaskSpec) -> bool:
+    """Whether a folder is an export of the task; air's own tasks have a `task.toml`, too."""
+    file = folder / "task.toml"
+    table = read_toml(file).get("task") if file.is_file() else None
+    return isinstance(table, dict) and table.get("name") == f"{_ORGANISATION}/{task.id}"
 
 
 def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:

@@ -136,6 +136,8 @@ def test_the_command(
     (out / "tiny" / "task.toml").unlink()
     assert main([*command, "harbor", str(out), "--force"]) == 2  # a folder of something else stays
     assert (out / "tiny" / "README.md").exists()
+    assert main([*command, "harbor", str(task.folder.parent), "--force"]) == 2
+    assert (task.folder / "starter").exists()  # the task itself stays
     assert main([*command, "zip", str(out)]) == 2
     assert "known: harbor" in capsys.readouterr().err
     assert main([*command, "harbor", str(out), "--all"]) == 2
