@@ -46,7 +46,8 @@ class Body:
     def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
         self._bodies, self._receive = bodies, receive
         self._size = 0
-        self._begun: float | None = None
+        self._taken = 0.0
+        """Seconds for which the server has waited for pieces. Its own work between them does not count."""
         self._complete = False
         self.paced = self.kept = True
         scope[_BODY] = self
@@ -61,15 +62,16 @@ class Body:
         return message
 
     async def _piece(self) -> Message:
-        now = time.monotonic()
-        self._begun = self._begun or now
-        left = self._begun + self._bodies.config.body_seconds + self._size / PACE - now
+        since = time.monotonic()
+        left = self._bodies.config.body_seconds + self._size / PACE - self._taken
         for seconds in (left, LATE_SECONDS):
             try:
                 async with asyncio.timeout(max(0.0, seconds)):
-                    return await self._receive()
+                    message = await self._receive()
             except TimeoutError:
                 continue
+            self._taken += time.monotonic() - since
+            return message
         raise BodyRefused(408, f"the body arrives too slowly: {self._size} bytes so far")
 
     def _keep(self, size: int) -> None:

@@ -21,6 +21,8 @@ HEAD_BYTES = 1 << 16
 """Maximum size of a request's line and headers."""
 LINGER_SECONDS = 5.0
 """Seconds for which the server reads, and drops, what a client still sends after the answer."""
+MOST_REFUSED = 100
+"""So many connections beyond the maximum are told why they are refused. Further ones are closed at once."""
 EVICTED_SECONDS = 10.0
 """A connection without a complete request may have to make room after so many seconds."""
 
@@ -70,8 +72,9 @@ class Connection(HttpToolsProtocol):
         super().__init__(**options)
         self._all = all_of_them
         self._timer: asyncio.TimerHandle | None = None
-        self._in_head, self._head_bytes = True, 0
-        self._in_body = False
+        self._in_head, self._in_body = True, False
+        self._head_bytes = 0
+        """Bytes that have come since the head began, or since the last piece of a body."""
         self._refused = False
         self.idle = False
         """Whether it waits for a further request."""
@@ -82,6 +85,8 @@ class Connection(HttpToolsProtocol):
         super().connection_made(transport)
         if self._all.make_room():
             self._await_head()
+        elif len(self._all.open) > self._all.config.max_connections + MOST_REFUSED:
+            self.cut("503")
         else:
             self._refuse(503, f"all {self._all.config.max_connections} connections are in use")
 
@@ -94,10 +99,14 @@ class Connection(HttpToolsProtocol):
             return
         if self.idle:  # a further request begins
             self._await_head()
-        self._head_bytes += len(data) if self._in_head else 0
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+        if self._head_bytes <= HEAD_BYTES or self.transport.is_closing():
+            return
+        if self._in_head:
             self._refuse(431, f"the headers exceed {HEAD_BYTES >> 10} KiB")
+        elif self._in_body:  # headers behind the body, or notes at its pieces
+            self.cut("body without bytes")
 
     def _await_head(self) -> None:
         """Waits for the headers of a request."""
@@ -118,6 +127,14 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         if not self._in_head:  # a client sends its next request before it has the answer
             self._in_head, self._head_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # no handler wants those behind a body
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body = False, True
@@ -181,7 +198,7 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.answer_seconds, look)
 
     def cut(self, why: str) -> None:
-        """Ends the connection at once. No request may run on it."""
+        """Ends the connection at once, and a request whose body has not ended."""
         self._all.closed(why)
         self._gone()
         if self.transport.get_write_buffer_size():
@@ -191,10 +208,10 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: int, text: str) -> None:
         """Answers in place of the application, and ends the connection."""
+        self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False  # a request runs: the connection ends with its answer
             return
-        self._refused = True
         self._all.closed(str(status))
         body = json.dumps({"detail": text, "code": status, "message": text}).encode()
         head = (
