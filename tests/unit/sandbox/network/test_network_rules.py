@@ -27,6 +27,8 @@ from air.sandbox.contract.box import BoxSpec
         ("*.example.org:8443", "a.example.org", 8443, True),
         ("host", "host", 80, True),
         ("host:1 private", "host", 1, True),
+        ("*", "any.example.org", 443, True),
+        ("*", "any.example.org", 8443, False),
     ],
 )
 def test_an_entry_allows(entry: str, host: str, port: int, allowed: bool) -> None:
@@ -45,7 +47,8 @@ def test_an_entry_allows(entry: str, host: str, port: int, allowed: bool) -> Non
         ("-a.org", "is not a host"),
         ("a..org", "is not a host"),
         ("a.*.org", "is not a host"),
-        ("*", "is not a host"),
+        ("*:8443", "is not a host"),
+        ("* private", "is not a host"),
         ("*.org", "too wide"),
         ("bücher.example", "ASCII"),
         ("1.2.3.4", "is an IP address"),
