@@ -173,3 +173,11 @@ mkdir -p /tests; touch /tests/planted
             assert world.task.trust == "shared"
             assert (await submit(world, background + script)).reward == reward
             assert not (await world.box.exec("ls /tests", timeout=9)).ok
+
+
+async def test_an_agent_that_breaks_its_box_for_shared_tests_earns_the_lowest_reward(
+    make: Make, play: Play
+) -> None:
+    async with play(make(), verifier="shared", range=(-1.0, 1.0)) as world:
+        await submit(world, "rm -rf /logs; touch /logs")
+        assert (world.validations[0].problem, world.reward) == (NOT_GRADED, -1.0)

@@ -69,11 +69,14 @@ async def test_steps_that_the_agent_does_not_reach_count_as_nothing(make: Make, 
         assert world.reward == 0.5
 
 
+@pytest.mark.parametrize(
+    "breaking", ["rm -f /bin/bash /usr/bin/bash", "rm -f setup.sh; mkdir setup.sh"]
+)
 async def test_an_agent_that_breaks_the_setup_of_the_next_step_ends_there(
-    make: Make, play: Play
+    make: Make, play: Play, breaking: str
 ) -> None:
     async with play(make()) as world:
-        script = "echo done > one.txt; rm -f /bin/bash /usr/bin/bash"
+        script = f"echo done > one.txt; {breaking}"
         step = await world.step(Action(script=script, ending="submit"))
         assert step.done
         await world.finish()

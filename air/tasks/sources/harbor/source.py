@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from air.errors import BoxFileError, ConfigError
+from air.errors import BoxFileError, ConfigError, StagingError, boundary
 from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks.rules import Artefact, Outcome
 from air.tasks.sources import harbor_images as images
@@ -196,7 +196,9 @@ class HarborRules:
             await verifier.prepare_logs(box)
             await wait_until_healthy(box, self.folder.config.environment.healthcheck, agent.user)
         if declared is not None:
-            await staging.set_up(box, self.folder, declared, agent.user)
+            # The agent of an earlier step can have put a folder where a file belongs.
+            with boundary(StagingError, f"steps/{declared.name}/workdir", BoxFileError):
+                await staging.set_up(box, self.folder, declared, agent.user)
             await wait_until_healthy(box, declared.healthcheck, agent.user)
 
     async def collect(self, box: Box, step: int) -> Artefact:
@@ -232,10 +234,11 @@ class HarborRules:
     async def grade_shared(self, box: Box, step: int) -> Outcome:
         where = f"the tests of {self.task_id} in the agent's box"
         tests = self.folder.tests(self._step(step))
-        await staging.clear_for_tests(box)
-        await verifier.put(box, tests, verifier.TESTS)
-        outcome = await self._run(box, step, self._verifier_user(step), where)
-        await staging.clear_after_tests(box)
+        with boundary(StagingError, where, BoxFileError):  # such as a file in the place of /logs
+            await staging.clear_for_tests(box)
+            await verifier.put(box, tests, verifier.TESTS)
+            outcome = await self._run(box, step, self._verifier_user(step), where)
+            await staging.clear_after_tests(box)
         return outcome
 
     async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
