@@ -365,6 +365,7 @@ def _check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
                 remedy="leave it out",
             )
     assert spec.rules is not None
+    spec.rules.check()
     if spec.rules.steps > 1 and config.delta != "previous":
         raise ConfigError(
             f"would pay the best of the steps of {spec.id} instead of its reward",

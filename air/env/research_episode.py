@@ -64,6 +64,8 @@ class ResearchEpisode(Episode):
         assert self.format is not None
         tools = self.world.tools
         extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
+        if self.world.task.rules is not None:
+            extra.append("In this task `validate` scores nothing; only `submit` is graded.")
         return "\n".join([self.format.instructions, *extra])
 
     def started(self) -> dict[str, Any]:

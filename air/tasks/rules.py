@@ -87,6 +87,10 @@ class Rules(Protocol):
         """Returns the settings of the fresh box in which an artefact is graded."""
         ...
 
+    def check(self) -> None:
+        """Raises ConfigError if the run's settings lack what a grading needs, such as a variable."""
+        ...
+
     async def stage(self, box: Box, step: int) -> None:
         """Prepares the agent's box for a step. Raises StagingError if a command in it fails."""
         ...

@@ -85,12 +85,19 @@ class Handed:
         return cls(files=files, **about)
 
 
-async def read(box: Box, declared: Sequence[Artifact], *, step: int, most_bytes: int) -> Artefact:
-    """Reads the artefact of a step. Raises ArtefactError if it has more than `most_bytes`, or entries that
-    cannot be handed in."""
+async def read(
+    box: Box,
+    declared: Sequence[Artifact],
+    *,
+    step: int,
+    most_bytes: int,
+    own_image: bool = False,
+) -> Artefact:
+    """Reads the artefact of a step. `own_image`: whether the tests run in another image than the agent's.
+    Raises ArtefactError if it has more than `most_bytes`, or entries that cannot be handed in."""
     await box.freeze()
     try:
-        collection = _Collection(box, Handed(step), most_bytes)
+        collection = _Collection(box, Handed(step), most_bytes, own_image)
         for artifact in declared:
             await collection.add_declared(artifact)
         if not declared:
@@ -112,6 +119,8 @@ class _Collection:
     handed: Handed
     left: int
     """The number of bytes that further files may have."""
+    own_image: bool
+    """Whether the grading box has another image, in whose working directory answers may lie."""
 
     async def add_declared(self, artifact: Artifact) -> None:
         """Adds a declared file or folder with all that it holds; does nothing if it is absent."""
@@ -191,7 +200,7 @@ class _Collection:
             return True
         if _below(end, PROGRAMS) or _below(end, handed.emptied) or _below(end, handed.links):
             return True  # the target of a link on the way is checked as well
-        return workspace == "/" or _below(end, [workspace])
+        return not self.own_image and (workspace == "/" or _below(end, [workspace]))
 
 
 def _below(path: str, folders: Iterable[str]) -> bool:

@@ -190,6 +190,11 @@ class HarborRules:
             where=self.task_id,
         )
 
+    def check(self) -> None:
+        for number in range(self.steps):
+            self.grading_box(self.untouched(number))
+            self._test_variables(number)
+
     async def stage(self, box: Box, step: int) -> None:
         declared, agent = self._step(step), self._agent(step)
         if step == 0:
@@ -208,7 +213,8 @@ class HarborRules:
         if declared is not None:
             named += declared.artifacts
         most = int(self.settings.artefact_mb * 2**20)
-        return await artefacts.read(box, named, step=step, most_bytes=most)
+        own = not self.shared and self._verifier_image(step) is not None
+        return await artefacts.read(box, named, step=step, most_bytes=most, own_image=own)
 
     def step_of(self, artefact: Artefact) -> int:
         return artefacts.step_of(artefact)
@@ -242,18 +248,18 @@ class HarborRules:
         return outcome
 
     async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
-        declared, task = self._verifier(number), self.folder.config.verifier
-        env = boxes.resolved(
-            {**task.env, **declared.env}, self.settings, where=f"{self.task_id}: verifier.env"
-        )
         return await verifier.run_tests(
             box,
             user=user,
-            env=env,
-            seconds=declared.timeout_sec,
+            env=self._test_variables(number),
+            seconds=self._verifier(number).timeout_sec,
             key=self.settings.reward_key,
             where=where,
         )
+
+    def _test_variables(self, number: int) -> dict[str, str]:
+        env = {**self.folder.config.verifier.env, **self._verifier(number).env}
+        return boxes.resolved(env, self.settings, where=f"{self.task_id}: verifier.env")
 
 
 def _not_remembered(outcome: Outcome) -> Outcome:

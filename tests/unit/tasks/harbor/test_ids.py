@@ -87,3 +87,11 @@ def test_the_network_of_a_phase_comes_before_that_of_the_environment() -> None:
     assert hosts(closed, listed, settings) == ("pypi.org",)
     assert hosts(listed, closed, settings) == ()
     assert hosts(public, Network(), HarborSettings(network="none")) == ()
+
+
+def test_a_variable_that_the_tests_lack_is_named_before_anything_is_played(tmp_path: Path) -> None:
+    make(tmp_path / "a", '[verifier.env]\nKEY = "${AIR_TEST_KEY}"\n')
+    rules = tasks.load("harbor:a", harbor=HarborSettings(root=tmp_path)).rules
+    assert rules is not None
+    with pytest.raises(ConfigError, match=r"harbor:a: verifier\.env.*AIR_TEST_KEY"):
+        rules.check()
