@@ -122,9 +122,9 @@ class Levels:
                 where=f"embedded.levels of the source {self.name}",
                 remedy="set the levels as they were",
             )
-        # Another number of steps ahead: overlap was switched on or off.
+        # Another number of steps ahead: overlap was switched on or off. No promotion is lost.
         missing = len(self._planned) - len(planned)
-        self._planned = [*planned, *[planned[-1]] * missing][: len(self._planned)]
+        self._planned = [*planned, *[planned[-1]] * missing][-len(self._planned) :]
         self._window = deque(state["window"], maxlen=self.config.window)
 
 

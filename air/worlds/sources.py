@@ -49,6 +49,8 @@ class WorldTask:
     """Whether the same seed and the same actions give the same observations and rewards exactly."""
     max_turns: int
     """The number of turns of an episode, unless the run file sets `env.agent.max_turns`."""
+    names_turns: bool = False
+    """Whether the rules tell the agent how many turns it has. `[embedded.rounds]` refuses such tasks."""
     format: str = "think_answer"
     """The action format, unless the run file sets `env.agent.harness.format`."""
     format_penalty: float = 0.0

@@ -253,7 +253,7 @@ def _without_gpu(names: list[str]) -> list[str]:
 
 
 async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
-    """Plays the evaluations one after the other, in one event loop: `renderers` allows no second."""
+    """Plays the evaluations one after the other; returns all episodes."""
     return [rollout for one in evaluations for rollout in await _played(args, one)]
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from air.config import BaseConfig
 from air.env.config import AirTasksetConfig
 from air.train.config.env_source import EnvSource
+from air.worlds import sources as worlds
 
 
 class LevelsConfig(BaseConfig):
@@ -63,7 +64,8 @@ class LevelsConfig(BaseConfig):
 
 class RoundsConfig(BaseConfig):
     """Settings in the table `[embedded.rounds]`: short episodes first, longer ones from stage to stage, as
-    AgentGym-RL trains. It counts for all sources of training, whose tasks must be worlds."""
+    AgentGym-RL trains. It counts for all sources of training, whose tasks must be worlds whose rules do not
+    tell how many turns the agent has."""
 
     max_turns: list[int] = Field(min_length=1)
     """The largest number of turns of an episode in each stage, in place of the world's own;
@@ -83,12 +85,18 @@ class RoundsConfig(BaseConfig):
 
     @staticmethod
     def check(sources: Sequence[EnvSource]) -> None:
-        """Raises ValueError if a source has a task that is no world."""
+        """Raises ValueError if a source has a task that is no world, or whose rules name another number of
+        turns."""
         for source in sources:
             taskset = source.env.taskset
             if not isinstance(taskset, AirTasksetConfig) or taskset.research:
                 raise ValueError(
                     f"embedded.rounds needs worlds, and the source {source.resolved_name!r} has other tasks"
+                )
+            if told := [name for name in taskset.worlds if worlds.load(name).names_turns]:
+                raise ValueError(
+                    f"embedded.rounds cannot shorten {told[0]!r}, whose rules tell the agent how many turns "
+                    "it has; leave rounds out (games: make levels of tasks with the option -turns)"
                 )
 
 

@@ -14,6 +14,7 @@ from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.train.config.run_config import SourceConfig
 from air.train.loop.rollout import Rollout, context, play_many, serving
 from air.train.model.policy import Policy
+from air.train.serving import context_length
 from air.train.serving.server import InferenceServer
 
 
@@ -74,9 +75,11 @@ async def served(
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
-        yield context(
+        ctx = context(
             model, server.url, temperature=temperature, max_tokens=max_tokens, renderer=renderer
         )
+        await context_length.learn(ctx, model)
+        yield ctx
     finally:
         await asyncio.to_thread(server.stop)
 

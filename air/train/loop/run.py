@@ -54,6 +54,7 @@ from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
 from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
+from air.train.serving import context_length
 from air.train.serving.choose_server import Server
 from air.train.tree.sample import Sample
 from air.trajectories import evaluations
@@ -139,6 +140,7 @@ class EmbeddedRun:
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
+                await context_length.learn(self._context(resources, 1.0, None), resources.policy)
                 await asyncio.to_thread(self._set_aside)
                 # Without `resume`: who names this file must say again from where to go on.
                 written = self.config.model_copy(update={"resume": None})

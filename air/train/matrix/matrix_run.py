@@ -19,7 +19,7 @@ from air.train.matrix.plan import Plan, Trained
 
 
 class MatrixRun:
-    """Does what of a matrix is missing. Call `run` in one event loop: `renderers` allows no second.
+    """Does what of a matrix is missing.
 
     `say` shows a line to the user. `logged` gives a context manager in which the log lines of a training go
     to a file in the run's folder; the function that it yields opens the file.

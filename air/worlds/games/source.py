@@ -66,6 +66,7 @@ class GameSource:
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
             replays=True,
             max_turns=kind.limits.turns,
+            names_turns=True,
             format_penalty=kind.limits.penalty,
             facts={name: text for name, text in FACTS.items() if known or name != "shortest"},
             player=solving,

@@ -80,6 +80,9 @@ def test_with_overlap_a_promotion_counts_one_step_later() -> None:
     assert "from step 3 on" in one.record([played(EASY, 1.0, 1.0, 1.0, 1.0)], 1)[1]
     assert [level_of(one, ahead) for ahead in (0, 1)] == [1, 2]
     # Step 2 was drawn before, from the first level: its episodes say nothing about the second.
+    without = levels()  # goes on without overlap, and keeps the promotion
+    without.load_state_dict(one.state_dict())
+    assert level_of(without) == 2
     metrics, _ = one.record([played(EASY, 1.0, 1.0, 1.0, 1.0)], 2)
     assert metrics == {"curriculum/s/level": 1.0}
     assert [level_of(one, ahead) for ahead in (0, 1)] == [2, 2]
@@ -160,5 +163,8 @@ def test_stages_of_turns() -> None:
     check_curricula([], rounds, [of(EASY)])
     with pytest.raises(ValueError, match="'s' has other tasks"):
         check_curricula([], rounds, [of(EASY, "titanic")])
+    for told in ("question:gsm8k5", "question:sql5", "game:tetris1"):
+        with pytest.raises(ValueError, match=f"cannot shorten '{told}'"):
+            check_curricula([], rounds, [of(EASY, told)])
     with pytest.raises(ValueError, match="1 or more"):
         RoundsConfig(max_turns=[5, 0])

@@ -42,6 +42,7 @@ def load(name: Name) -> WorldTask:
         digest=digest(source_digest(__file__), turns, data),
         replays=True,
         max_turns=turns,
+        names_turns=turns > 1,
         format_penalty=0.1,
         facts=FACTS,
         player=lambda world, seed: answering(perfect(problems, seed)),

@@ -47,6 +47,7 @@ def load(name: Name) -> WorldTask:
         digest=digest(source_digest(__file__), turns, data),
         replays=name.path is None,
         max_turns=turns,
+        names_turns=turns > 1,
         format_penalty=0.1,
         seconds=600.0 if name.path is None else 3600.0,
         facts=FACTS,

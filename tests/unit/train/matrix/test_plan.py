@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from air import paths
+from air.env.config import DEFAULT_TURNS
 from air.errors import AirError, ConfigError, UsageError
 from air.train.config import overrides
 from air.train.config.matrix_config import MatrixConfig
@@ -35,6 +36,15 @@ def test_each_row_and_seed_is_an_ordinary_run_with_the_rows_tasks(tmp_path: Path
     cell = planned.evaluation(planned.trained[1], "model", "game:sokoban4x5")
     assert cell.folder == tmp_path / "matrix-tiny/cells/arithmetic-seed0/game-sokoban4x5"
     assert cell.settings.envs[0].taskset.tasks == ["game:sokoban4x5"]
+
+
+def test_research_tasks_have_turns_although_worlds_limit_their_own(tmp_path: Path) -> None:
+    planned = tiny(tmp_path, run_files=["configs/grl/small.toml"])
+    turns = [
+        planned.evaluation(planned.trained[1], "model", column).settings.envs[0].agent.max_turns
+        for column in ("game:sokoban4x5", "titanic")
+    ]
+    assert turns == [None, DEFAULT_TURNS]
 
 
 def test_cells_may_be_added_and_what_they_depend_on_may_not_change(tmp_path: Path) -> None:
