@@ -56,8 +56,8 @@ MUTANTS = (
     Mutant(
         "memory is limited",
         "air/sandbox/docker/container_spec.py",
-        "TMP_MB + limits.shm_mb) * MIB",
-        "TMP_MB + limits.shm_mb) * 8 * MIB",
+        "in_memory + limits.shm_mb) * MIB",
+        "in_memory + limits.shm_mb) * 8 * MIB",
         in_docker("memory-is-bounded"),
         DOCKER_WORKS,
     ),

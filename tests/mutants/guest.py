@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "commands have none of the guest's capabilities",
         "air/sandbox/guest/users.py",
-        "limit_capabilities(roots if commands else KEPT)",
+        "limit_capabilities(roots or (() if commands else KEPT))",
         "limit_capabilities(KEPT)",
         in_docker("nobody-in-it-has-privileges"),
         DOCKER_WORKS,
