@@ -229,6 +229,10 @@ class Pool:
             reason = "it did not answer"
         except TimeoutError:
             reason = f"its reset took more than {RESET_SECONDS:.0f} s"
+        except BaseException:  # cancellation too: else the box would stay lent, and its place lost
+            if box in self._lent:
+                self._retire(box)
+            raise
         if box not in self._lent:  # the pool was closed meanwhile
             return
         if reason or not self._open or subpool.outdated:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from air import sandbox
 from air.errors import BoxStartError, ConfigError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec, Snapshot
 from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import MOST_SPECS, Pool
+from air.sandbox.process.box import ProcessBox
 from tests.until import until
 
 SPEC = BoxSpec(provider="process")
@@ -82,6 +84,25 @@ async def test_a_lease_gives_the_box_back_whatever_ends_it() -> None:
         await _settled(pool, 0)
         async with pool.lease(SPEC) as box:
             assert (await box.exec("true", timeout=60)).ok
+    assert not _left()
+
+
+class Unresettable(ProcessBox):
+    """A box whose reset has a fault of its own."""
+
+    async def reset(self) -> str:
+        raise KeyError("reason")
+
+
+async def test_a_box_whose_reset_has_a_fault_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sandbox.PROVIDERS, "process", (__name__, "Unresettable"))
+    async with Pool(1) as pool:
+        box = await pool.take(SPEC)
+        assert isinstance(box, Unresettable)
+        pool.give_back_for_reuse(box)
+        await _settled(pool, 0)
+        async with pool.lease(SPEC) as other:
+            assert other.id != box.id
     assert not _left()
 
 
