@@ -34,12 +34,11 @@ TRUSTING = replace(
     PLAIN,
     name="trusting",
     instruction="Write `/tmp/work/double.sh`, which prints twice its argument.",
-    solve="mkdir many; (cd many; seq -f a-long-name-of-a-file-%g 1500 | xargs touch)\n"
-    "echo 'echo $((2 * $1))' > double.sh",
-    checks='[ "$(bash /tmp/work/double.sh 21)" = 42 ]',
-    artifacts='["/tmp/work/double.sh", "/tmp/work/many"]',
+    solve="echo 'echo $((2 * $1))' > double.sh",
+    checks="test -f /tmp/work/double.sh",
+    artifacts='["/tmp/work/double.sh"]',
 )
-"""A task whose tests run the agent's program as root. The names of its files are too long for an argument."""
+"""A task whose tests only look whether the file is there."""
 GENEROUS = replace(PLAIN, name="generous", checks="true")
 """A task in which doing nothing earns."""
 
@@ -59,7 +58,7 @@ def _rules(folder: Folder, root: Path) -> HarborRules:
 async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> None:
     write([PLAIN, TRUSTING, GENEROUS], tmp_path)
     report = tmp_path / "report.json"
-    hacks = _hacks("deleted-files", "programs-that-write-the-reward")
+    hacks = _hacks("deleted-files", "empty-files")
     verdicts: list[Verdict] = []
     settings = HarborSettings(root=tmp_path)
     gate = Gate(settings, 4, hacks, report, verdicts.append)
@@ -67,7 +66,7 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
     sound, trusting, generous = await gate.run(ids)
     assert (sound.result, sound.oracle, sound.nothing) == ("sound", 1.0, 0.0), sound
     assert set(sound.hacks) == {hack.name for hack in hacks}
-    assert [one.name for one in trusting.findings] == ["programs-that-write-the-reward"], trusting
+    assert [one.name for one in trusting.findings] == ["empty-files"], trusting
     assert [one.name for one in generous.findings] == ["nothing"], generous
     assert not generous.hacks
 
