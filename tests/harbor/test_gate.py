@@ -21,7 +21,6 @@ from air.integrity.gate.run import Gate, read
 from air.integrity.gate.scene import named, scene
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.sources.harbor.source import HarborRules
-from tests.conftest import FULL
 from tests.harbor.features import FEATURES, SETTINGS
 from tests.harbor.flaws import CLEAN_TWINS, FLAWED
 from tests.harbor.folders import Folder, write
@@ -83,7 +82,7 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
 
 
 @pytest.mark.docker
-@pytest.mark.skipif(not FULL, reason="checks 82 tasks: make harbor")
+@pytest.mark.full  # checks 82 tasks: make harbor
 async def test_the_whole_set(tmp_path: Path) -> None:
     write((*CLEAN, *FLAWED), tmp_path)
     build = [sys.executable, "-m", "air.cli.main", "images", "build", f"harbor:{tmp_path}"]
