@@ -6,8 +6,11 @@ Every config class derives from `BaseConfig`. Each field of a config class is fo
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
+import importlib.util
 import json
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +19,12 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from air.errors import ConfigError, MissingError
+from air.errors import ConfigError, MissingError, UsageError
 
 
 class BaseConfig(BaseModel):
-    """The base class of configs (classes of settings): an immutable pydantic model that refuses unknown keys.
-    The docstrings below the fields of a subclass become the descriptions of these fields."""
+    """The base class of configs (classes of settings): an immutable pydantic model that refuses unknown
+    keys. The docstrings below the fields of a subclass become the descriptions of these fields."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
@@ -34,7 +37,8 @@ TOP_LEVEL = "(top level)"
 
 
 def toml_or_text(text: str) -> Any:
-    """Returns the value of a flag: None for `None`, a TOML value, or `text` itself if it is no TOML value."""
+    """Returns the value of a flag: None for `None`, a TOML value, or `text` itself if it is no TOML
+    value."""
     if text == "None":
         return None
     try:
@@ -44,9 +48,9 @@ def toml_or_text(text: str) -> Any:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict.
-    Raises MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML
-    or JSON, or has no table (dict) at its top level."""
+    """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict. Raises
+    MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML or
+    JSON, or has no table (dict) at its top level."""
     try:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -77,12 +81,16 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         raise ConfigError(bad.message, where=where, remedy=bad.remedy) from None
 
 
-def plugin(path: str) -> Any:
-    """Imports and returns the object that `path` names in the form `module:name`.
-    Raises MissingError if the object cannot be imported, and ConfigError if `path` is malformed."""
-    module, colon, name = path.partition(":")
+def plugin(path: str, folder: Path | None = None) -> Any:
+    """Imports and returns the object that `path` names in the form `module:name` or, if there is a
+    `folder`, also `file.py:name`. The file may be relative to the folder. It is executed once, and may
+    import modules from Python's path, not from beside itself. Raises MissingError if the object cannot be
+    imported, and ConfigError if `path` is malformed."""
+    module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
+    if folder is not None and module.endswith(".py"):
+        return _plugin_of_file(folder / Path(module).expanduser(), name)
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -91,6 +99,32 @@ def plugin(path: str) -> Any:
             where="plugin",
             remedy=f"install the package that has {module!r}, or put its folder on PYTHONPATH",
         ) from error
+
+
+def _plugin_of_file(file: Path, name: str) -> Any:
+    file = file.resolve()
+    module_name = f"air_plugin_{hashlib.sha256(bytes(file)).hexdigest()[:16]}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        if not file.is_file():
+            raise MissingError("no such file", where=str(file), remedy="check the path")
+        spec = importlib.util.spec_from_file_location(module_name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module  # dataclasses and pickle look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            del sys.modules[module_name]
+            if not isinstance(error, Exception) or isinstance(error, UsageError):
+                raise
+            message = f"cannot be imported: {type(error).__name__}: {error}"
+            raise ConfigError(message, where=str(file), remedy="correct the file") from error
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise MissingError(f"there is no object `{name}` in the file", where=str(file)) from None
 
 
 _REMEDIES = {
@@ -122,7 +156,8 @@ class BadKey:
 
     @property
     def name(self) -> str:
-        """The wrong key with dots between its parts; `(top level)` if the error concerns the whole config."""
+        """The wrong key with dots between its parts; `(top level)` if the error concerns the whole
+        config."""
         return ".".join(self.path) or TOP_LEVEL
 
 
@@ -151,8 +186,8 @@ def key_paths(
 
 
 def instead(path: Sequence[str], known: Iterable[str]) -> str:
-    """Returns a remedy for an unknown key: the most similar of the `known` keys, or advice to remove the key.
-    A key of the same table comes first, then a key with the same name in another table."""
+    """Returns a remedy for an unknown key: the most similar of the `known` keys, or advice to remove the
+    key. A key of the same table comes first, then a key with the same name in another table."""
     parts = ["0" if part.isdigit() else part for part in path]
     table, name = ".".join(parts[:-1]), parts[-1]
     paths = [key.rpartition(".") for key in known]
@@ -191,8 +226,8 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields those parts of an error's location that are keys or indices in `data`, and always the last part.
-    pydantic's location also contains the names of union members, which are not keys."""
+    """Yields those parts of an error's location that are keys or indices in `data`, and always the last
+    part. pydantic's location also contains the names of union members, which are not keys."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

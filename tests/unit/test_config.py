@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from air.config import BaseConfig, first_bad_key, validate
-from air.errors import ConfigError
+from air.config import BaseConfig, first_bad_key, plugin, validate
+from air.errors import ConfigError, MissingError
 
 
 class Square(BaseConfig):
@@ -74,3 +75,28 @@ def test_data_that_is_no_table() -> None:
     with pytest.raises(ValidationError) as caught:
         Point.model_validate([])
     assert first_bad_key(caught.value, []).name == "(top level)"
+
+
+def test_a_plugin_of_a_file_is_executed_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("VALUE = object()\n", "utf-8")
+    value = plugin("mine.py:VALUE", tmp_path)
+    assert plugin(f"{tmp_path}/./mine.py:VALUE", Path("/")) is value
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "kind", "part"),
+    [
+        (None, "VALUE", MissingError, "no such file"),
+        ("VALUE = 1", "OTHER", MissingError, "no object `OTHER`"),
+        ("1 / 0", "VALUE", ConfigError, "ZeroDivisionError: division by zero"),
+        ("def", "VALUE", ConfigError, "SyntaxError"),
+    ],
+)
+def test_a_plugin_of_a_file_that_cannot_be_had_is_refused(
+    source: str | None, name: str, kind: type[Exception], part: str, tmp_path: Path
+) -> None:
+    if source is not None:
+        (tmp_path / "mine.py").write_text(source, "utf-8")
+    with pytest.raises(kind, match=part) as raised:
+        plugin(f"mine.py:{name}", tmp_path)
+    assert str(tmp_path / "mine.py") in str(raised.value)

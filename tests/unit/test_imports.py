@@ -15,8 +15,8 @@ import air
 
 ROOT = Path(air.__file__).parent
 TESTS = Path(__file__).parents[1]
-BASE = {"errors", "config", "paths", "aio", "json_lines"}
-WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions"}
+BASE = {"errors", "config", "paths", "aio", "json_lines", "json_schema"}
+WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions", "tools"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -24,11 +24,13 @@ ALLOWED: dict[str, set[str]] = {
     "paths": {"errors"},
     "aio": set(),
     "json_lines": {"errors"},
+    "json_schema": set(),
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},
     "worlds": WORLDS,
     "rewards": {"errors", "config"},
-    "actions": {"errors", "config"},
+    "actions": {"errors", "config", "json_schema"},
+    "tools": BASE | {"sandbox"},
     "trajectories": {"errors", "config", "paths", "json_lines"},
     "env": ENV,
     "__init__": {"env", "errors"},

@@ -1,0 +1,23 @@
+"""Tools: typed functions that a world offers to the model, and those that come with air."""
+
+from __future__ import annotations
+
+from air.tools.base import Reply, Tool, ToolContext, ToolError, ToolResult, finish, tool
+from air.tools.load import TOOLS, ToolSettings, load
+from air.tools.open_tools import OpenTools
+from air.tools.tool_set import ToolSet
+
+__all__ = [
+    "TOOLS",
+    "OpenTools",
+    "Reply",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "ToolSet",
+    "ToolSettings",
+    "finish",
+    "load",
+    "tool",
+]

@@ -1,0 +1,229 @@
+"""The numbers of the calculator: exact fractions as long as possible, else floats; bounded in size.
+
+The result of a function such as `sin` is a float. What is computed with a float is a float.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+Number = Fraction | float
+MOST_BITS = 4000
+"""The largest size of a numerator or denominator, about 1,200 digits. No operation takes long below it."""
+_DIGITS = 12
+"""Significant digits of a result that is not exact."""
+TOO_LARGE = "The result is too large or has too many digits."
+
+
+class Fault(Exception):
+    """Exception for an expression that has no value. The model sees its message."""
+
+
+def bounded(value: Number | int) -> Number:
+    """Returns a value; raises Fault if it is too large, not finite, or no real number."""
+    if isinstance(value, complex):
+        raise Fault("The result is not a real number.")
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise Fault(TOO_LARGE)
+        return value
+    value = Fraction(value)
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
+        raise Fault(TOO_LARGE)
+    return value
+
+
+def power(base: Number, exponent: Number) -> Number:
+    """Returns a power. Its size is estimated before it is computed."""
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
+        if not base and exponent < 0:
+            raise ZeroDivisionError
+        if base in (0, 1, -1):
+            return base ** (2 - exponent.numerator % 2 if exponent else 0)
+        size = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
+        if size * abs(exponent) > MOST_BITS:
+            raise Fault(TOO_LARGE)
+        return base**exponent.numerator
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 2:
+        root = exact_root(base)
+        if root is not None:
+            return power(root, Fraction(exponent.numerator))
+    if base < 0 and float(exponent) != int(exponent):
+        raise Fault("A root of a negative number is not a real number.")
+    return math.pow(base, exponent)
+
+
+def exact_root(value: Fraction) -> Fraction | None:
+    """Returns the square root of a fraction if it is a fraction, else None."""
+    if value < 0:
+        return None
+    parts = (math.isqrt(value.numerator), math.isqrt(value.denominator))
+    root = Fraction(*parts)
+    return root if root * root == value else None
+
+
+def written(value: Number) -> str:
+    """Returns a number as text: exact if it is whole or has few decimals, else with 12 significant
+    digits."""
+    if isinstance(value, float):
+        return _of_float(value)
+    if value.denominator == 1:
+        return str(value.numerator)
+    places = _decimals(value.denominator)
+    if places is not None:
+        digits = str(abs(value.numerator) * 10**places // value.denominator).rjust(places + 1, "0")
+        sign = "-" if value < 0 else ""
+        return f"{sign}{digits[:-places]}.{digits[-places:]}"
+    context = decimal.Context(prec=_DIGITS)  # its exponents reach further than those of floats
+    quotient = context.divide(Decimal(value.numerator), Decimal(value.denominator))
+    return f"{quotient.normalize(context):g}"
+
+
+def _decimals(denominator: int) -> int | None:
+    """Returns how many decimals a fraction with this denominator needs; None if more than fifteen."""
+    return next((places for places in range(1, 16) if 10**places % denominator == 0), None)
+
+
+def _of_float(value: float) -> str:
+    text = f"{value:.{_DIGITS}g}"
+    return "0" if text == "-0" else text
+
+
+def _whole(value: Number, name: str) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = Fraction(value)
+    if not isinstance(value, Fraction) or value.denominator != 1:
+        raise Fault(f"{name} takes whole numbers.")
+    return value.numerator
+
+
+def _factorial_bits(n: int) -> float:
+    return math.lgamma(n + 1) / math.log(2)
+
+
+def factorial(value: Number) -> int:
+    """Returns a factorial. Its size is estimated before it is computed."""
+    n = _whole(value, "factorial")
+    if n < 0:
+        raise Fault("factorial takes no negative numbers.")
+    if n > MOST_BITS or _factorial_bits(n) > MOST_BITS:
+        raise Fault(TOO_LARGE)
+    return math.factorial(n)
+
+
+def _choose(name: str, function: Callable[[int, int], int]) -> Callable[[Number, Number], int]:
+    def chosen(first: Number, second: Number) -> int:
+        n, k = _whole(first, name), _whole(second, name)
+        if n < 0 or k < 0:
+            raise Fault(f"{name} takes no negative numbers.")
+        if k > n:
+            return 0
+        factors = min(k, n - k) if name == "comb" else k
+        least_bits = factors * max(1, (n - factors).bit_length() - 1) - _factorial_bits(
+            min(factors, MOST_BITS)
+        )
+        if factors > MOST_BITS or (name == "perm" and least_bits > MOST_BITS):
+            raise Fault(TOO_LARGE)
+        if name == "comb" and least_bits > MOST_BITS:
+            raise Fault(TOO_LARGE)
+        return function(n, k)
+
+    return chosen
+
+
+def _round(value: Number, digits: Number = Fraction(0)) -> Number:
+    places = _whole(digits, "round")
+    if abs(places) > 300:
+        raise Fault("round takes at most 300 digits.")
+    scaled = Fraction(value) * Fraction(10) ** places
+    half_away = math.floor(abs(scaled) + Fraction(1, 2))
+    return Fraction(half_away if scaled >= 0 else -half_away) / Fraction(10) ** places
+
+
+def _sqrt(value: Number) -> Number:
+    return power(value, Fraction(1, 2))
+
+
+def _log(value: Number, base: Number | None = None) -> float:
+    return _ln(value) if base is None else _ln(value) / _ln(base)
+
+
+def _ln(value: Number) -> float:
+    if value <= 0:
+        raise Fault("A logarithm takes a positive number.")
+    if isinstance(value, Fraction):  # a fraction may be outside of the range of floats
+        return math.log(value.numerator) - math.log(value.denominator)
+    return math.log(value)
+
+
+def _log_of(base: int) -> Callable[[Number], Number]:
+    exact = {2: math.log2, 10: math.log10}[base]
+
+    def logarithm(value: Number) -> Number:
+        if isinstance(value, Fraction) and value > 0 and value.denominator == 1:
+            return exact(value.numerator)
+        return _ln(value) / math.log(base)
+
+    return logarithm
+
+
+def _divided(function: Callable[[int, int], int], name: str) -> Callable[..., int]:
+    return lambda *values: _folded(function, [_whole(value, name) for value in values])
+
+
+def _folded(function: Callable[[int, int], int], values: list[int]) -> int:
+    result = values[0]
+    for value in values[1:]:
+        result = function(result, value)
+        bounded(result)
+    return abs(result)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function, and how many arguments it takes."""
+
+    call: Callable[..., Any]
+    least: int = 1
+    most: int = 1
+
+
+_FLOATS = (
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("asinh", "acosh", "atanh", "exp", "degrees", "radians"),
+)
+_MANY = 100
+FUNCTIONS: Mapping[str, Function] = {
+    **{name: Function(getattr(math, name)) for name in _FLOATS},
+    "abs": Function(abs),
+    "floor": Function(math.floor),
+    "ceil": Function(math.ceil),
+    "trunc": Function(math.trunc),
+    "round": Function(_round, 1, 2),
+    "sqrt": Function(_sqrt),
+    "cbrt": Function(math.cbrt),
+    "pow": Function(power, 2, 2),
+    "log": Function(_log, 1, 2),
+    "ln": Function(_ln),
+    "log2": Function(_log_of(2)),
+    "log10": Function(_log_of(10)),
+    "atan2": Function(math.atan2, 2, 2),
+    "hypot": Function(math.hypot, 1, _MANY),
+    "min": Function(lambda *values: min(values), 1, _MANY),
+    "max": Function(lambda *values: max(values), 1, _MANY),
+    "sum": Function(lambda *values: sum(values), 1, _MANY),
+    "mean": Function(lambda *values: sum(values) / len(values), 1, _MANY),
+    "mod": Function(lambda left, right: left % right, 2, 2),
+    "gcd": Function(_divided(math.gcd, "gcd"), 1, _MANY),
+    "lcm": Function(_divided(math.lcm, "lcm"), 1, _MANY),
+    "factorial": Function(factorial),
+    "comb": Function(_choose("comb", math.comb), 2, 2),
+    "perm": Function(_choose("perm", math.perm), 2, 2),
+}
+CONSTANTS: Mapping[str, float] = {"pi": math.pi, "π": math.pi, "e": math.e, "tau": math.tau}

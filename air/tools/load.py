@@ -1,0 +1,78 @@
+"""Loads the tools that a run file names.
+
+A tool's name is a key of `TOOLS`, or `file.py:object` or `module:object` for your own. The object is a
+`Tool`, a list of tools, or a class of settings (`ToolSettings`). A table gives settings: `{name =
+"calculator", max_length = 500}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from air.config import BaseConfig, plugin, validate
+from air.errors import ConfigError, MissingError
+from air.tools.base import Tool
+
+TOOLS: dict[str, str] = {
+    "calculator": "air.tools.calculator:calculator",
+}
+"""The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""
+
+
+class ToolSettings(BaseConfig):
+    """The settings that every tool has. A subclass adds its own and has the method `tools`."""
+
+    max_length: int | None = Field(None, ge=64)
+    """The largest number of characters of an observation. None: the tool's own."""
+    seconds: float | None = Field(None, gt=0, lt=86_400)
+    """The time limit of a call in seconds. None: the tool's own."""
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        """Returns the tools with these settings. Relative paths begin at `folder`."""
+        raise NotImplementedError
+
+    def applied(self, tool: Tool) -> Tool:
+        """Returns a tool with those of its limits that are set here."""
+        limits = {"max_length": self.max_length, "seconds": self.seconds}
+        changes: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
+        return dataclasses.replace(tool, **changes)
+
+
+def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:
+    """Returns the tools that a name or a table with a name and settings stands for. Relative paths begin at
+    `folder`, that of the run file; without it, at the current folder.
+    Raises MissingError if there is no such tool, and ConfigError if a setting is wrong."""
+    table: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = table.pop("name", None)
+    if not isinstance(name, str):
+        remedy = 'write {name = "calculator"}'
+        raise ConfigError(f"a tool has no name: {spec!r:.80}", where="tools", remedy=remedy)
+    here = folder or Path.cwd()
+    target, where = _object(name, here), f"tool {name!r}"
+    if isinstance(target, type) and issubclass(target, ToolSettings):
+        settings = validate(target, table, where=where)
+        tools = settings.tools(here)
+    else:
+        settings = validate(ToolSettings, table, where=where)
+        tools = [target] if isinstance(target, Tool) else target
+    if not (isinstance(tools, list | tuple) and all(isinstance(one, Tool) for one in tools)):
+        remedy = "decorate a function with `air.tools.tool`, or derive a class from ToolSettings"
+        raise ConfigError(f"is no tool, but {target!r:.80}", where=where, remedy=remedy)
+    return [settings.applied(one) for one in tools]
+
+
+def _object(name: str, folder: Path) -> Any:
+    if name in TOOLS:
+        return plugin(TOOLS[name])
+    if ":" in name:
+        return plugin(name, folder)
+    similar = difflib.get_close_matches(name, TOOLS, n=1)
+    remedy = f"did you mean `{similar[0]}`?" if similar else f"known: {', '.join(sorted(TOOLS))}"
+    remedy += " Your own are `file.py:object` or `module:object`"
+    raise MissingError(f"there is no tool {name!r}", where="tools", remedy=remedy)

@@ -1,0 +1,240 @@
+"""The tools of one episode, with their states."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Hashable, Mapping
+from typing import Any, Self, get_args
+
+from air import json_schema
+from air.errors import InfrastructureError
+from air.tools import threads
+from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
+from air.tools.pool import Pool
+
+_LOG = logging.getLogger(__name__)
+MOST_ARGUMENTS = 1_000_000
+"""The largest number of characters of a call's arguments, as JSON."""
+_LONGEST_ERROR = 500
+_NOTE = "\n[… {} characters cut …]\n"
+_GRACE = 10.0
+"""How long the end of an episode waits for calls that took too long, in seconds."""
+
+
+class OpenTools:
+    """The tools of one episode. `ToolSet.open` makes it. Calls of tools that share a state wait for each
+    other; other calls may run at once."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        self.states: dict[Hashable, Any] = {}
+        """The states by what made them."""
+        self.pools: list[Pool] = []
+        """The pools in which this episode has a place."""
+        self._locks: dict[Hashable, asyncio.Lock] = {}
+        self._late: dict[Hashable, asyncio.Future[threads.Outcome]] = {}
+        """Calls that took too long, and may still run, by state or tool."""
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def call(self, name: str, arguments: Any) -> ToolResult:
+        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError if the
+        failure is ours. All other failures are results with the status `error`."""
+        if self._closed:
+            raise RuntimeError("a call after the end of the episode")
+        given: Mapping[str, Any] = {}
+        tool = self._tools.get(name)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            reply = Reply(f"There is no tool {name!r:.80}. The tools are: {known}.", "error")
+            return ToolResult(_encodable(name[:80]), given, _encodable(reply.observation), "error")
+        try:
+            given = _checked(tool, arguments)
+        except ValueError as error:
+            reply = Reply(f"Wrong arguments of {name}: {error}", "error")
+        else:
+            async with self._alone(tool):
+                reply = await self._reply(tool, given)
+        text = _cut(_encodable(reply.observation), tool.max_length)
+        return ToolResult(name, given, text, reply.status, reply.info)
+
+    async def close(self) -> None:
+        """Ends the episode: closes the states, and gives the places in pools back. Only the first call
+        does. Raises InfrastructureError if a state could not be closed because of us."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._close_states()
+        finally:
+            while self.pools:
+                self.pools.pop().release()
+
+    async def _close_states(self) -> None:
+        if self._late:
+            await asyncio.wait(self._late.values(), timeout=_GRACE)
+        failures: list[InfrastructureError] = []
+        for state in reversed(self.states.values()):
+            close = getattr(state, "close", None)
+            if not callable(close):
+                continue
+            try:
+                result = close()
+                if inspect.isawaitable(result):
+                    await result
+            except InfrastructureError as error:
+                failures.append(error)
+            except Exception:
+                # An agent can cause it, so it is no failure of ours. The episode's result stands already.
+                _LOG.warning("a tool's state could not be closed", exc_info=True)
+        if failures:
+            raise failures[0]
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, tool: Tool) -> AsyncIterator[None]:
+        """Context manager: no other call of the episode uses the tool's state, and the call has its
+        place."""
+        async with contextlib.AsyncExitStack() as stack:
+            if tool.state is not None:
+                await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
+            elif tool.pool is not None:
+                await tool.pool.acquire()
+                stack.callback(tool.pool.release)
+            yield
+
+    async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
+        """Runs a tool's function. Its exceptions are replies, except failures of ours."""
+        try:
+            return _as_reply(await self._run(tool, given))
+        except ToolError as error:
+            return Reply(str(error), "error")
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _failure(tool, error)  # the function's own, such as of a connection that it lost
+        except (Exception, BaseExceptionGroup, SystemExit) as error:
+            if (ours := _ours(error)) is not None:
+                raise ours from error
+            return _failure(tool, error)
+
+    async def _run(self, tool: Tool, given: Mapping[str, Any]) -> Any:
+        state = () if tool.state is None else (self.states[tool.state],)
+        call = functools.partial(tool.function, *state, **given)
+        if not _is_async(tool.function):
+            value = await self._in_thread(tool, call)
+            return await _in_time(tool, value) if inspect.isawaitable(value) else value
+        return await _in_time(tool, call())
+
+    async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
+        key: Hashable = tool.state or tool.name
+        if key in self._late and not self._late[key].done():
+            raise ToolError(f"An earlier call of {tool.name} still runs.")
+        future = await threads.start(call)
+        try:
+            outcome = await _in_time(tool, asyncio.shield(future))
+        finally:
+            if not future.done():
+                self._late[key] = future
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+
+async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
+    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time."""
+    deadline = asyncio.timeout(tool.seconds)
+    try:
+        async with deadline:
+            return await work
+    except TimeoutError:
+        if deadline.expired():
+            message = f"The call of {tool.name} took longer than {tool.seconds:g} seconds."
+            raise ToolError(message) from None
+        raise
+
+
+def _is_async(function: Any) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 (its kind matters, not that it exists)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
+    """Returns the arguments as the function takes them. Raises ValueError, with a sentence for the model,
+    if they are malformed or wrong by the tool's schema."""
+    if isinstance(arguments, str):
+        if len(arguments) > MOST_ARGUMENTS:
+            raise ValueError(f"more than {MOST_ARGUMENTS} characters.")
+        arguments = json_schema.parse(arguments or "{}", "the text")
+    if not isinstance(arguments, Mapping):
+        raise ValueError("they must be a JSON object.")
+    arguments = dict(arguments)
+    if fault := json_schema.not_plain(arguments):
+        raise ValueError(f"the object {fault}.")
+    if len(json.dumps(arguments, ensure_ascii=False)) > MOST_ARGUMENTS:
+        raise ValueError(f"more than {MOST_ARGUMENTS} characters.")
+    if fault := json_schema.fault(arguments, {"type": "object", **tool.parameters}):
+        raise ValueError(f"{fault}.")
+    properties = tool.parameters.get("properties") or {}
+    return {name: _exact(value, properties.get(name)) for name, value in arguments.items()}
+
+
+def _exact(value: Any, schema: Any) -> Any:
+    """Returns a whole number as an int if the schema asks for an integer: JSON writes 3.0 too."""
+    wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
+    return int(value) if wants and isinstance(value, float) else value
+
+
+def _as_reply(value: Any) -> Reply:
+    """Returns what a function returned as a reply. Raises TypeError or ValueError if it cannot be one."""
+    if isinstance(value, Reply):
+        json.dumps(dict(value.info), allow_nan=False)
+        if value.status not in get_args(Status) or not isinstance(value.observation, str):
+            raise ValueError(f"it returned a malformed reply: {value!r:.100}")
+        return value
+    if isinstance(value, str):
+        return Reply(value)
+    return Reply(json.dumps(value, ensure_ascii=False))
+
+
+def _failure(tool: Tool, error: BaseException) -> Reply:
+    """Returns the reply that tells the model of an exception: its type and message, without our files."""
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        message = error.strerror
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return Reply(f"The tool {tool.name} failed: {text[:_LONGEST_ERROR]}", "error")
+
+
+def _ours(error: BaseException) -> InfrastructureError | None:
+    """Returns the failure of ours in an exception or a group of exceptions; None if there is none."""
+    if isinstance(error, InfrastructureError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((ours for one in error.exceptions if (ours := _ours(one)) is not None), None)
+    return None
+
+
+def _encodable(text: str) -> str:
+    """Returns a text without lone surrogates (halves of characters), which could not be sent to the
+    model."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _cut(text: str, most: int) -> str:
+    """Returns a text of at most `most` characters. A longer one loses its middle, and says how much."""
+    if len(text) <= most:
+        return text
+    room = max(0, most - len(_NOTE.format(len(text))))
+    note = _NOTE.format(len(text) - room)
+    return text[: room // 2] + note + text[len(text) - (room - room // 2) :]

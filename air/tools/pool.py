@@ -1,0 +1,62 @@
+"""A bound on how many users a shared resource has at once, across the event loops of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import deque
+
+_numbers = itertools.count()
+
+
+class Pool:
+    """The places of a shared resource. `acquire` waits until a place is free; the longest waiter is
+    first."""
+
+    def __init__(self, size: int) -> None:
+        self.number = next(_numbers)
+        """Orders the pools of this process."""
+        self._free = size
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._lock = threading.Lock()
+
+    async def acquire(self) -> None:
+        """Takes a place. A cancelled call takes none."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return
+            place = loop.create_future()
+            waiter = (loop, place)
+            self._waiters.append(waiter)
+        try:
+            await place
+        except asyncio.CancelledError:
+            with self._lock:
+                waits = waiter in self._waiters
+                if waits:
+                    self._waiters.remove(waiter)
+            if not waits:
+                self.release()  # the place was given while the cancellation was on its way
+            raise
+
+    def release(self) -> None:
+        """Gives a place back, to the longest waiter if there is one."""
+        while True:
+            with self._lock:
+                if not self._waiters:
+                    self._free += 1
+                    return
+                loop, place = self._waiters.popleft()
+            try:
+                loop.call_soon_threadsafe(_give, place)
+                return
+            except RuntimeError:  # the waiter's loop is closed
+                continue
+
+
+def _give(place: asyncio.Future[None]) -> None:
+    if not place.done():  # a cancelled waiter has released the place itself
+        place.set_result(None)

@@ -1,0 +1,134 @@
+"""Runs tools for the episodes of a world.
+
+    tools = ToolSet(load("calculator"))
+    opened = await tools.open(ToolContext(seed=7))
+    result = await opened.call("calculator", {"expression": "2 + 2"})
+    await opened.close()
+
+What the model does wrong, and every exception of a tool's own function, is a result with the status
+`error`. An `InfrastructureError` passes through: the episode is masked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from air.errors import AirError, ConfigError, InfrastructureError
+from air.sandbox.contract.box import BoxSpec
+from air.tools import threads
+from air.tools.base import Tool, ToolContext
+from air.tools.open_tools import OpenTools
+from air.tools.pool import Pool
+
+
+class ToolSet:
+    """The tools of a world. Raises ConfigError if two have the same name, or need different boxes."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self.tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self.tools:
+                message = f"two tools have the name {tool.name!r}"
+                raise ConfigError(message, where="tools", remedy="leave one out")
+            self.tools[tool.name] = tool
+        self.box = self._box()
+        """The box that the tools need; None if they need none."""
+
+    def _box(self) -> BoxSpec | None:
+        boxes = {name: tool.box for name, tool in self.tools.items() if tool.box is not None}
+        first = next(iter(boxes), "")
+        for name, box in boxes.items():
+            if box != boxes[first]:
+                message = f"`{first}` and `{name}` need different boxes"
+                raise ConfigError(message, where="tools", remedy="give them equal settings")
+        return boxes.get(first)
+
+    def __bool__(self) -> bool:
+        return bool(self.tools)
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], ...]:
+        """The tools in the form of OpenAI's `tools`."""
+        return tuple(tool.schema for tool in self.tools.values())
+
+    @property
+    def text(self) -> str:
+        """The tools as text for a prompt."""
+        return "\n".join(tool.text for tool in self.tools.values())
+
+    @property
+    def replays(self) -> bool:
+        """Whether the same seed and calls give the same observations."""
+        return all(tool.replays for tool in self.tools.values())
+
+    @property
+    def digest(self) -> str:
+        """A digest of all that decides results: schemas, limits, data, and the source files of
+        functions."""
+        parts = [_digest(tool) for tool in self.tools.values()]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    async def open(self, context: ToolContext) -> OpenTools:
+        """Starts an episode: waits for a place in each pool, and makes the states. Raises UsageError if the
+        context lacks what a tool needs, and InfrastructureError if a state could not be made."""
+        if self.box is not None and context.box is None:
+            raise ConfigError("the tools need a box, and the world has none", where="tools")
+        opened = OpenTools(self.tools)
+        try:
+            for pool in self._pools():
+                await pool.acquire()
+                opened.pools.append(pool)
+            for tool in self.tools.values():
+                if tool.state is not None and tool.state not in opened.states:
+                    opened.states[tool.state] = await _state(tool, context)
+        except BaseException:
+            await opened.close()
+            raise
+        return opened
+
+    def _pools(self) -> list[Pool]:
+        """Returns the pools of tools with states. Their order is the same in all sets: no two episodes wait
+        for each other."""
+        pools = {tool.pool for tool in self.tools.values() if tool.pool and tool.state}
+        return sorted(pools, key=lambda pool: pool.number)
+
+
+async def _state(tool: Tool, context: ToolContext) -> Any:
+    """Makes the state of an episode. The agent has done nothing yet: a failure is never its doing."""
+    make = tool.state
+    assert make is not None
+    try:
+        if inspect.iscoroutinefunction(make):
+            return await make(context)
+        outcome = await (await threads.start(lambda: make(context)))
+        if outcome.error is not None:
+            raise outcome.error
+        return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+    except AirError:
+        raise
+    except Exception as error:
+        message = f"the state of the tool {tool.name} could not be made"
+        raise InfrastructureError(f"{message}: {type(error).__name__}: {error}") from error
+
+
+def _digest(tool: Tool) -> str:
+    settings = [tool.schema, tool.max_length, tool.seconds, tool.digest]
+    sources = [_source(one) for one in (tool.function, tool.state) if one is not None]
+    return json.dumps([*settings, *sources], sort_keys=True)
+
+
+def _source(function: Any) -> str:
+    """Returns the text of the file that has a function; empty if it has none, such as a builtin."""
+    while not isinstance(function, type) and not hasattr(function, "__code__"):
+        inner: Any = getattr(function, "func", None) or getattr(function, "__func__", None)
+        function = inner if inner is not None else type(function)
+    try:
+        file = inspect.getsourcefile(function)
+        return Path(file).read_text("utf-8") if file else ""
+    except (TypeError, OSError):
+        return ""

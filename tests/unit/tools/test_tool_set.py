@@ -1,0 +1,483 @@
+"""Episodes with tools: states, pools, limits, and whose failure a failure is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from air.errors import BoxDiedError, ConfigError, InfrastructureError
+from air.sandbox.contract.box import BoxSpec
+from air.tools import Reply, Tool, ToolContext, ToolError, ToolResult, ToolSet, finish, tool
+
+CONTEXT = ToolContext(seed=7)
+
+
+@tool
+def double(number: int) -> str:
+    """Doubles a number."""
+    return str(2 * number)
+
+
+@tool
+async def double_soon(number: float, note: str = "") -> str:
+    """Doubles a number later."""
+    await asyncio.sleep(0)
+    return f"{2 * number}{note}"
+
+
+async def called(one: Tool, arguments: Any, context: ToolContext = CONTEXT) -> ToolResult:
+    async with await ToolSet([one]).open(context) as tools:
+        return await tools.call(one.name, arguments)
+
+
+async def test_results() -> None:
+    assert await called(double, {"number": 3}) == ToolResult("double", {"number": 3}, "6")
+    assert (await called(double, '{"number": 3.0}')).observation == "6"
+    assert (await called(double_soon, {"number": 1.5, "note": "!"})).observation == "3.0!"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({}, "number is missing"),
+        ({"number": "3"}, "must be of type integer"),
+        ({"number": True}, "must be of type integer"),
+        ({"number": 3.5}, "must be of type integer"),
+        ({"number": 2**64}, "64 bits"),
+        ({"number": 3, "other": 1}, "other is unknown"),
+        ("", "number is missing"),
+        ("3", "must be a JSON object"),
+        ([3], "must be a JSON object"),
+        ('{"number": NaN}', "NaN"),
+        ('{"number": 1e999}', "too large"),
+        ('{"number": 3', "not complete"),
+        ('{"number": "\\ud800"}', "surrogate"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"number": ' + "[" * 50 + "]" * 50 + "}", "nested too deeply"),
+        ('{"number": ' + "9" * 5000 + "}", "Exceeds the limit"),
+        ("x" * 1_000_001, "1000000 characters"),
+        ({"number": "x" * 1_000_001}, "1000000 characters"),
+    ],
+)
+async def test_wrong_arguments_are_told(arguments: Any, part: str) -> None:
+    result = await called(double, arguments)
+    assert result.status == "error"
+    assert result.observation.startswith("Wrong arguments of double: ")
+    assert part in result.observation
+    assert len(result.observation) < 500
+
+
+async def test_an_unknown_tool_is_told() -> None:
+    async with await ToolSet([double, double_soon]).open(CONTEXT) as tools:
+        result = await tools.call("dobule\ud800", {})
+    assert result.status == "error"
+    assert "The tools are: double, double_soon." in result.observation
+    result.observation.encode()
+    result.name.encode()
+
+
+def failing(error: BaseException) -> tuple[Tool, Tool]:
+    @tool
+    def fail() -> str:
+        """Fails."""
+        raise error
+
+    @tool
+    async def fail_soon() -> str:
+        """Fails."""
+        raise error
+
+    return fail, fail_soon
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ToolError("No."), "No."),
+        (ValueError("bad"), "The tool fail failed: ValueError: bad"),
+        (KeyError(), "The tool fail failed: KeyError"),
+        (
+            FileNotFoundError(2, "No such file", "/home/me/secret"),
+            "FileNotFoundError: No such file",
+        ),
+        (StopIteration(3), "StopIteration"),
+        (SystemExit(1), "SystemExit: 1"),
+        (RecursionError("deep"), "RecursionError: deep"),
+        (ConfigError("bad key"), "ConfigError: bad key"),
+        (TimeoutError("mine"), "TimeoutError: mine"),
+        (asyncio.CancelledError("mine"), "CancelledError: mine"),
+        (ValueError("x" * 5000), "ValueError: xxx"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+async def test_a_failure_of_a_tool_is_told(error: BaseException, told: str) -> None:
+    for one in failing(error):
+        result = await called(one, {})
+        assert result.status == "error"
+        assert told.replace("fail ", f"{one.name} ") in result.observation
+        assert "/home/me" not in result.observation
+        assert "Traceback" not in result.observation
+        assert len(result.observation) < 600
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InfrastructureError("away"),
+        BoxDiedError("gone"),
+        ExceptionGroup("several", [ValueError("x"), InfrastructureError("away")]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_failure_of_ours_passes(error: Exception) -> None:
+    for one in failing(error):
+        with pytest.raises(InfrastructureError):
+            await called(one, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("text", ("text", "success", {})),
+        (3, ("3", "success", {})),
+        ({"a": [1, None]}, ('{"a": [1, null]}', "success", {})),
+        (finish("Done.", score=1), ("Done.", "finish", {"score": 1})),
+        (Reply("Wrong.", "error", {"n": 2}), ("Wrong.", "error", {"n": 2})),
+        ("half \ud800", ("half ?", "success", {})),
+    ],
+)
+async def test_what_a_function_returns(value: Any, expected: tuple[Any, ...]) -> None:
+    result = await called(tool(name="give", description="Gives.")(lambda: value), {})
+    assert (result.observation, result.status, result.info) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        {1, 2},
+        Reply("x", "done"),
+        Reply(3),
+        finish("x", value={1}),
+        finish("x", v=float("nan")),
+    ],  # type: ignore[arg-type]
+)
+async def test_what_no_result_can_be_is_told(value: Any) -> None:
+    result = await called(tool(name="give", description="Gives.")(lambda: value), {})
+    assert result.status == "error"
+    assert result.observation.startswith("The tool give failed: ")
+
+
+@pytest.mark.parametrize("length", [2048, 2049, 5000, 1_000_000])
+async def test_a_long_observation_loses_its_middle(length: int) -> None:
+    text = "a" * (length // 2) + "z" * (length - length // 2)
+    result = await called(tool(name="give", description="Gives.")(lambda: text), {})
+    assert len(result.observation) <= 2048
+    if length == 2048:
+        assert result.observation == text
+        return
+    head, _, rest = result.observation.partition("\n[… ")
+    number, _, tail = rest.partition(" characters cut …]\n")
+    assert len(head) + int(number) + len(tail) == length
+    assert set(head) == {"a"}
+    assert set(tail) == {"z"}
+
+
+class Notes:
+    """A state of an episode."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self.seed = context.seed
+        self.lines: list[str] = []
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Kept:
+    """Makes states and keeps them for the test; its `close` and itself are sync or async."""
+
+    def __init__(self) -> None:
+        self.made: list[Notes] = []
+
+    def __call__(self, context: ToolContext) -> Notes:
+        self.made.append(Notes(context))
+        return self.made[-1]
+
+
+def note_tools(make: Callable[[ToolContext], Any], **settings: Any) -> list[Tool]:
+    @tool(state=make, **settings)
+    def write(notes: Notes, line: str) -> str:
+        """Writes."""
+        notes.lines.append(line)
+        return "Written."
+
+    @tool(state=make, **settings)
+    async def read(notes: Notes) -> str:
+        """Reads."""
+        return f"{notes.seed}: {' '.join(notes.lines)}"
+
+    return [write, read]
+
+
+async def test_tools_share_the_state_of_an_episode() -> None:
+    make = Kept()
+    tools = ToolSet(note_tools(make))
+    first = await tools.open(ToolContext(seed=1))
+    second = await tools.open(ToolContext(seed=2))
+    await first.call("write", {"line": "one"})
+    await second.call("write", {"line": "two"})
+    assert (await first.call("read", {})).observation == "1: one"
+    assert (await second.call("read", {})).observation == "2: two"
+    await first.close()
+    assert [notes.closed for notes in make.made] == [1, 0]
+    await first.close()
+    await second.close()
+    assert [notes.closed for notes in make.made] == [1, 1]
+    with pytest.raises(RuntimeError):
+        await first.call("read", {})
+
+
+async def test_a_state_may_be_made_and_closed_async() -> None:
+    closed: list[str] = []
+
+    class Link:
+        async def close(self) -> None:
+            await asyncio.sleep(0)
+            closed.append("link")
+
+    async def connect(context: ToolContext) -> Link:
+        await asyncio.sleep(0)
+        return Link()
+
+    async with await ToolSet(note_tools(connect)).open(CONTEXT):
+        pass
+    assert closed == ["link"]
+
+
+async def test_a_state_that_cannot_be_made_is_a_failure_of_ours() -> None:
+    make = Kept()
+
+    def broken(context: ToolContext) -> Notes:
+        raise OSError("no disk")
+
+    @tool(state=broken)
+    def other(state: Notes) -> str:
+        """Does."""
+        return ""
+
+    with pytest.raises(InfrastructureError, match="the state of the tool other"):
+        await ToolSet([*note_tools(make), other]).open(CONTEXT)
+    assert [notes.closed for notes in make.made] == [1]
+
+
+async def test_an_agent_cannot_mask_its_episode_by_a_state_that_does_not_close(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Notes):
+        def close(self) -> None:
+            raise OSError("still busy")
+
+    make = Kept()
+    tools = await ToolSet([*note_tools(make), *renamed(note_tools(Broken))]).open(CONTEXT)
+    await tools.close()
+    assert "could not be closed" in caplog.text
+    assert [notes.closed for notes in make.made] == [1]
+
+
+def renamed(tools: list[Tool]) -> list[Tool]:
+    import dataclasses
+
+    return [dataclasses.replace(one, name=f"{one.name}_more") for one in tools]
+
+
+async def test_a_failure_of_ours_at_the_end_is_raised_after_all_states_are_closed() -> None:
+    class Gone(Notes):
+        async def close(self) -> None:  # type: ignore[override]
+            raise BoxDiedError("gone")
+
+    make = Kept()
+    tools = await ToolSet([*note_tools(make), *renamed(note_tools(Gone))]).open(CONTEXT)
+    with pytest.raises(BoxDiedError):
+        await tools.close()
+    assert [notes.closed for notes in make.made] == [1]
+
+
+async def test_calls_of_one_state_wait_for_each_other() -> None:
+    inside = 0
+    most = 0
+
+    @tool(state=Kept())
+    async def step(state: Notes) -> str:
+        """Steps."""
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+        return ""
+
+    async with await ToolSet([step]).open(CONTEXT) as tools:
+        await asyncio.gather(*(tools.call("step", {}) for _ in range(4)))
+    assert most == 1
+
+
+async def test_a_pool_bounds_calls() -> None:
+    inside = 0
+    most = 0
+
+    @tool(pool_size=2)
+    async def step() -> str:
+        """Steps."""
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+        return ""
+
+    async def episode() -> None:
+        async with await ToolSet([step]).open(CONTEXT) as tools:
+            await asyncio.gather(*(tools.call("step", {}) for _ in range(3)))
+
+    await asyncio.gather(*(episode() for _ in range(3)))
+    assert most == 2
+
+
+async def test_a_pool_bounds_episodes_with_states() -> None:
+    make = Kept()
+    tools = ToolSet(note_tools(make, pool_size=1))
+    first = await tools.open(CONTEXT)
+    waiting = [asyncio.create_task(tools.open(CONTEXT)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert not any(task.done() for task in waiting)
+    waiting[0].cancel()
+    await asyncio.wait(waiting[:1])
+    await first.close()
+    second = await waiting[1]
+    assert not waiting[2].done()
+    await second.close()
+    await (await waiting[2]).close()
+    assert len(make.made) == 3
+    await (await tools.open(CONTEXT)).close()
+
+
+async def test_a_pool_serves_several_event_loops() -> None:
+    make = Kept()
+    tools = ToolSet(note_tools(make, pool_size=1))
+    first = await tools.open(CONTEXT)
+
+    def elsewhere() -> str:
+        async def play() -> str:
+            async with await tools.open(CONTEXT) as opened:
+                return (await opened.call("read", {})).observation
+
+        return asyncio.run(play())
+
+    other = asyncio.create_task(asyncio.to_thread(elsewhere))
+    await asyncio.sleep(0.05)
+    assert not other.done()
+    await first.close()
+    assert await other == "7: "
+
+
+async def test_a_call_that_takes_too_long_is_told() -> None:
+    go = threading.Event()
+
+    @tool(seconds=0.05)
+    def wait() -> str:
+        """Waits."""
+        go.wait()
+        return ""
+
+    @tool(seconds=0.05)
+    async def wait_soon() -> str:
+        """Waits."""
+        await asyncio.sleep(3600)
+        return ""
+
+    async with await ToolSet([wait, wait_soon, double]).open(CONTEXT) as tools:
+        for name in ("wait", "wait_soon"):
+            result = await tools.call(name, {})
+            told = (result.status, result.observation)
+            assert told == ("error", f"The call of {name} took longer than 0.05 seconds.")
+        result = await tools.call("wait", {})
+        assert result.observation == "An earlier call of wait still runs."
+        assert (await tools.call("double", {"number": 2})).observation == "4"
+        go.set()
+
+
+async def test_a_cancelled_call_is_cancelled() -> None:
+    @tool
+    async def wait() -> str:
+        """Waits."""
+        await asyncio.sleep(3600)
+        return ""
+
+    go = threading.Event()
+
+    @tool
+    def block() -> str:
+        """Blocks."""
+        go.wait()
+        return ""
+
+    async with await ToolSet([wait, block]).open(CONTEXT) as tools:
+        for name in ("wait", "block"):
+            task = asyncio.create_task(tools.call(name, {}))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        go.set()
+
+
+def test_schemas_and_text() -> None:
+    tools = ToolSet([double, double_soon])
+    assert [schema["function"]["name"] for schema in tools.schemas] == ["double", "double_soon"]
+    assert tools.text.startswith("double(number): Doubles a number.\n  number (integer)\n")
+    assert json.dumps(tools.schemas)
+    assert not ToolSet([])
+    assert tools.box is None
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two tools have the name 'double'"):
+        ToolSet([double, double])
+
+
+async def test_tools_agree_on_a_box() -> None:
+    def in_box(name: str, spec: BoxSpec) -> Tool:
+        return tool(name=name, description="Does.", box=spec)(lambda: "")
+
+    small, large = BoxSpec(), BoxSpec(image="other")
+    tools = ToolSet([double, in_box("a", small), in_box("b", BoxSpec())])
+    assert tools.box == small
+    with pytest.raises(ConfigError, match="`a` and `b` need different boxes"):
+        ToolSet([in_box("a", small), in_box("b", large)])
+    with pytest.raises(ConfigError, match="need a box"):
+        await tools.open(CONTEXT)
+
+
+def test_the_digest_names_what_decides_results() -> None:
+    import dataclasses
+
+    digests = {
+        ToolSet(tools).digest
+        for tools in (
+            [double],
+            [double_soon],
+            [dataclasses.replace(double, max_length=100)],
+            [dataclasses.replace(double, digest="corpus")],
+            note_tools(Kept()),
+        )
+    }
+    assert len(digests) == 5
+    assert ToolSet([double]).digest in digests
+    assert ToolSet([dataclasses.replace(double, replays=False)]).replays is False
