@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 
 from air.actions.adapted import Adapted
+from air.actions.agentfly import ActionTag, BashSwe, Code, ReactInput
 from air.actions.base import (
     Action,
     ActionFormat,
@@ -33,11 +34,15 @@ from air.errors import ConfigError, boundary
 FORMATS: dict[str, ActionFormat] = {
     one.name: one
     for one in (
+        ActionTag(),
+        BashSwe(),
+        Code(),
         CodeBlock(),
         Fenced(),
         Hermes(),
         MLGym(),
         React(),
+        ReactInput(),
         ReactLine(),
         SearchR1(),
         ThinkAnswer(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from air.errors import ConfigError
@@ -54,6 +54,8 @@ class Action:
     """A call of one of the action format's own tools; None if there is no call."""
     answer: str = ""
     """An action as text, for a world that is no shell: a move, several moves, an answer."""
+    message: Message | None = field(default=None, compare=False, repr=False)
+    """The model's message that the action was read from; None if there is none, as for a client's action."""
 
     @property
     def text(self) -> str:
@@ -149,9 +151,9 @@ class ActionFormat(TextFormat, Protocol):
         """The tools that each request offers to the model server, in the form of OpenAI's `tools`."""
         return ()
 
-    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
-        """Returns this format for a world that offers `tools`, in the form of OpenAI's `tools`.
-        Raises ConfigError if the format cannot call them."""
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
+        """Returns this format for a world that offers `tools`, in the form of OpenAI's `tools`. If `answers`,
+        the world also takes answers in words. Raises ConfigError if the format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",

@@ -38,7 +38,7 @@ class SearchR1(WorldFormat):
         "found comes back between <information> and </information>. Or finish, with <answer>answer</answer>."
     )
 
-    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
         for tool in tools:
             function = tool.get("function", tool)
             needed = (function.get("parameters") or {}).get("required") or ()
@@ -49,7 +49,7 @@ class SearchR1(WorldFormat):
                     where="env.agent.harness.format",
                     remedy="use tool_calls, or another format that calls any tool",
                 )
-        return type(self)(tools)
+        return type(self)(tools, answers=answers)
 
     def read(self, message: Message) -> Action:
         rest = after_thought(message, ("answer", "search", "information"))

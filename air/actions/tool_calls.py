@@ -4,7 +4,7 @@ In `tool_calls`, requests offer the tools to the model server, which shows them 
 template and takes the call out of the reply. In `hermes`, the system prompt describes the tools. Both read a
 call that the server took out, or else one in the text after the thought:
 `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one, `act`, whose argument
-is the action's text.
+is the action's text. If the world takes answers in words, a reply without a call is one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ ACT: Mapping[str, Any] = {
     },
 }
 """The tool that is offered in a world without tools of its own."""
+OR_ANSWER = "When you need no tool any more, reply with your final answer."
+"""What a model is told besides, if the world takes answers in words."""
 
 
 class ToolCalls(WorldFormat):
@@ -37,21 +39,26 @@ class ToolCalls(WorldFormat):
 
     name = "tool_calls"
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
-        super().__init__(tools)
-        self._offered = self.toolbox or Toolbox([ACT])
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
+        super().__init__(tools, answers=answers)
+        self._offered = self.toolbox if tools or answers else Toolbox([ACT])
 
     @property
     def instructions(self) -> str:
-        return "Think, then call exactly one tool in each reply."
+        if not self._offered:
+            return "Think, then reply with your answer."
+        call = "Think, then call exactly one tool in each reply."
+        return f"{call} {OR_ANSWER}" if self.answers else call
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
         return self._offered.schemas
 
     def read(self, message: Message) -> Action:
+        if self.answers and not (message.tool_calls or self._has_call(message)):
+            return Action(answer=_answer(message))
         call = self._call(message)
-        if self.toolbox:
+        if self.answers or self.toolbox:
             return Action(tool=call)
         action = (call.arguments or {})["action"]
         if not action.strip():
@@ -59,6 +66,9 @@ class ToolCalls(WorldFormat):
                 "Format error: the action is empty. Put it into the argument `action`."
             )
         return Action(answer=action)
+
+    def _has_call(self, message: Message) -> bool:
+        return "tool_call>" in message.text and bool(self._offered)
 
     def _call(self, message: Message) -> ToolCall:
         if len(message.tool_calls) > 1:
@@ -77,6 +87,8 @@ class ToolCalls(WorldFormat):
         return self._offered.parse(part.inside)
 
     def written(self, thought: str, action: Action) -> str:
+        if self.answers and action.tool is None:
+            return f"<think>{thought}</think>\n{action.answer}" if thought else action.answer
         call = action.tool or ToolCall("act", arguments={"action": action.answer})
         return f"{thought}\n<tool_call>\n{call.text}\n</tool_call>"
 
@@ -96,11 +108,21 @@ class Hermes(ToolCalls):
 
     @property
     def instructions(self) -> str:
+        if not self._offered:
+            return super().instructions
         return (
             "Think, then call exactly one tool in each reply, as JSON in this form:\n"
             f"<tool_call>\n{CALL_FORM}\n</tool_call>\n{self._offered.described}"
+            + (f"\n{OR_ANSWER}" if self.answers else "")
         )
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
         return ()
+
+
+def _answer(message: Message) -> str:
+    """Returns the text of a message that follows the thought."""
+    if not (text := after_thought(message, ("tool_call",)).strip()):
+        raise FormatError("Format error: the reply is empty. Write your answer.")
+    return text

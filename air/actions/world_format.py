@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from air.actions.base import Action, ActionFormat, FormatError, Message, Standing
 from air.actions.toolbox import CALL_FORM, Toolbox
+
+_BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
@@ -18,11 +21,13 @@ class WorldFormat(ActionFormat, ABC):
     uses_tools = False
     retries: int | None = None
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         self.toolbox = Toolbox(tools)
+        self.answers = answers
+        """Whether the world takes an answer in words, also if it has tools."""
 
-    def with_tools(self, tools: Sequence[Mapping[str, Any]]) -> Self:
-        return type(self)(tools)
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
+        return type(self)(tools, answers=answers)
 
     @abstractmethod
     def read(self, message: Message) -> Action:
@@ -57,7 +62,8 @@ class AnswerFormat(WorldFormat):
     """A format whose reply contains one answer: a text, as the world's rules describe it.
 
     In a world with tools, the answer is one call of a tool instead, written as a JSON object
-    (`{"name": …, "arguments": {…}}`), whatever the format. A subclass says where in a reply the answer is.
+    (`{"name": …, "arguments": {…}}`), whatever the format. If the world takes answers in words too, what
+    begins as such a call is one, and all else is an answer. A subclass says where in a reply the answer is.
     """
 
     form: str
@@ -68,6 +74,8 @@ class AnswerFormat(WorldFormat):
         if not self.toolbox:
             return self.form
         call = f"The answer is one call of a tool, as a JSON object: {CALL_FORM}"
+        if self.answers:
+            call += "\nOr, when you need no tool any more, it is your final answer in words."
         return "\n".join([self.form, call, self.toolbox.described])
 
     @abstractmethod
@@ -82,7 +90,7 @@ class AnswerFormat(WorldFormat):
         answer = self.answer_in(message)
         if not answer.strip():
             raise FormatError(f"Format error: the answer is empty. {self.form}")
-        if self.toolbox:
+        if self.toolbox and not (self.answers and not _BEGINS_CALL.match(answer)):
             return Action(tool=self.toolbox.parse(answer))
         return Action(answer=answer)
 

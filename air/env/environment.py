@@ -321,7 +321,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 where="env.agent.harness.format",
                 remedy="leave it out, then each task has its own; or use two sources",
             )
-        return name, action_format if world is None else action_format.with_tools(world.tools)
+        if world is not None:
+            action_format = action_format.with_tools(world.tools, answers=world.answers)
+        return name, action_format
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
         """Returns the tools of one episode, or None if the action format has no tools."""

@@ -110,13 +110,19 @@ class ManualWorld:
 
     def written(self, text: str) -> str:
         """Returns a reply with an action: the text that a person typed, or, in a world with tools, the call
-        `NAME {"argument": value}`. Raises UsageError if the action format cannot express it."""
+        `NAME {"argument": value}`. If the world also takes answers, a text that does not begin with a tool's
+        name is one. Raises UsageError if the action format cannot express it."""
         assert self.episode.format is not None
         try:
-            action = _call(text) if self.task.tools else Action(answer=text)
+            calls = self.task.tools and not (self.task.answers and self._is_answer(text))
+            action = _call(text) if calls else Action(answer=text)
             return self.episode.format.render("", action)
         except ValueError as error:
             raise UsageError(str(error), remedy="type a whole reply after :reply") from None
+
+    def _is_answer(self, text: str) -> bool:
+        names = {tool.get("function", tool).get("name") for tool in self.task.tools}
+        return text.split(maxsplit=1)[:1] not in [[name] for name in names]
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply, which took `seconds` to write; returns the new lines of the

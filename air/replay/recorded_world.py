@@ -13,6 +13,7 @@ from air.replay import recorded_settings
 from air.replay.comparison import Replayed
 from air.replay.ignored_differences import values
 from air.replay.options import ReplayOptions
+from air.replay.restore import message_of
 from air.trajectories import Start, Step, Trajectory
 from air.worlds import sources
 from air.worlds.base import World
@@ -71,7 +72,14 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
         return 0.0
     tool = step.call.tool
     call = None if tool is None else ToolCall(tool.name, tool.args, tool.body, tool.arguments)
-    again = await world.step(Action(tool=call, answer=step.call.answer))
+    again = await world.step(
+        Action(
+            tool=call,
+            answer=step.call.answer,
+            ending=step.call.ending,
+            message=message_of(step),
+        )
+    )
     result.differs(
         values(step.turn, "observation", step.observation, again.observation.text),
         values(step.turn, "reward", step.reward, float(again.reward)),

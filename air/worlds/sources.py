@@ -57,6 +57,9 @@ class WorldTask:
     """What a reply that is no action costs, once for each turn. Not negative."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
+    answers: bool = False
+    """Whether the agent may also answer in words in a world with tools (`Action.answer`). A world without
+    tools takes words in any case."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)

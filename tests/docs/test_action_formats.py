@@ -19,6 +19,10 @@ ANSWERS = {
     "search_r1": "Paris",
     "tool_calls": "Left",
     "hermes": "Left",
+    "react_input": "Paris",
+    "action": "go north",
+    "code": "print(17 * 23)",
+    "bash_swe": "ls -a",
 }
 MOVE = {"name": "move", "parameters": {"properties": {"steps": {"type": "integer"}}}}
 REPLIES = {

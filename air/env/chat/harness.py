@@ -16,7 +16,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -207,6 +207,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             return []
         try:
             action = await asyncio.to_thread(action_format.read, message)
+            action = replace(action, message=message)
         except FormatError as error:
             self._count_format_error(episode, action_format)
             shown = str(error) + action_format.footer(episode.standing(left))

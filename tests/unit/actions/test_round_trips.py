@@ -24,10 +24,24 @@ HARD = {
     "search_r1": ("answer>", "search>", "think>", "information>"),
     "tool_calls": ("tool_call>", "think>"),
     "hermes": ("tool_call>", "think>"),
+    "action": ("action>", "think>"),
+    "code": ("```", "think>"),
+    "bash_swe": ("```", "think>"),
+    "react_input": ("Action:", "Thought:", "Observation:", "think>"),
 }
 """Texts that a format may refuse to carry; any other it must carry."""
 WORLDS = sorted(HARD)
 ANY = {"name": "any", "parameters": {"type": "object"}}
+TEXT: Mapping[str, Any] = {
+    "name": "run",
+    "parameters": {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text"],
+    },
+}
+ONE_TOOL = ("action", "code", "bash_swe")
+"""The formats that write one text for the only tool."""
 
 
 def text(numbers: random.Random, most: int) -> str:
@@ -77,7 +91,7 @@ def test_a_random_answer_is_read_as_it_was_or_refused(name: str) -> None:
     assert min(shares) > 20
 
 
-@pytest.mark.parametrize("name", [name for name in WORLDS if name != "search_r1"])
+@pytest.mark.parametrize("name", [name for name in WORLDS if name not in ("search_r1", *ONE_TOOL)])
 def test_a_random_call_is_read_as_it_was_or_refused(name: str) -> None:
     numbers, form = random.Random(name), get(name).with_tools([ANY])
     for _ in range(500):
@@ -95,6 +109,28 @@ def test_a_random_search_is_read_as_it_was_or_refused() -> None:
         assert fits or query != query.strip() or any(p in query for p in HARD["search_r1"])
 
 
+@pytest.mark.parametrize("name", ONE_TOOL)
+def test_a_random_text_for_the_only_tool_is_read_as_it_was_or_refused(name: str) -> None:
+    numbers, form = random.Random(name), get(name).with_tools([TEXT])
+    for _ in range(500):
+        said, thought = text(numbers, 6), text(numbers, 4)
+        fits = carried(form, thought, Action(tool=ToolCall("run", arguments={"text": said})))
+        hard = any(piece in thought + said for piece in HARD[name])
+        assert fits or hard or said != said.strip(), (thought, said)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_random_answer_beside_tools_is_read_as_it_was_or_refused(name: str) -> None:
+    tool = {"search_r1": SEARCH}.get(name, TEXT)
+    numbers, form = random.Random(name), get(name).with_tools([tool], answers=True)
+    hard = (*HARD[name], '"name"', "end task")
+    for _ in range(1000):
+        thought, answer = text(numbers, 6), text(numbers, 9)
+        fits = carried(form, thought, Action(answer=answer))
+        refused = any(piece in thought + answer for piece in hard) or answer != answer.strip()
+        assert fits or refused or not answer.strip(), (thought, answer)
+
+
 def test_what_a_format_cannot_express_is_refused() -> None:
     refused = {
         "think_answer": Action(answer="</answer>"),
@@ -104,6 +140,10 @@ def test_what_a_format_cannot_express_is_refused() -> None:
         "search_r1": Action(tool=ToolCall("search", arguments={"query": "no tools here"})),
         "tool_calls": Action(answer="</tool_call>"),
         "hermes": Action(script="ls"),
+        "action": Action(answer="</action>"),
+        "code": Action(answer="```"),
+        "bash_swe": Action(answer="```\n```bash"),
+        "react_input": Action(answer="a\nAction: b"),
     }
     for name, action in refused.items():
         with pytest.raises(ValueError, match=f"{name} cannot express"):
