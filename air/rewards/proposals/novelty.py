@@ -1,0 +1,121 @@
+"""How new a text is among others: clusters by BLEU, average linkage.
+
+The distance of two texts is 1 − BLEU, the mean of both directions. Two clusters are merged while the mean
+distance of their texts is at most `THRESHOLD`; the nearest ones first. What a proposal pays for likeness is
+the share of its cluster among all.
+
+The cost is bounded: a text is read up to `MOST_WORDS` words, equal texts are one point with a weight, and
+at most `MOST_TEXTS` different texts are compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import lru_cache
+
+THRESHOLD = 0.5
+MOST_TEXTS = 512
+MOST_WORDS = 256
+_ORDER = 4
+_SMOOTH = 0.1
+"""What counts as the number of common n-grams if there are none (Chen and Cherry 2014, method 1)."""
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+Words = tuple[str, ...]
+
+
+def words(text: str) -> Words:
+    """Returns the words and numbers of a text in lower case, and its signs."""
+    return tuple(_WORD.findall(text.casefold()[: 16 * MOST_WORDS])[:MOST_WORDS])
+
+
+def bleu(candidate: Words, reference: Words) -> float:
+    """Returns the BLEU of a candidate against one reference: n-grams of up to four words (fewer if a text
+    is shorter), with a penalty for a candidate that is shorter than the reference."""
+    if not candidate or not reference:
+        return float(candidate == reference)
+    order = min(_ORDER, len(candidate), len(reference))
+    logs = 0.0
+    for n in range(1, order + 1):
+        own, others = _grams(candidate, n), _grams(reference, n)
+        common = sum(min(count, others[gram]) for gram, count in own.items() if gram in others)
+        if n == 1 and not common:
+            return 0.0
+        logs += math.log((common or _SMOOTH) / (len(candidate) - n + 1))
+    brevity = min(0.0, 1 - len(reference) / len(candidate))
+    return math.exp(logs / order + brevity)
+
+
+@lru_cache(maxsize=16384)
+def _grams(text: Words, n: int) -> Counter[Words]:
+    return Counter(text[start : start + n] for start in range(len(text) - n + 1))
+
+
+@lru_cache(maxsize=262_144)
+def distance(one: Words, other: Words) -> float:
+    """Returns 1 − BLEU, the mean of both directions: 0 for equal texts, 1 for texts without a common word."""
+    return 0.0 if one == other else 1 - (bleu(one, other) + bleu(other, one)) / 2
+
+
+def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
+    """Returns the number of each text's cluster; clusters are numbered in the order of their first texts.
+    Raises ValueError if there are more than `MOST_TEXTS` different texts."""
+    each = [words(text) for text in texts]
+    points = list(dict.fromkeys(each))
+    if len(points) > MOST_TEXTS:
+        raise ValueError(f"{len(points)} different texts, more than {MOST_TEXTS}")
+    weights = Counter(each)
+    of_point = dict(
+        zip(points, _linked(points, [weights[p] for p in points], threshold), strict=True)
+    )
+    return [of_point[point] for point in each]
+
+
+def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
+    """Returns the cluster of each point, by average linkage (UPGMA) on weighted points."""
+    import numpy as np
+
+    count = len(points)
+    matrix = np.full((count, count), np.inf)
+    for row in range(count):
+        for column in range(row):
+            matrix[row, column] = matrix[column, row] = distance(points[row], points[column])
+    sizes = np.array(weights, dtype=float)
+    cluster = list(range(count))
+    while count:
+        first, second = divmod(int(matrix.argmin()), count)
+        if not matrix[first, second] <= threshold:
+            break
+        keep, drop = min(first, second), max(first, second)
+        total = sizes[keep] + sizes[drop]
+        joined = (sizes[keep] * matrix[keep] + sizes[drop] * matrix[drop]) / total
+        joined[keep] = np.inf
+        matrix[keep], matrix[:, keep] = joined, joined
+        matrix[drop], matrix[:, drop] = np.inf, np.inf
+        sizes[keep] = total
+        cluster = [keep if own == drop else own for own in cluster]
+    numbers = {own: number for number, own in enumerate(dict.fromkeys(cluster))}
+    return [numbers[own] for own in cluster]
+
+
+class Window:
+    """The last proposals of a training, with which each new one is compared.
+
+    A training step's proposals come one by one, so a proposal's cluster is looked for among those before
+    it: with `size` as large as a batch, these are the rest of its own batch and the end of the last one.
+    """
+
+    def __init__(self, size: int, threshold: float = THRESHOLD) -> None:
+        if not 1 <= size <= MOST_TEXTS:
+            raise ValueError(f"the size must be between 1 and {MOST_TEXTS}, not {size}")
+        self.size, self._threshold = size, threshold
+        self._texts: deque[str] = deque(maxlen=size)
+
+    def share(self, text: str) -> float:
+        """Adds a proposal, and returns |its cluster| / size."""
+        self._texts.append(text)
+        numbers = clusters(self._texts, self._threshold)
+        return numbers.count(numbers[-1]) / self.size

@@ -1,0 +1,82 @@
+"""Reads a proposal: one question in `<question>…</question>`, then its answer in `\\boxed{…}`.
+
+A proposal is an attack until it is read. What could speak to the executor's chat template, end the question
+early, or hand over an answer is malformed: a second tag, a `\\boxed` in the question, the markup of chat
+templates or action formats, control characters, overlong text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+OPEN, CLOSE = "<question>", "</question>"
+LONGEST_QUESTION = 4000
+LONGEST_ANSWER = 200
+_BOXED = re.compile(r"\\boxed\s*\{")
+_MARKUP = re.compile(
+    r"<\|[^<>|]*\|>|</?\s*(?:question|answer|think|tool_call|tool_response|python|s)\s*>|\[/?INST\]",
+    re.IGNORECASE,
+)
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A proposed question, with the proposer's answer."""
+
+    text: str
+    answer: str
+
+
+class Malformed(ValueError):
+    """Exception for a text that is no proposal; its message says why."""
+
+
+def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
+    """Returns the question of a proposal. Raises Malformed if the text is not exactly one question with an
+    answer after it. `longest` is the largest number of characters of the question."""
+    lowered = text.lower()
+    if lowered.count(OPEN) != 1 or lowered.count(CLOSE) != 1:
+        raise Malformed(f"the text needs {OPEN} and {CLOSE} exactly once")
+    before, _, rest = text.partition(OPEN)
+    question, closed, after = rest.partition(CLOSE)
+    if not closed or CLOSE in before:
+        raise Malformed(f"{CLOSE} must follow {OPEN}, in lower case")
+    question = question.strip()
+    if not question:
+        raise Malformed("the question is empty")
+    if len(question) > longest:
+        raise Malformed(f"the question has more than {longest} characters")
+    if _CONTROL.search(question) or _MARKUP.search(question):
+        raise Malformed("the question has control characters, or markup of a chat or an action")
+    if _BOXED.search(question):
+        raise Malformed("the question has an answer in it")
+    answer = last_boxed(after)
+    if answer is None or not answer.strip():
+        raise Malformed("the question's answer in \\boxed{…} must follow the question")
+    if len(answer) > LONGEST_ANSWER or _CONTROL.search(answer):
+        raise Malformed(
+            f"the answer has control characters, or more than {LONGEST_ANSWER} characters"
+        )
+    return Question(question, answer.strip())
+
+
+def last_boxed(text: str) -> str | None:
+    """Returns what is in the last `\\boxed{…}` of a text that is closed; None if there is none. Takes linear
+    time."""
+    starts = {match.end() - 1 for match in _BOXED.finditer(text)}
+    if not starts:
+        return None
+    found: tuple[int, int] | None = None
+    open_braces: list[int] = []
+    for place, sign in enumerate(text):
+        if sign == "{":
+            open_braces.append(place)
+        elif sign == "}" and open_braces:
+            start = open_braces.pop()
+            if start in starts and (found is None or start > found[0]):
+                found = start, place
+    return None if found is None else text[found[0] + 1 : found[1]]

@@ -1,0 +1,71 @@
+"""BLEU, clusters and shares, on texts worked by hand."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from air.rewards.proposals.novelty import MOST_TEXTS, Window, bleu, clusters, distance, words
+
+
+def test_bleu_by_hand() -> None:
+    cat = words("the cat sat on the mat")
+    assert bleu(cat, cat) == pytest.approx(1.0)
+    # 5 of 6 words, 3 of 5 pairs, 2 of 4 triples, 1 of 3 quadruples.
+    other = words("the cat sat on a mat")
+    assert bleu(other, cat) == pytest.approx((5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    # All n-grams are in the reference, which is twice as long: only the brevity counts.
+    assert bleu(words("a b c d"), words("a b c d e f g h")) == pytest.approx(math.exp(1 - 8 / 4))
+    assert bleu(words("a"), words("b")) == 0.0
+    # Two words: no triples. One common word, no common pair: 0.1 of one.
+    assert bleu(words("a b"), words("a c")) == pytest.approx(math.sqrt(1 / 2 * 0.1 / 1))
+    assert bleu((), ()) == 1.0
+
+
+def test_distance_is_symmetric() -> None:
+    one, other = words("what is 3 + 4 ?"), words("what is 3 + 5 ? tell me")
+    assert distance(one, other) == distance(other, one)
+    assert distance(one, one) == 0.0
+
+
+def test_clusters_by_hand() -> None:
+    texts = [
+        "Ada has 3 apples and finds 4 more. How many apples does Ada have now?",
+        "A rope is 10 metres long. Ben cuts off 3 metres. How many are left?",
+        "ADA has 3 apples and finds 4 more. How many apples does Ada have now?",
+        "Ada has 3 apples and finds 5 more. How many apples does Ada have now?",
+        "Integrate x squared.",
+    ]
+    assert clusters(texts) == [0, 1, 0, 0, 2]
+    assert clusters([]) == []
+    assert clusters(texts, threshold=-1.0) == [0, 1, 0, 2, 3]  # equal texts are one in any case
+
+
+def test_linkage_is_the_average_over_texts() -> None:
+    # Distances: 0.32 between the first two, 0.41 between the last two, 0.83 between the first and the last.
+    near = ["a b c d e f g h", "a b c d e f x y", "a b z d e f x y"]
+    assert clusters(near) == [0, 0, 1]  # (0.83 + 0.41) / 2 > 0.5
+    assert (
+        clusters([near[0]] + 9 * [near[1]] + [near[2]]) == [0] * 11
+    )  # (0.83 + 9 * 0.41) / 10 < 0.5
+
+
+def test_a_window_counts_copies_among_the_last_proposals() -> None:
+    window = Window(4)
+    assert window.share("what is 1 + 1 ?") == 1 / 4
+    assert window.share("name the capital of France") == 1 / 4
+    assert window.share("what is 1 + 1 ?") == 2 / 4
+    assert [window.share("what is 1 + 1 ?") for _ in range(3)] == [3 / 4, 3 / 4, 1.0]
+
+
+def test_cost_is_capped() -> None:
+    began = time.process_time()
+    assert len(set(clusters([f"w{n} v{n} u{n}" for n in range(MOST_TEXTS)]))) == MOST_TEXTS
+    assert clusters(["copy " * 100_000] * 5000) == [0] * 5000
+    assert time.process_time() - began < 60.0
+    with pytest.raises(ValueError, match="more than 512"):
+        clusters([str(n) for n in range(MOST_TEXTS + 1)])
+    with pytest.raises(ValueError, match="between 1 and 512"):
+        Window(0)

@@ -1,0 +1,31 @@
+"""The rewards of proposals, on numbers worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from air.rewards.proposals.payment import REWARDS, Proposal, Weights, as_coded, published
+
+
+def test_as_coded_by_hand() -> None:
+    # The published example: p = .5, a share of 1/8, two calls.
+    assert as_coded(Proposal(True, 0.5, 1 / 8, own_calls=2)) == pytest.approx(0.475)
+    assert as_coded(Proposal(True, 0.8, 0.25)) == pytest.approx(0.2 - 0.25)
+    assert as_coded(Proposal(True, 0.0, 1.0, own_calls=9)) == pytest.approx(-1.0 + 0.2)
+    assert as_coded(Proposal(False, 0.5, 0.0, own_calls=9)) == -1.0
+    assert as_coded(Proposal(True, 0.5, 1.0), Weights(repetition=0.0)) == 0.5
+
+
+def test_published_by_hand() -> None:
+    assert published(Proposal(True, 0.5, 1 / 8, executor_calls=2)) == pytest.approx(0.975)
+    assert published(Proposal(True, 0.8, 0.25)) == pytest.approx(0.4 - 0.25)
+    assert published(Proposal(True, 1.0, 0.5)) == 0.0
+    assert published(Proposal(False, 0.5)) == 0.0
+    halved = Weights(uncertainty=0.5, tool=2.0, repetition=2.0)
+    assert published(Proposal(True, 0.5, 0.125, executor_calls=8), halved) == pytest.approx(0.65)
+
+
+def test_each_definition_counts_its_own_calls() -> None:
+    assert as_coded(Proposal(True, 0.5, executor_calls=4)) == 0.5
+    assert published(Proposal(True, 0.5, own_calls=4)) == 1.0
+    assert sorted(REWARDS) == ["as_coded", "published"]
