@@ -17,7 +17,7 @@ LASTING = (
     "tests.fork_server",
     "tests/docker/private_engine/supervisor.py",
     "multiprocessing",
-    "air/worlds/questions/sql/worker.py",
+    "air/tools/sql/worker.py",
 )
 """Parts of the command lines of children that outlive tests: the fork server, the private engine, the helpers
 of Python's multiprocessing, and the processes of SQL questions, which are kept for the next query."""

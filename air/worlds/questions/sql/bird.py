@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import ConfigError, InfrastructureError, MissingError
+from air.tools.sql.runner import Database, Limits, Result, run
 from air.worlds.questions.episodes import belongs, for_validation
 from air.worlds.questions.sql.questions import Question, Questions
-from air.worlds.questions.sql.runner import Database, Limits, Result, run
 
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
 """The limits of a query. The time is GRL's."""

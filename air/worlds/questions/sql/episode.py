@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 
+from air.tools.sql.runner import Limits, run
 from air.worlds.base import Observation, Step
 from air.worlds.questions.episodes import Tally
 from air.worlds.questions.sql.questions import Question, Questions
-from air.worlds.questions.sql.runner import Limits, run
 
 NO_QUERY = -0.5
 _LONGEST_PROBLEM = 300

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from air.tools.sql.runner import Database
+from air.tools.sql.worker import fingerprint
 from air.worlds.questions.episodes import belongs
-from air.worlds.questions.sql.runner import Database
 from air.worlds.questions.sql.schemas import SCHEMAS, Schema, build
 from air.worlds.questions.sql.templates import TEMPLATES, Template
-from air.worlds.questions.sql.worker import fingerprint
 
 LEVELS = (1, 2, 3, 4)
 _MANY = 10_000

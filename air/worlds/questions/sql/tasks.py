@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from air.tools.sql import runner
+from air.tools.sql.runner import Limits
 from air.worlds.questions.episodes import (
     FACTS,
     BlockingEpisodeWorld,
@@ -16,7 +18,6 @@ from air.worlds.questions.sql import bird
 from air.worlds.questions.sql.episode import INSTRUCTIONS, SqlEpisode
 from air.worlds.questions.sql.players import perfect
 from air.worlds.questions.sql.questions import LEVELS, Questions, generated
-from air.worlds.questions.sql.runner import Limits
 from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
@@ -44,7 +45,7 @@ def load(name: Name) -> WorldTask:
         id=name.task_id,
         make=lambda: BlockingEpisodeWorld(episode, threads),
         instructions=INSTRUCTIONS + again,
-        digest=digest(source_digest(__file__), turns, data),
+        digest=digest(source_digest(__file__), source_digest(runner.__file__), turns, data),
         replays=name.path is None,
         max_turns=turns,
         names_turns=turns > 1,

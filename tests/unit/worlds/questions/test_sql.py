@@ -19,15 +19,16 @@ import pytest
 
 from air.actions.base import Action
 from air.errors import ConfigError, InfrastructureError, MissingError
+from air.tools.sql import runner, worker
+from air.tools.sql.runner import Database, Limits, run
+from air.tools.sql.worker import fingerprint
 from air.worlds.questions import SOURCE
-from air.worlds.questions.sql import players, runner, worker
+from air.worlds.questions.sql import players
 from air.worlds.questions.sql.bird import from_folder
 from air.worlds.questions.sql.episode import SqlEpisode, query_of
 from air.worlds.questions.sql.questions import LEVELS, generated
-from air.worlds.questions.sql.runner import Database, Limits, run
 from air.worlds.questions.sql.schemas import SCHEMAS
 from air.worlds.questions.sql.templates import TEMPLATES
-from air.worlds.questions.sql.worker import fingerprint
 from air.worlds.sources import VALIDATION_SEED
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import InfrastructureError
-from air.worlds.questions.sql import worker
+from air.tools.sql import worker
 
 _PATIENCE = 30
 """A query may take this many times its CPU time by the clock, on a loaded machine; then it is our failure."""

@@ -1,0 +1,1 @@
+"""SQL in processes with limits, and the tool `sql`."""
