@@ -49,6 +49,11 @@ class ToolResult:
     info: Mapping[str, Any] = field(default_factory=dict)
     """JSON values for records and metrics. The model does not see them."""
 
+    @property
+    def prediction(self) -> str:
+        """The final answer if the call ended the episode: `prediction` of `info`, or else the observation."""
+        return str(self.info.get("prediction", self.observation))
+
 
 class ToolError(Exception):
     """Exception for what the model did wrong. The model sees its message."""
@@ -64,7 +69,8 @@ class Reply:
 
 
 def finish(observation: str, **info: Any) -> Reply:
-    """Returns the reply that ends the episode."""
+    """Returns the reply that ends the episode. The observation is the final answer, which is checked, unless
+    `prediction` gives another text."""
     return Reply(observation, "finish", info)
 
 
@@ -99,9 +105,10 @@ class Tool:
     """The largest number of characters of an observation. Longer ones lose their middle, and say so."""
     seconds: float = SECONDS
     """The time limit of a call. A thread cannot be ended: a function that is not async must end itself."""
-    pool: Pool | None = None
-    """The bound on users of what the tool shares: episodes if there is a state, else calls. None: no
-    bound."""
+    episodes: Pool | None = None
+    """The bound on episodes that have a state of this tool at once in this process. None: no bound."""
+    calls: Pool | None = None
+    """The bound on calls of this tool at once in this process, of all episodes. None: no bound."""
     replays: bool = True
     """Whether the same seed and calls give the same observations. False for a tool that asks the
     network."""
@@ -167,6 +174,7 @@ def tool(
     state: Callable[[ToolContext], Any] | None = None,
     box: BoxSpec | None = None,
     pool_size: int | None = None,
+    calls_at_once: int | None = None,
     replays: bool = True,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
@@ -182,17 +190,22 @@ def tool(
     state: Callable[[ToolContext], Any] | None = None,
     box: BoxSpec | None = None,
     pool_size: int | None = None,
+    calls_at_once: int | None = None,
     replays: bool = True,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Decorator: makes a tool of a typed function, sync or async. Without `name` and `description`, the
-    tool has the function's name and its docstring's text. With `state`, the function's first parameter is
-    the state. `pool_size` bounds the users of what the tool shares, see `Tool.pool`. Raises ConfigError if
-    the signature or the docstring does not suffice for a schema."""
+    """Decorator: makes a tool of a typed function, sync or async. Without `name` and `description`, the tool
+    has the function's name and its docstring's text. With `state`, the function's first parameter is the
+    state, and `pool_size` bounds the number of episodes that have one at once; further episodes wait.
+    `calls_at_once` bounds the calls of all episodes; a call's time begins when its turn has come.
+    Raises ConfigError if the signature or the docstring does not suffice for a schema."""
 
     def make(typed: Callable[..., Any]) -> Tool:
-        if pool_size is not None and pool_size < 1:
-            where = f"tool {name or typed.__name__!r}"
-            raise ConfigError("pool_size must be a positive integer", where=where)
+        where = f"tool {name or typed.__name__!r}"
+        if pool_size is not None and state is None:
+            remedy = "use calls_at_once"
+            raise ConfigError(
+                "pool_size is only for tools with a state", where=where, remedy=remedy
+            )
         text, parameters = describe(typed, skip_first=state is not None, about=description)
         return Tool(
             name=name or typed.__name__,
@@ -203,8 +216,15 @@ def tool(
             box=box,
             max_length=max_length,
             seconds=seconds,
-            pool=None if pool_size is None else Pool(pool_size),
+            episodes=_pool(pool_size, "pool_size", where),
+            calls=_pool(calls_at_once, "calls_at_once", where),
             replays=replays,
         )
 
     return make if function is None else make(function)
+
+
+def _pool(size: int | None, key: str, where: str) -> Pool | None:
+    if size is not None and size < 1:
+        raise ConfigError(f"{key} must be a positive integer", where=where)
+    return None if size is None else Pool(size)

@@ -20,7 +20,9 @@ from air.errors import ConfigError, MissingError
 from air.tools.base import Tool
 
 TOOLS: dict[str, str] = {
+    "answer": "air.tools.answers:answer",
     "calculator": "air.tools.calculator:calculator",
+    "submit": "air.tools.answers:submit",
 }
 """The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""
 

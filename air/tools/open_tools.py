@@ -107,9 +107,9 @@ class OpenTools:
         async with contextlib.AsyncExitStack() as stack:
             if tool.state is not None:
                 await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
-            elif tool.pool is not None:
-                await tool.pool.acquire()
-                stack.callback(tool.pool.release)
+            if tool.calls is not None:
+                await tool.calls.acquire()
+                stack.callback(tool.calls.release)
             yield
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:

@@ -92,9 +92,9 @@ class ToolSet:
         return opened
 
     def _pools(self) -> list[Pool]:
-        """Returns the pools of tools with states. Their order is the same in all sets: no two episodes wait
+        """Returns the pools of states. Their order is the same in all sets: no two episodes wait
         for each other."""
-        pools = {tool.pool for tool in self.tools.values() if tool.pool and tool.state}
+        pools = {tool.episodes for tool in self.tools.values() if tool.episodes}
         return sorted(pools, key=lambda pool: pool.number)
 
 

@@ -181,12 +181,20 @@ def test_what_a_schema_cannot_come_from_is_refused(function: Callable[..., str],
 
 @pytest.mark.parametrize(
     "settings",
-    [{"name": "two words"}, {"name": "é"}, {"max_length": 10}, {"seconds": 0}, {"pool_size": 0}],
+    [
+        {"name": "two words"},
+        {"name": "é"},
+        {"max_length": 10},
+        {"seconds": 0},
+        {"calls_at_once": 0},
+        {"pool_size": 2},
+        {"pool_size": 0, "state": state},
+    ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        tool(**{"description": "Does.", **settings})(spread_none)
+        tool(**{"description": "Does.", **settings})(anything)
 
 
-def spread_none() -> str:
+def anything(notes: Any = None) -> str:
     return ""

@@ -328,11 +328,11 @@ async def test_calls_of_one_state_wait_for_each_other() -> None:
     assert most == 1
 
 
-async def test_a_pool_bounds_calls() -> None:
+async def test_calls_at_once_are_bounded() -> None:
     inside = 0
     most = 0
 
-    @tool(pool_size=2)
+    @tool(calls_at_once=2)
     async def step() -> str:
         """Steps."""
         nonlocal inside, most

@@ -1,0 +1,24 @@
+"""The tools that end an episode: `answer` gives the final answer, `submit` says that the work is done."""
+
+from __future__ import annotations
+
+from air.tools.base import Reply, finish, tool
+
+
+@tool(max_length=100_000)
+def answer(answer: str) -> Reply:
+    """Gives the final answer and ends the episode.
+
+    Args:
+        answer: the final answer, without an explanation
+    """
+    return finish(answer)
+
+
+@tool
+def submit() -> Reply:
+    """Submits the work as it is and ends the episode."""
+    return finish("Submitted.", prediction="")
+
+
+__all__ = ["answer", "submit"]
