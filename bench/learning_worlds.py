@@ -67,7 +67,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worlds", action="store_true", help="this program, and not learning.py")
     parser.add_argument("--games", nargs="+", default=list(GAMES), help="names without game:")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="for seeds that nobody has seen")
     parser.add_argument("--episodes", type=int, default=64, help="held-out ones, before and after")
     parser.add_argument("--demos", type=int, default=1500)
     parser.add_argument("--sft-steps", type=int, help="steps of the warm start")
@@ -84,7 +85,8 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
     file = args.out / "results.json"
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     done = {(result["game"], result["seed"]) for result in results}
-    for seed, game in itertools.product(range(args.seeds), args.games):
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    for seed, game in itertools.product(seeds, args.games):
         if (game, seed) not in done:
             results.append(await one_seed(args, rest, game, seed))
             file.write_text(json.dumps(results, indent=1))
