@@ -69,7 +69,9 @@ def _play(planned: Plan) -> int:
     from air.train.loop import run_folder
     from air.train.matrix import results
     from air.train.matrix.matrix_run import MatrixRun
+    from air.train.model import policy
 
+    policy.check_source(planned.start)  # a mistyped name would stay in the matrix's folder
     with run_folder.locked(planned.folder):
         planned.claim()
 

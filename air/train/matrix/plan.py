@@ -111,21 +111,26 @@ class Plan:
         """Compares the settings with those with which the matrix was begun; keeps rows that are left out."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
-        if key := _difference(earlier, identity):
+        if key := _difference(earlier, identity, self._chosen()):
             raise UsageError(
                 f"the matrix in this folder was begun with another `{key}`",
                 where=str(self.folder),
                 remedy="set it as it was, or give another --name",
             )
 
-    def _identity(self) -> dict[str, Any]:
+    def _chosen(self) -> dict[str, Any]:
+        """Returns the part of the identity that differs from the defaults."""
+        return self._identity(exclude_defaults=True)
+
+    def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
         """Returns what the content of the cells depends on, as plain data."""
-        settings = self.trained[0].config.model_dump(mode="json")
+        how: Any = {"mode": "json", "exclude_defaults": exclude_defaults}
+        settings = self.trained[0].config.model_dump(**how)
         for key in ("run", "output_dir", "resume"):
-            settings.pop(key)
-        settings["embedded"].pop("seed")
-        settings["orchestrator"]["train"]["source"][0]["env"]["taskset"].pop("tasks")
-        evaluation = self.config.evaluation.model_dump(mode="json", exclude={"episodes"})
+            settings.pop(key, None)
+        settings.get("embedded", {}).pop("seed", None)
+        settings["orchestrator"]["train"]["source"][0]["env"]["taskset"].pop("tasks", None)
+        evaluation = self.config.evaluation.model_dump(**how, exclude={"episodes"})
         identity = {
             "v": 1,
             "settings": settings,
@@ -210,11 +215,29 @@ def _read(file: Path) -> dict[str, Any]:
     return data
 
 
-def _difference(before: Any, now: Any, path: str = "") -> str:
-    """Returns the dotted path of the first value that differs; an empty text if none does."""
+def _difference(before: Any, now: Any, chosen: Any, path: str = "") -> str:
+    """Returns the dotted path of the first value that differs; an empty text if none does.
+
+    A key that `before` lacks may be newer than the matrix. It differs only if it is in `chosen`, the values
+    that are not the defaults.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
+        chosen = chosen if isinstance(chosen, dict) else {}
         for key in {**before, **now}:
-            if found := _difference(before.get(key), now.get(key), f"{path}.{key}".lstrip(".")):
+            if key not in before and key not in chosen:
+                continue
+            inner = f"{path}.{key}".lstrip(".")
+            if found := _difference(before.get(key), now.get(key), chosen.get(key), inner):
+                return found
+        return ""
+    if _tables(before) and _tables(now) and len(before) == len(now):
+        mine = chosen if _tables(chosen) and len(chosen) == len(now) else [{}] * len(now)
+        for index, (old, new, own) in enumerate(zip(before, now, mine, strict=True)):
+            if found := _difference(old, new, own, f"{path}.{index}"):
                 return found
         return ""
     return path if before != now else ""
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

@@ -187,7 +187,7 @@ def load(
     otherwise under masks; or if `lora` does not fit the model or the adapter.
     """
     name = str(name_or_path)
-    _check_source(name)
+    check_source(name)
     is_adapter = adapters.is_adapter(name)
     model, tokenizer = _read(name, dtype, None if attention == "auto" else attention)
     check_supported(model.config, name)
@@ -243,7 +243,8 @@ def _no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def _check_source(name: str) -> None:
+def check_source(name: str) -> None:
+    """Raises MissingError if `name` is a path at which there is no model. Asks no hub and loads nothing."""
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file() and not adapters.is_adapter(path):

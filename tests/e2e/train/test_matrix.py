@@ -61,6 +61,9 @@ def episodes(folder: Path) -> list[Path]:
 
 def test_a_killed_matrix_goes_on_cell_by_cell(small: Path, tmp_path: Path) -> None:
     toml, folder = matrix_toml(tmp_path, small), tmp_path / "m"
+    mistyped = command("air", "matrix", "@", toml, "--settings.model.name", "./smal", cwd=tmp_path)
+    bad(mistyped, "./smal: no such model folder")
+    assert not folder.exists()
     kill(toml, folder / "cells" / "letters-seed0", tmp_path)
     before = {path: path.stat().st_mtime_ns for path in checkpoints(folder)}
     assert len(before) == 1

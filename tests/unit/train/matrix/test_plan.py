@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,24 @@ def test_cells_may_be_added_and_what_they_depend_on_may_not_change(tmp_path: Pat
         with pytest.raises(UsageError, match=rf"begun with another `{key}`.*give another --name"):
             tiny(tmp_path, **changes).claim()
     tiny(tmp_path).claim()
+
+
+def test_a_setting_that_is_newer_than_the_matrix_counts_only_if_it_is_set(tmp_path: Path) -> None:
+    """A matrix goes on under a later version of air, whose run files have more keys."""
+    changes = {"settings": {"trainer": {"optim": {"max_norm": 0.5}}}}
+    file = tmp_path / "matrix-tiny" / "matrix.json"
+    for planned, accepted in ((tiny(tmp_path), True), (tiny(tmp_path, **changes), False)):
+        planned.claim()
+        identity = json.loads(file.read_text())
+        assert identity["settings"]["trainer"]["optim"].pop("max_norm")
+        assert identity["settings"]["orchestrator"]["train"]["source"][0]["env"].pop("credit")
+        file.write_text(json.dumps(identity))
+        if accepted:
+            planned.claim()
+        else:
+            with pytest.raises(UsageError, match=r"another `settings\.trainer\.optim\.max_norm`"):
+                planned.claim()
+        file.unlink()
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
