@@ -15,6 +15,7 @@ docstring.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -124,6 +125,10 @@ class Tool:
             raise ConfigError(f"max_length must be at least {_SHORTEST}", where=where)
         if not 0 < self.seconds < float("inf"):
             raise ConfigError("seconds must be a positive number", where=where)
+
+    def with_digest(self, digest: str) -> Tool:
+        """Returns this tool with the digest of its data."""
+        return dataclasses.replace(self, digest=digest)
 
     @property
     def schema(self) -> dict[str, Any]:

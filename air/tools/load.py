@@ -22,6 +22,7 @@ from air.tools.base import Tool
 TOOLS: dict[str, str] = {
     "answer": "air.tools.answers:answer",
     "calculator": "air.tools.calculator:calculator",
+    "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",
 }
 """The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""

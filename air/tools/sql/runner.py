@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,31 @@ class Result:
     """What was wrong with the query; empty if nothing was."""
 
 
+@dataclass(frozen=True)
+class Table:
+    """The first rows of a query's result."""
+
+    columns: list[str] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)
+    more: bool = False
+    """Whether the result has more rows."""
+    problem: str = ""
+    """What was wrong with the query; empty if nothing was."""
+
+
 def run(database: Database, sql: str, limits: Limits) -> Result:
     """Runs one query and waits for its result. Raises InfrastructureError unless the query itself failed."""
-    request = {**database.request(), "sql": sql, **vars(limits), "parent": os.getpid()}
+    return Result(**_ask(database, sql, limits))
+
+
+def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
+    """Runs one query and waits for the first rows of its result; the query stops after them. Raises
+    InfrastructureError unless the query itself failed."""
+    return Table(**_ask(database, sql, limits, show=most_rows))
+
+
+def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
+    request = {**database.request(), "sql": sql, **vars(limits), "parent": os.getpid(), **more}
     process = _idle_worker()
     try:
         line = process.ask(json.dumps(request).encode(), limits.seconds * _PATIENCE)
@@ -76,9 +98,10 @@ def run(database: Database, sql: str, limits: Limits) -> Result:
         process.close()
         raise
     if line is None:
-        return Result(problem=_ended(process.close()))
+        return {"problem": _ended(process.close())}
     _idle().append(process)
-    return Result(**json.loads(line))
+    reply: dict[str, Any] = json.loads(line)
+    return reply
 
 
 _workers: dict[int, list[_Worker]] = {}

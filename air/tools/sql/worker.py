@@ -1,8 +1,9 @@
 """The program that runs the agent's SQL: a process of its own, without air, for one query at a time.
 
 Each line of standard input is a request (JSON), each line of standard output its reply. SQLite's authorizer
-lets a query read tables and call functions, nothing else: no writes, no PRAGMA, no ATTACH, no extensions, and
-no functions that are random or, for generated databases, ask the clock. A query ends at the first limit:
+lets a query read tables and call functions, nothing else: no writes, no PRAGMA, no ATTACH, no extensions,
+and no functions that are random or, for generated databases, ask the clock. A query ends at the first
+limit:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
 - `seconds` of CPU time, for functions that never return to the virtual machine. It ends the process.
@@ -12,7 +13,7 @@ no functions that are random or, for generated databases, ask the clock. A query
 A query also ends if the parent of this process does.
 
 The reply has a fingerprint of the result, which is equal for two results with the same rows, whatever their
-order.
+order. A request with `show` gets the first rows instead, as texts.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ADDRESS_BYTES = 2**30
 OUT_OF_MEMORY = 77
 """The exit status after a query for which the memory did not suffice."""
 _STEPS_BETWEEN_LOOKS = 10_000
+_LONGEST_CELL = 200
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -91,11 +93,15 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the reply to a request: `fingerprint` and `rows` of the result, or a `problem`."""
+    """Returns the reply to a request: `fingerprint` and `rows` of the result, or with `show` its `columns`,
+    its first `cells` and whether there are `more` rows; or a `problem`."""
     connection = _connect(request)
     try:
         _guard(connection, request)
-        rows = _rows(connection.execute(request["sql"]), request["rows"], request["bytes"])
+        cursor = connection.execute(request["sql"])
+        if "show" in request:
+            return _shown(cursor, request["show"])
+        rows = _rows(cursor, request["rows"], request["bytes"])
         return {"fingerprint": fingerprint(rows), "rows": len(rows)}
     except _LimitReached as error:
         return {"problem": str(error)}
@@ -111,8 +117,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
     """Returns a digest of the rows as a multiset: their order does not matter, how often each occurs does.
 
-    Numbers are equal by value: 2 and 2.0, and floats that agree in nine digits, so that the order in which a
-    query adds does not matter. A number is never equal to a text.
+    Numbers are equal by value: 2 and 2.0, and floats that agree in nine digits, so that the order in which
+    a query adds does not matter. A number is never equal to a text.
     """
     texts = sorted(repr(tuple(map(_canonical, row))) for row in rows)
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -183,6 +189,28 @@ def _rows(cursor: sqlite3.Cursor, most_rows: int, most_bytes: int) -> list[tuple
             raise _LimitReached(f"the result has more than {most_bytes} bytes")
         rows.append(row)
     return rows
+
+
+def _shown(cursor: sqlite3.Cursor, most_rows: int) -> dict[str, Any]:
+    if cursor.description is None:
+        raise _LimitReached("the query gives no table")
+    rows = cursor.fetchmany(most_rows)
+    return {
+        "columns": [_cell(column[0]) for column in cursor.description],
+        "cells": [[_cell(value) for value in row] for row in rows],
+        "more": cursor.fetchone() is not None,
+    }
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    text = str(value)
+    if len(text) > _LONGEST_CELL:
+        text = f"{text[:_LONGEST_CELL]}… ({len(text)} characters)"
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
 
 
 if __name__ == "__main__":
