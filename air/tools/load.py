@@ -22,6 +22,7 @@ from air.tools.base import Tool
 TOOLS: dict[str, str] = {
     "answer": "air.tools.answers:answer",
     "calculator": "air.tools.calculator:calculator",
+    "search": "air.tools.search:SearchSettings",
     "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",
 }

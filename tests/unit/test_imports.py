@@ -49,6 +49,8 @@ ONLY_IN: dict[str, set[str]] = {
     "torch": {"train", "cli"},
     "transformers": {"train"},
     "renderers": {"env", "replay", "manual", "train"},
+    "bm25s": {"tools"},
+    "chess": {"tools"},
     "docker": {"sandbox"},
     "starlette": {"serve", "train"},
     "uvicorn": {"serve", "train"},

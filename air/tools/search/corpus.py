@@ -1,0 +1,97 @@
+"""A corpus: a file of JSON lines, `{"text": …, "title": …, "id": …}`, of which only `text` is needed.
+
+Only the places of the lines are kept in memory. Passages are read when they are shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.errors import ConfigError, InfrastructureError, MissingError
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One passage of a corpus."""
+
+    id: str
+    """The line's `id`, or else its number, from 1."""
+    title: str
+    text: str
+
+    @property
+    def whole(self) -> str:
+        """The title and the text, as an index reads them."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+class Corpus:
+    """The passages of a file. `digest` is that of the file. Raises MissingError if there is no such file,
+    and ConfigError if a line is malformed or there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets = array("Q")
+        self._numbers = array("Q")
+        digest = hashlib.sha256()
+        for offset, number, line in _lines(path):
+            digest.update(line)
+            if line.strip():
+                _parsed(line, path, number)
+                self._offsets.append(offset)
+                self._numbers.append(number)
+        if not self._offsets:
+            raise ConfigError("the corpus has no passage", where=str(path), remedy="add lines")
+        self.digest = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[Passage]:
+        for _, number, line in _lines(self.path):
+            if line.strip():
+                yield _parsed(line, self.path, number)
+
+    def read(self, position: int) -> Passage:
+        """Returns the passage at a position, from 0. Raises InfrastructureError if the file has changed."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offsets[position])
+                return _parsed(file.readline(), self.path, self._numbers[position])
+        except (OSError, ConfigError) as error:
+            raise InfrastructureError(f"the corpus has changed during the run: {error}") from error
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yields the offset, the number and the bytes of each line."""
+    offset = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                yield offset, number, line
+                offset += len(line)
+    except FileNotFoundError:
+        raise MissingError("no such file", where=str(path), remedy="check the path") from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def _parsed(line: bytes, path: Path, number: int) -> Passage:
+    where, remedy = f"{path}:{number}", 'write {"title": "…", "text": "…"}'
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ConfigError("not JSON", where=where, remedy=remedy) from None
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError("the line has no `text`", where=where, remedy=remedy)
+    title = value.get("title") or ""
+    if not isinstance(title, str):
+        raise ConfigError("`title` is no text", where=where, remedy=remedy)
+    return Passage(str(value.get("id", number)), title.strip(), text.strip())

@@ -1,0 +1,120 @@
+"""Indices of a corpus: BM25 (by the library bm25s), and dense vectors from a user's encoder.
+
+Both give positions and scores, best first, and the earlier passage if scores are equal.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from air.errors import ConfigError, MissingError
+from air.tools.search.corpus import Corpus
+
+_EAST = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(rf"[{_EAST}]|[^\W{_EAST}]+")
+"""A word; in scripts that write no spaces, a character."""
+_STOP = frozenset(
+    re.findall(
+        "[a-z]+",
+        "a an and are as at be but by for from has have he her his i in is it its of on or she that the "
+        "their them they this to was we were what when where which who why how will with you",
+    )
+)
+"""Words of English that say nothing about a passage."""
+_BATCH = 256
+Encoder = Callable[[list[str]], Any]
+"""Returns one vector for each text, as rows of an array or as lists."""
+
+
+class Index(Protocol):
+    """Finds passages."""
+
+    def find(self, query: str, count: int) -> list[tuple[int, float]]:
+        """Returns the positions and scores of at most `count` passages."""
+        ...
+
+
+def words(text: str) -> list[str]:
+    """Returns the words of a text as BM25 compares them: without case, compatible forms as one, no stop
+    words."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return [word for word in _WORD.findall(plain) if word not in _STOP]
+
+
+class Bm25:
+    """Scores by BM25. A passage without a word of the query is not found."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        try:
+            import bm25s
+        except ImportError as error:
+            remedy = "pip install 'air-agent[tools]'"
+            raise MissingError(
+                "needs the package bm25s", where="tool 'search'", remedy=remedy
+            ) from error
+        tokens = [words(passage.whole) for passage in corpus]
+        if not any(tokens):
+            raise ConfigError("no passage has a word", where=str(corpus.path))
+        self._index = bm25s.BM25()
+        self._index.index(tokens, show_progress=False)
+
+    def find(self, query: str, count: int) -> list[tuple[int, float]]:
+        known = self._index.get_tokens_ids(words(query))
+        if not known:
+            return []
+        scores = self._index.get_scores(known)
+        return [(position, score) for position, score in _best(scores, count) if score > 0]
+
+
+class Dense:
+    """Scores by the cosine of vectors. The encoder is called by one thread at a time."""
+
+    def __init__(
+        self, corpus: Corpus, encoder: Encoder, query_prefix: str, text_prefix: str, where: str
+    ) -> None:
+        self._encoder = encoder
+        self._query_prefix = query_prefix
+        self._lock = threading.Lock()
+        texts = [text_prefix + passage.whole for passage in corpus]
+        parts = [texts[n : n + _BATCH] for n in range(0, len(texts), _BATCH)]
+        try:
+            self._vectors = np.concatenate([_unit(encoder(part), len(part)) for part in parts])
+        except ValueError as error:
+            remedy = "return one vector of finite numbers for each text"
+            raise ConfigError(f"the encoder: {error}", where=where, remedy=remedy) from None
+
+    def find(self, query: str, count: int) -> list[tuple[int, float]]:
+        with self._lock:
+            vector = _unit(self._encoder([self._query_prefix + query]), 1)[0]
+        return _best(self._vectors @ vector, count)
+
+
+def _unit(vectors: Any, count: int) -> NDArray[np.float32]:
+    """Returns vectors with the length 1. Raises ValueError if they are malformed."""
+    array: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or array.shape[0] != count or not array.shape[1]:
+        raise ValueError(f"it gave an array of the shape {array.shape} for {count} texts")
+    if not np.isfinite(array).all():
+        raise ValueError("it gave a number that is not finite")
+    lengths = np.linalg.norm(array, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(
+        array, np.where(lengths == 0, 1, lengths), dtype=np.float32
+    )
+    return unit
+
+
+def _best(scores: NDArray[np.float32], count: int) -> list[tuple[int, float]]:
+    count = min(count, len(scores))
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    above = np.flatnonzero(scores > least)
+    equal = np.flatnonzero(scores == least)[: count - len(above)]
+    positions: Sequence[int] = np.concatenate([above, equal]).tolist()
+    ranked = sorted(positions, key=lambda position: (-scores[position], position))
+    return [(position, float(scores[position])) for position in ranked]

@@ -1,0 +1,110 @@
+"""The tool `search`, see `SearchSettings`. The index is made once in a process, when the first episode
+begins."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from air.config import plugin
+from air.errors import ConfigError
+from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
+from air.tools.load import ToolSettings
+from air.tools.search.corpus import Corpus, Passage
+from air.tools.search.indices import Bm25, Dense, Index
+
+_LONGEST_QUERY = 1000
+_LONGEST_TITLE = 200
+
+
+class SearchSettings(ToolSettings):
+    """The settings of the tool `search`."""
+
+    corpus: Path
+    """The passages: a file of JSON lines with `text`, and perhaps `title` and `id`."""
+    top: int = Field(3, ge=1, le=100)
+    """The largest number of passages that a search shows."""
+    passage_length: int = Field(550, ge=20, le=100_000)
+    """The largest number of characters of a passage that are shown."""
+    encoder: str = ""
+    """`file.py:function` or `module:function`: a function from a list of texts to their vectors. The search
+    is by the cosine of vectors then, else by BM25."""
+    query_prefix: str = ""
+    """The text that an encoder gets before each query."""
+    text_prefix: str = ""
+    """The text that an encoder gets before each passage."""
+
+    @model_validator(mode="after")
+    def _prefixes(self) -> SearchSettings:
+        if not self.encoder and (self.query_prefix or self.text_prefix):
+            raise ValueError("`query_prefix` and `text_prefix` need an `encoder`")
+        return self
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        corpus = Corpus((folder / self.corpus.expanduser()).resolve())
+        shared = _Shared(self, corpus, folder)
+        at_once = 1 if self.encoder else os.cpu_count() or 1
+
+        @tool(state=shared.index, calls_at_once=at_once)
+        def search(index: Index, query: str) -> Reply:
+            """Searches a collection of texts and shows the passages that fit best.
+
+            Args:
+                query: a few words about what is wanted
+            """
+            if len(query) > _LONGEST_QUERY:
+                raise ToolError(f"The query is longer than {_LONGEST_QUERY} characters.")
+            if not query.strip():
+                raise ToolError("The query is empty.")
+            found = [(corpus.read(n), score) for n, score in index.find(query, self.top)]
+            texts = [self._shown(n, passage) for n, (passage, _) in enumerate(found, start=1)]
+            info = {"ids": [one.id for one, _ in found], "scores": [score for _, score in found]}
+            return Reply("\n\n".join(texts) or "Nothing was found.", info=info)
+
+        return [search.with_digest(corpus.digest)]
+
+    def _shown(self, number: int, passage: Passage) -> str:
+        text = _cut(passage.text, self.passage_length)
+        title = _cut(passage.title, _LONGEST_TITLE)
+        return f"[{number}] {title}\n{text}" if title else f"[{number}] {text}"
+
+
+class _Shared:
+    """The index of all episodes."""
+
+    def __init__(self, settings: SearchSettings, corpus: Corpus, folder: Path) -> None:
+        self._settings = settings
+        self._corpus = corpus
+        self._encoder = plugin(settings.encoder, folder) if settings.encoder else None
+        if settings.encoder and not callable(self._encoder):
+            raise ConfigError(
+                f"`{settings.encoder}` is no function", where="tool 'search': `encoder`"
+            )
+        self._index: Index | None = None
+        self._lock = threading.Lock()
+
+    def index(self, context: ToolContext) -> Index:
+        """Returns the index; the first call makes it."""
+        with self._lock:
+            if self._index is None:
+                self._index = self._made()
+            return self._index
+
+    def _made(self) -> Index:
+        if self._encoder is None:
+            return Bm25(self._corpus)
+        settings = self._settings
+        prefixes = (settings.query_prefix, settings.text_prefix)
+        return Dense(
+            self._corpus, self._encoder, *prefixes, where=f"tool 'search': {settings.encoder}"
+        )
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most].rstrip()} [… the first {most} of {len(text)} characters]"

@@ -1,0 +1,188 @@
+"""The tool `search`: BM25 and dense search over a local corpus."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.errors import ConfigError, InfrastructureError, MissingError
+from air.tools import ToolContext, ToolResult, ToolSet, load
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": "whale",
+        "title": "Moby-Dick",
+        "text": "A captain hunts a white whale across the oceans.",
+    },
+    {"title": "Emma", "text": "A young woman arranges marriages in a village. " * 40},
+    {"id": 7, "text": "Straße und Fluss: der Wal schwimmt."},
+    {"text": "白鯨は海を泳ぐ。"},
+    {"text": "A whale is a mammal."},
+]
+ENCODER = """
+def letters(texts):
+    return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+
+def bad_shape(texts):
+    return [1.0]
+
+def infinite(texts):
+    return [[float("inf")] for text in texts]
+
+def fails(texts):
+    raise OSError("no model")
+
+def zero(texts):
+    return [[0.0, 0.0] for text in texts]
+
+seen = []
+def prefixed(texts):
+    seen.extend(texts)
+    return letters(texts)
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+    (tmp_path / "corpus.jsonl").write_text("\n".join([*lines[:2], "", *lines[2:]]), "utf-8")
+    (tmp_path / "encoder.py").write_text(ENCODER, "utf-8")
+    return tmp_path
+
+
+async def found(folder: Path, query: Any, **settings: Any) -> ToolResult:
+    tools = ToolSet(load({"name": "search", "corpus": "corpus.jsonl", **settings}, folder))
+    async with await tools.open(ToolContext(seed=0)) as opened:
+        return await opened.call("search", {"query": query})
+
+
+async def test_bm25_ranks_passages(folder: Path) -> None:
+    result = await found(folder, "white WHALE hunt")
+    assert result.info["ids"] == ["whale", "6"]
+    assert result.info["scores"] == sorted(result.info["scores"], reverse=True)
+    assert result.observation == (
+        "[1] Moby-Dick\nA captain hunts a white whale across the oceans.\n\n[2] A whale is a mammal."
+    )
+    assert (await found(folder, "whale", top=1)).info["ids"] == ["6"]
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("moby dick", ["whale"]),
+        ("STRASSE", ["7"]),
+        ("ｗｈａｌｅ mammal", ["6", "whale"]),
+        ("海", ["5"]),
+        ("submarine", []),
+        ("the of and", []),
+        ("!?*", []),
+    ],
+)
+async def test_words_are_compared_without_case_and_form(
+    query: str, ids: list[str], folder: Path
+) -> None:
+    result = await found(folder, query)
+    assert (result.status, result.info["ids"]) == ("success", ids)
+    assert ids or result.observation == "Nothing was found."
+
+
+async def test_a_long_passage_is_cut_and_says_so(folder: Path) -> None:
+    result = await found(folder, "marriages", passage_length=50)
+    assert "\nA young woman arranges marriages in a village. A yo" not in result.observation
+    assert result.observation.endswith("[… the first 50 of 1879 characters]")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", " \n", "x" * 1001, "(a+)+$ " * 140, "ﷺ" * 1000, "whale " * 166, "\x00" * 1000, "[" * 1000],
+)
+async def test_no_query_takes_long(query: str, folder: Path) -> None:
+    """Each takes milliseconds."""
+    begin = time.monotonic()
+    result = await found(folder, query)
+    assert time.monotonic() - begin < 10
+    assert (result.status == "error") == (not query.strip() or len(query) > 1000)
+
+
+async def test_dense_search_uses_the_encoder(folder: Path) -> None:
+    result = await found(folder, "a whale is a mammal", encoder="encoder.py:letters", top=2)
+    assert result.info["ids"][0] == "6"
+    assert result.info["scores"][0] == pytest.approx(1, abs=1e-5)
+    assert len(result.info["ids"]) == 2
+    zero = await found(folder, "anything", encoder="encoder.py:zero", top=2)
+    assert zero.info == {"ids": ["whale", "2"], "scores": [0.0, 0.0]}
+
+
+async def test_an_encoder_gets_its_prefixes(folder: Path) -> None:
+    from air.config import plugin
+
+    settings = {"query_prefix": "query: ", "text_prefix": "text: "}
+    await found(folder, "a whale", encoder="encoder.py:prefixed", **settings)
+    seen = plugin("encoder.py:seen", folder)
+    assert seen[-1] == "query: a whale"
+    assert seen[0].startswith("text: Moby-Dick\nA captain")
+
+
+async def test_an_encoder_that_fails_on_the_corpus_is_no_doing_of_the_agent(folder: Path) -> None:
+    with pytest.raises(InfrastructureError, match="no model"):
+        await found(folder, "x", encoder="encoder.py:fails")
+    with pytest.raises(ConfigError, match="shape"):
+        await found(folder, "x", encoder="encoder.py:bad_shape")
+    with pytest.raises(ConfigError, match="not finite"):
+        await found(folder, "x", encoder="encoder.py:infinite")
+
+
+async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path) -> None:
+    tools = ToolSet(load({"name": "search", "corpus": "corpus.jsonl"}, folder))
+    async with await tools.open(ToolContext(seed=0)) as opened:
+        (folder / "corpus.jsonl").write_text("{}\n", "utf-8")
+        with pytest.raises(InfrastructureError, match="has changed"):
+            await opened.call("search", {"query": "whale"})
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("{", "corpus.jsonl:2: not JSON"),
+        ("[" * 100_000, "corpus.jsonl:2: not JSON"),
+        ("[1]", "corpus.jsonl:2: the line has no `text`"),
+        ('{"text": " "}', "corpus.jsonl:2: the line has no `text`"),
+        ('{"text": "a", "title": 3}', "corpus.jsonl:2: `title` is no text"),
+        (None, "has no passage"),
+    ],
+)
+def test_a_malformed_corpus_is_refused(line: str | None, part: str, tmp_path: Path) -> None:
+    text = "" if line is None else f'{{"text": "a"}}\n{line}\n'
+    (tmp_path / "corpus.jsonl").write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as raised:
+        load({"name": "search", "corpus": "corpus.jsonl"}, tmp_path)
+    assert part in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "part"),
+    [
+        ({"corpus": "none.jsonl"}, MissingError, "no such file"),
+        ({}, ConfigError, "`corpus`"),
+        ({"corpus": "corpus.jsonl", "top": 0}, ConfigError, "`top`"),
+        ({"corpus": "corpus.jsonl", "query_prefix": "q"}, ConfigError, "need an `encoder`"),
+        (
+            {"corpus": "corpus.jsonl", "encoder": "encoder.py:none"},
+            MissingError,
+            "no object `none`",
+        ),
+        ({"corpus": "corpus.jsonl", "encoder": "encoder.py:NUMBER"}, ConfigError, "is no function"),
+    ],
+)
+def test_bad_settings_are_refused(
+    settings: dict[str, Any], kind: type[Exception], part: str, folder: Path
+) -> None:
+    with pytest.raises(kind) as raised:
+        load({"name": "search", **settings}, folder)
+    assert part in str(raised.value)
