@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +12,7 @@ import verifiers.v1 as vf
 
 from air import actions, tasks
 from air.aio import together
-from air.env import recording
+from air.env import recording, start_checks
 from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
@@ -25,13 +24,10 @@ from air.env.runtimes.lent import lend
 from air.env.runtimes.no_box import NoBox
 from air.env.taskset import AirTask
 from air.env.world_episode import WatchedWorld, WorldEpisode
-from air.errors import ConfigError, MissingError
+from air.errors import ConfigError
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box, BoxSpec
-from air.sandbox.docker import images
 from air.sandbox.pool.box_pool import Pool
-from air.sandbox.pool.gpu_leases import GpuPool, divided
-from air.sandbox.pool.gpus import plan
 from air.tasks import measured_scale, splits
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
@@ -41,9 +37,6 @@ from air.worlds.research.told_scores import step_of
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld, describe
 from air.worlds.sources import WorldTask, is_world
-
-# verifiers' servers show the messages of loggers below their own name.
-_LOG = logging.getLogger("verifiers.v1.air.environment")
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
@@ -84,19 +77,19 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """Grader boxes have their own pool, because an agent keeps its box while it waits for a grade."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
-        gpus, graders_gpus = _gpus(config, specs)
-        _warn_of_trust(specs)
+        gpus, graders_gpus = start_checks.gpu_pools(config, specs)
+        start_checks.warn_of_trust(specs)
         chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
         ours = [spec for spec in specs if spec.rules is None]
         if config.provider == "docker":
             for image in sorted({spec.image for spec in ours} | {*filter(None, [config.image])}):
-                await asyncio.to_thread(_check_docker, image)
+                await asyncio.to_thread(start_checks.check_docker, image)
         elif self._harness() is None:
-            await asyncio.to_thread(_check_namespaces)
+            await asyncio.to_thread(start_checks.check_namespaces)
         others = [spec for spec in specs if spec.rules is not None]
         for spec in others:
-            _check_rules(spec, config)
-        await together([_check_images(spec) for spec in others], 4)
+            start_checks.check_rules(spec, config)
+        await together([start_checks.check_images(spec) for spec in others], 4)
         for spec in ours:
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
         self._agents = await self._stack.enter_async_context(
@@ -331,100 +324,3 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
         return Tools(box, harness.tool_settings(spec.network))
-
-
-def _gpus(
-    config: ResearchEnvConfig, specs: Sequence[TaskSpec]
-) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the GPU pools of agents' boxes and of graders, or None twice if the settings name no GPUs."""
-    if not config.gpus:
-        for spec in specs:
-            if spec.gpus or spec.grader.gpus:
-                raise ConfigError(
-                    f"task {spec.id} needs {spec.needs()}, but boxes have no GPU",
-                    where="env.gpus",
-                    remedy='set gpus = "auto", or name them: `air gpus` lists them',
-                )
-        return None, None
-    gpus = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
-    return divided(
-        gpus,
-        box=max(spec.gpus for spec in specs),
-        grader=max(spec.grader.gpus for spec in specs),
-        slots_per_gpu=config.slots_per_gpu,
-        where="env.gpus",
-    )
-
-
-def _check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Raises ConfigError if the settings do not suit a task that is graded by rules of its own."""
-    spec.box_spec(config.provider)
-    for name in ("test_weight", "final"):
-        if getattr(config, name) != type(config).model_fields[name].get_default():
-            raise ConfigError(
-                f"has no effect on {spec.id}, which has one grading and no test split",
-                where=f"env.{name}",
-                remedy="leave it out",
-            )
-    assert spec.rules is not None
-    spec.rules.check()
-    if spec.rules.steps > 1 and config.delta != "previous":
-        raise ConfigError(
-            f"would pay the best of the steps of {spec.id} instead of its reward",
-            where="env.delta",
-            remedy='use delta = "previous"',
-        )
-
-
-def _warn_of_trust(specs: Sequence[TaskSpec]) -> None:
-    if names := [spec.id for spec in specs if spec.trust == "evaluator"]:
-        _LOG.warning(
-            "the evaluation of %s imports the artefact, whose code can make it print any score: do not train "
-            "on such a task if its reward must mean something",
-            ", ".join(names),
-        )
-    if names := [spec.id for spec in specs if spec.trust == "shared"]:
-        _LOG.warning(
-            "the tests of %s run in the agent's own box, whose programs the agent could have changed: such a "
-            "reward can be forged",
-            ", ".join(names),
-        )
-
-
-def _check_docker(image: str) -> None:
-    if reason := images.unready(image):
-        raise MissingError(
-            f"Docker boxes cannot be started: {reason}",
-            where="env.agent.runtime.type",
-            remedy=("" if " — " in reason else "run `air setup`, ")
-            + "or play without isolation in process boxes: "
-            '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
-        )
-
-
-async def _check_images(spec: TaskSpec) -> None:
-    """Raises MissingError if an image of this task, which is not one of air's own, is not here."""
-    from air.sandbox.docker import engine
-
-    rules = spec.rules
-    assert rules is not None
-    for name in await asyncio.to_thread(lambda: rules.images):
-        if await asyncio.to_thread(engine.image, name) is None:
-            raise MissingError(
-                f"its image {name} is not here",
-                where=spec.id,
-                remedy=f"run `air images build {spec.id}`",
-            )
-
-
-def _check_namespaces() -> None:
-    from air.sandbox.process import namespaces
-
-    support = namespaces.detect()
-    if support.mode == "plain":
-        raise ConfigError(
-            "a program plays only in an isolated box, and process boxes here have no namespaces "
-            f"({support.reason})",
-            where="env.agent.runtime.type",
-            remedy='use docker, or harness id = "air"',
-        )

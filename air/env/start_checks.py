@@ -1,0 +1,114 @@
+"""Checks what research tasks need of this machine, such as Docker and GPUs, before episodes start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from air.env.config import ResearchEnvConfig
+from air.errors import ConfigError, MissingError
+from air.sandbox.docker import images
+from air.sandbox.pool.gpu_leases import GpuPool, divided
+from air.sandbox.pool.gpus import plan
+from air.tasks.spec import TaskSpec
+
+# verifiers' servers show the messages of loggers below their own name.
+_LOG = logging.getLogger("verifiers.v1.air.environment")
+
+
+def gpu_pools(
+    config: ResearchEnvConfig, specs: Sequence[TaskSpec]
+) -> tuple[GpuPool | None, GpuPool | None]:
+    """Returns the GPU pools of agents' boxes and of graders, or None twice if the settings name no GPUs."""
+    if not config.gpus:
+        for spec in specs:
+            if spec.gpus or spec.grader.gpus:
+                raise ConfigError(
+                    f"task {spec.id} needs {spec.needs()}, but boxes have no GPU",
+                    where="env.gpus",
+                    remedy='set gpus = "auto", or name them: `air gpus` lists them',
+                )
+        return None, None
+    gpus = plan(config.gpus, trainer=config.trainer_gpus, inference=config.inference_gpus)
+    return divided(
+        gpus,
+        box=max(spec.gpus for spec in specs),
+        grader=max(spec.grader.gpus for spec in specs),
+        slots_per_gpu=config.slots_per_gpu,
+        where="env.gpus",
+    )
+
+
+def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
+    """Raises ConfigError if the settings do not suit a task that is graded by rules of its own."""
+    spec.box_spec(config.provider)
+    for name in ("test_weight", "final"):
+        if getattr(config, name) != type(config).model_fields[name].get_default():
+            raise ConfigError(
+                f"has no effect on {spec.id}, which has one grading and no test split",
+                where=f"env.{name}",
+                remedy="leave it out",
+            )
+    assert spec.rules is not None
+    spec.rules.check()
+    if spec.rules.steps > 1 and config.delta != "previous":
+        raise ConfigError(
+            f"would pay the best of the steps of {spec.id} instead of its reward",
+            where="env.delta",
+            remedy='use delta = "previous"',
+        )
+
+
+def warn_of_trust(specs: Sequence[TaskSpec]) -> None:
+    if names := [spec.id for spec in specs if spec.trust == "evaluator"]:
+        _LOG.warning(
+            "the evaluation of %s imports the artefact, whose code can make it print any score: do not train "
+            "on such a task if its reward must mean something",
+            ", ".join(names),
+        )
+    if names := [spec.id for spec in specs if spec.trust == "shared"]:
+        _LOG.warning(
+            "the tests of %s run in the agent's own box, whose programs the agent could have changed: such a "
+            "reward can be forged",
+            ", ".join(names),
+        )
+
+
+def check_docker(image: str) -> None:
+    if reason := images.unready(image):
+        raise MissingError(
+            f"Docker boxes cannot be started: {reason}",
+            where="env.agent.runtime.type",
+            remedy=("" if " — " in reason else "run `air setup`, ")
+            + "or play without isolation in process boxes: "
+            '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
+        )
+
+
+async def check_images(spec: TaskSpec) -> None:
+    """Raises MissingError if an image of this task, which is not one of air's own, is not here."""
+    from air.sandbox.docker import engine
+
+    rules = spec.rules
+    assert rules is not None
+    for name in await asyncio.to_thread(lambda: rules.images):
+        if await asyncio.to_thread(engine.image, name) is None:
+            raise MissingError(
+                f"its image {name} is not here",
+                where=spec.id,
+                remedy=f"run `air images build {spec.id}`",
+            )
+
+
+def check_namespaces() -> None:
+    from air.sandbox.process import namespaces
+
+    support = namespaces.detect()
+    if support.mode == "plain":
+        raise ConfigError(
+            "a program plays only in an isolated box, and process boxes here have no namespaces "
+            f"({support.reason})",
+            where="env.agent.runtime.type",
+            remedy='use docker, or harness id = "air"',
+        )
