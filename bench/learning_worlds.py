@@ -139,7 +139,7 @@ async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: i
 async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]]:
     """An episode of training as the harness shows it to a model, played by the scripted players."""
     task = SOURCE.load(game)
-    world = task.make()
+    world = task.world()
     assert isinstance(world, GameWorld)
     rng = random.Random(f"{seed} {number}")
     first = await world.reset(number)

@@ -50,7 +50,7 @@ async def of_game(name: str, seeds: Iterator[int]) -> int:
 
 async def of_world(name: str, seeds: Iterator[int], per_turn: int) -> int:
     """An episode of the world, with `per_turn` moves in an answer."""
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     seed = next(seeds)
     rng, moves = random.Random(seed), world.game.moves

@@ -23,6 +23,7 @@ from air.env.research_episode import ResearchEpisode
 from air.env.runtimes.lent import lend
 from air.env.runtimes.no_box import NoBox
 from air.env.taskset import AirTask
+from air.env.world_boxes import WorldBoxes, lent
 from air.env.world_episode import WatchedWorld, WorldEpisode
 from air.errors import ConfigError
 from air.rewards.delta import DeltaReward
@@ -41,15 +42,15 @@ from air.worlds.sources import WorldTask, is_world
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     """A verifiers environment in which one agent works on one research task in one box, or plays in a world
-    that needs no box. All episodes of a process share a pool of boxes for agents and a pool of boxes for
-    graders; without research tasks there are no such pools."""
+    with a box or without one. All episodes of a process share a pool of boxes for agents and a pool of boxes
+    for graders; if no task needs a box, there are no such pools."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
         self._specs: dict[str, TaskSpec] = {}
         self._worlds: dict[str, WorldTask] = {}
         self._serves = False
-        self._agents: Pool | None = None
+        self._boxes: WorldBoxes | None = None
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
         self._breaker = Breaker.of_run(config.max_failures)
@@ -57,9 +58,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Loads the worlds. If there are research tasks, checks Docker, images and GPUs; prepares the tasks'
-        data; then opens the pools of boxes. On a new secret split, it also measures the tasks' baselines and
-        targets. Tries every grader.
+        """Loads the worlds. If any task needs boxes, checks Docker, images and GPUs, and opens the pools of
+        boxes. For research tasks, it first prepares their data; on a new secret split, it then measures their
+        baselines and targets; and it tries every grader.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if the agent is a program whose box would have no isolation.
@@ -68,9 +69,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._worlds = {name: sources.load(name) for name in taskset.worlds}
         for world in self._worlds.values():
             self._format(world)
+        specs: Sequence[TaskSpec] = ()
         if taskset.research:
             self._format(None)
-            await self._start_boxes(await asyncio.to_thread(taskset.research_tasks))
+            specs = await asyncio.to_thread(taskset.research_tasks)
+        if specs or any(world.in_boxes for world in self._worlds.values()):
+            await self._start_boxes(specs)
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
@@ -79,10 +83,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
         start_checks.warn_of_trust(specs)
-        chosen = await asyncio.to_thread(splits.chosen, config.split_seed)
+        chosen = await asyncio.to_thread(splits.chosen, config.split_seed) if specs else None
         ours = [spec for spec in specs if spec.rules is None]
         if config.provider == "docker":
-            for image in sorted({spec.image for spec in ours} | {*filter(None, [config.image])}):
+            for image in sorted(self._images(ours)):
                 await asyncio.to_thread(start_checks.check_docker, image)
         elif self._harness() is None:
             await asyncio.to_thread(start_checks.check_namespaces)
@@ -91,8 +95,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             start_checks.check_rules(spec, config)
         await together([start_checks.check_images(spec) for spec in others], 4)
         for spec in ours:
+            assert chosen is not None
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
-        self._agents = await self._stack.enter_async_context(
+        agents = await self._stack.enter_async_context(
             Pool(config.max_boxes, warm=config.warm_boxes, gpus=gpus)
         )
         graders = await self._stack.enter_async_context(
@@ -103,23 +108,42 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
                 nested=True,
             )
         )
+        self._boxes = boxes = WorldBoxes(agents, graders, config)
+        for world in self._worlds.values():
+            if world.box is not None:
+                agents.prepare(boxes.spec(world.box))
         self._grader = Grader(graders, config.provider)
-        measuring = [
-            measured_scale.on_split(
-                spec, chosen.of(spec.id), self._agents, self._grader, config.provider
-            )
-            for spec in ours
-        ]
-        ours = await together(measuring, config.grader_boxes)
-        await together([self._grader.check(spec) for spec in ours], config.grader_boxes)
+        if chosen is not None:
+            ours = await self._measured(ours, chosen, agents, self._grader)
         self._specs = {spec.id: spec for spec in (*ours, *others)}
         for spec in ours:
-            self._agents.prepare(self._box_spec(spec))
+            agents.prepare(self._box_spec(spec))
+
+    async def _measured(
+        self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
+    ) -> list[TaskSpec]:
+        """Returns the tasks with the baselines and targets of their split, after a trial of each grader."""
+        at_once, provider = self.config.grader_boxes, self.config.provider
+        measuring = [
+            measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
+            for spec in specs
+        ]
+        measured = await together(measuring, at_once)
+        await together([grader.check(spec) for spec in measured], at_once)
+        return measured
+
+    def _images(self, specs: Sequence[TaskSpec]) -> set[str]:
+        """Returns the images that boxes of research tasks and worlds need here."""
+        of_worlds = [box for one in self._worlds.values() for box in (one.box, one.check_box)]
+        images = {spec.image for spec in specs} | {
+            box.image for box in of_worlds if box is not None
+        }
+        return images | ({self.config.image} if specs and self.config.image else set())
 
     async def stop(self) -> None:
         """Closes all boxes of agents and graders, with their two pools."""
         self._serves = False
-        self._agents = self._grader = None
+        self._boxes = self._grader = None
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
@@ -143,10 +167,18 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def _play(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
         if is_world(task.data.task_id):
-            with self._recorder() as recorder:
-                episode = self.world_episode(task.data.task_id, recorder)
-                return await self._record(episode, task, agents, NoBox.of(episode))
+            return await self._play_world(task, agents)
         return await self._play_in_box(task, agents)
+
+    async def _play_world(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
+        task_id = task.data.task_id
+        async with self.lend_world(task_id) as world:
+            with self._recorder() as recorder:
+                episode = self.world_episode(task_id, world, recorder)
+                if world.box is None:
+                    return await self._record(episode, task, agents, NoBox.of(episode))
+                world.box.note_use(**recording.use(self.config, task_id, episode.id))
+                return await self._record(episode, task, agents, lend(world.box, episode))
 
     async def _play_in_box(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
         spec = self.spec(task.data.task_id)
@@ -198,14 +230,21 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             trace.record_metrics(episode.metrics)
         return trace
 
-    def world_episode(self, task_id: str, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode of a world. Its world is not reset yet."""
+    @asynccontextmanager
+    async def lend_world(self, task_id: str) -> AsyncIterator[WatchedWorld]:
+        """Async context manager: yields a new world of one of the settings' tasks, with a box of its own if
+        it needs one. The world is not reset yet, and the caller closes it inside of the block."""
         self._check_serving()
+        async with lent(self._worlds[task_id], self._boxes) as world:
+            yield world
+
+    def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
+        """Returns a new episode in a world of `lend_world`."""
         task = self._worlds[task_id]
         name, action_format = self._format(task)
         return WorldEpisode(
             id=recorder.episode,
-            world=WatchedWorld(task.make()),
+            world=world,
             recorder=recorder,
             config=self.config,
             format=action_format,
@@ -236,21 +275,11 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for an agent, as `Pool.lease` does. With `reuse_boxes`, the box
-        is reset afterwards for another episode, unless an exception was raised."""
+        """Async context manager: yields a box for the agent of a research task, as `WorldBoxes.lease`."""
         self._check_serving()
-        pool = self._agents
-        assert pool is not None
-        box = await pool.take(self._box_spec(spec))
-        try:
+        assert self._boxes is not None
+        async with self._boxes.lease(self._box_spec(spec)) as box:
             yield box
-        except BaseException:  # cancellation too: a command may still run
-            pool.give_back(box)
-            raise
-        if box.spec.reusable:
-            pool.give_back_for_reuse(box)
-        else:
-            pool.give_back(box)
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
         """Returns a new world for one episode in `box`, a box in which nothing has run.

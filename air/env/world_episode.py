@@ -1,4 +1,4 @@
-"""The state of one running episode in a world that is no research task and needs no box.
+"""The state of one running episode in a world that is no research task, with a box or without one.
 
 The reward has these terms:
 
@@ -6,7 +6,8 @@ The reward has these terms:
     format   −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were not an action
     time     −`time_penalty` of the settings · min(1, seconds / limit)
 
-With `credit = "segment"`, every action with a reward of the world ends a segment.
+With `credit = "segment"`, every action with a reward of the world ends a segment. If the agent's commands end
+the box, the episode ends with what it earned until then.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from air.aio import to_the_end
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
-from air.errors import InfrastructureError
+from air.errors import BoxEndedError, InfrastructureError
+from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
 from air.worlds.base import Observation, Step, World
 from air.worlds.sources import WorldTask
@@ -36,6 +38,8 @@ TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
 None: the worlds' own."""
 CLOSE_SECONDS = 60.0
 """How long the end of a world may take. What it gave until then counts in any case."""
+BOX_ENDED = "[the box has ended]"
+"""The agent's observation when its commands have ended its box."""
 
 
 @dataclass
@@ -43,6 +47,12 @@ class WatchedWorld:
     """A world whose rewards are checked and added up, and whose last call of `close` may fail."""
 
     world: World[Action]
+    box: Box | None = None
+    """The box in which the agent acts; None without one."""
+    box_seconds: float = 0.0
+    """The seconds that the episode waited for its box."""
+    lost: str = ""
+    """How the agent's commands ended the box; empty if they did not."""
     rewards: list[float] = field(default_factory=list)
     """The reward for every action, in order."""
     seconds: float = 0.0
@@ -55,9 +65,10 @@ class WatchedWorld:
         return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
-        """Carries out an action. Raises InfrastructureError if its reward is not a finite number."""
+        """Carries out an action. Raises InfrastructureError if its reward is not a finite number, or if the
+        box ended for a reason outside of it."""
         began = time.monotonic()
-        step = await self.world.step(action)
+        step = await self._step(action)
         seconds = time.monotonic() - began
         self.seconds += seconds
         if not math.isfinite(step.reward):
@@ -68,6 +79,18 @@ class WatchedWorld:
             observation=_sendable(step.observation),
             exec_seconds=step.exec_seconds or seconds,
         )
+
+    async def _step(self, action: Action) -> Step:
+        if self.box is None:
+            return await self.world.step(action)
+        if self.lost:
+            return Step(Observation(BOX_ENDED), done=True)
+        try:
+            async with self.box.attributing():
+                return await self.world.step(action)
+        except BoxEndedError as error:
+            self.lost = str(error)
+            return Step(Observation(BOX_ENDED), done=True)
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once, even if the caller is cancelled meanwhile. A failure is only noted, because
@@ -80,7 +103,9 @@ class WatchedWorld:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 return await self.world.close()
-        except (InfrastructureError, TimeoutError) as error:
+        except (InfrastructureError, BoxEndedError, TimeoutError) as error:
+            if self.lost:  # nothing is left that could end
+                return {}
             self.close_error = f"{type(error).__name__}: {error}"
             _LOG.warning("a world failed to end: %s", self.close_error)
             return {}
@@ -103,7 +128,7 @@ def _sendable(observation: Observation) -> Observation:
 
 @dataclass
 class WorldEpisode(Episode):
-    """The state of one running episode in a world without a box."""
+    """The state of one running episode in a world that is no research task."""
 
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
@@ -124,7 +149,7 @@ class WorldEpisode(Episode):
 
     @property
     def isolation(self) -> str:
-        return "none"
+        return "none" if self.world.box is None else self.world.box.isolation
 
     @property
     def seconds(self) -> float:
@@ -172,6 +197,20 @@ class WorldEpisode(Episode):
                 "facts": dict(self.task.facts),
                 "first": self.first.text,
             },
+            **self._of_box(),
+        }
+
+    def _of_box(self) -> dict[str, Any]:
+        box = self.world.box
+        if box is None:
+            return {}
+        return {
+            "image": box.spec.image,
+            "image_digest": box.image_digest,
+            "workspace": box.workspace,
+            "temporary": box.path("/tmp"),
+            "box_resets": box.resets,
+            "queue_seconds": round(box.queue_seconds, 4),
         }
 
     def ended(self) -> dict[str, Any]:
@@ -205,7 +244,8 @@ class WorldEpisode(Episode):
         )
 
     def end(self) -> None:
-        self.why_ended = "done"
+        """Stores why the episode's world ended it: it was done, or its box is gone."""
+        self.why_ended = "box" if self.world.lost else "done"
 
     async def finish(self) -> None:
         """Reads the world's facts, then ends the world."""
@@ -239,6 +279,18 @@ class WorldEpisode(Episode):
             "close_errors": float(bool(self.world.close_error)),
             "seconds_agent": self.used or 0.0,
             "seconds_exec": self.world.seconds,
+            **self._box_metrics(),
+        }
+
+    def _box_metrics(self) -> dict[str, float]:
+        box = self.world.box
+        if box is None:
+            return {}
+        return {
+            "lost_boxes": float(bool(self.world.lost)),
+            "seconds_queue": box.queue_seconds,
+            "seconds_box": self.world.box_seconds,
+            "process_isolation": float(box.isolation == "process"),
         }
 
     def summary(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Plays an episode of a world without a box, in which a person replies in place of a model.
+"""Plays an episode of a world that is no research task, in which a person replies in place of a model.
 
 `AirHarness` handles a person's reply as a model's, so rewards and the record are the same. An undo repeats
 all replies but the last in a new world with the same seed, so it needs a world that replays exactly.
@@ -11,6 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,16 @@ from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.env.observation_truncation import counter_for
 from air.env.world_episode import WorldEpisode
-from air.errors import ConfigError, UsageError
+from air.errors import BoxEndedError, ConfigError, UsageError
 from air.manual.draft import Draft
 from air.replay import recorded_world
+from air.sandbox.contract.box import Box
+from air.sandbox.contract.result import ExecResult
 from air.trajectories import TokenRef, Trajectory
 from air.worlds import sources
+
+BASH_SECONDS = 600.0
+"""The time limit of a person's own command in the box."""
 
 
 class ManualWorld:
@@ -52,9 +58,10 @@ class ManualWorld:
         self._seed, self._replies, self._player = seed, list(replies), player
         self.record = Draft(uuid.uuid4().hex)
         self.episode: WorldEpisode
+        self._world = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
         self.outside = False
-        """Whether anything but the recorded steps changed the episode; always false."""
+        """Whether anything but the recorded steps may have changed the episode."""
 
     @classmethod
     def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
@@ -67,21 +74,27 @@ class ManualWorld:
         return manual
 
     async def __aenter__(self) -> ManualWorld:
-        await self._env.start()
-        await self._begin()
-        replies, self._replies = self._replies, []
-        for reply in replies:
-            await self.act(reply)
+        try:
+            await self._env.start()
+            await self._begin()
+            replies, self._replies = self._replies, []
+            for reply in replies:
+                await self.act(reply)
+        except BaseException:  # cancellation too: no box stays
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.episode.abandon()
+        await self._world.aclose()
         await self._env.stop()
 
     async def _begin(self) -> None:
         """Resets a new world, and writes the first line of the trajectory."""
         self.record.lines.clear()
-        self.episode = self._env.world_episode(self.task.id, self.record)
+        world = await self._world.enter_async_context(self._env.lend_world(self.task.id))
+        self._world.push_async_callback(world.close)
+        self.episode = self._env.world_episode(self.task.id, world, self.record)
         await self.episode.reset(self._seed)
         self.record.write(
             "start",
@@ -156,11 +169,28 @@ class ManualWorld:
         if not self.task.replays:
             raise UsageError(f"{self.task.id} does not replay exactly, so no step can be undone")
         replies, self._replies = self._replies[:-1], []
-        await self.episode.abandon()
+        await self._world.aclose()
         await self._begin()
         for reply in replies:
             await self.act(reply)
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
+
+    async def bash(self, script: str) -> ExecResult:
+        """Runs a command of the person in the episode's box, apart from the agent's. Raises UsageError if the
+        world has no box, or the box has ended."""
+        box, self.outside = self.box, True
+        try:
+            async with box.attributing():
+                return await box.exec(script, timeout=BASH_SECONDS)
+        except BoxEndedError as error:
+            raise UsageError(f"the box has ended: {error}", where=":bash") from None
+
+    @property
+    def box(self) -> Box:
+        """The episode's box. Raises UsageError if the world has none."""
+        if self.episode.world.box is None:
+            raise UsageError(f"{self.task.id} has no box", where=":bash")
+        return self.episode.world.box
 
     def interrupt(self) -> None:
         """Stops the running `act`. Call it in the event loop."""

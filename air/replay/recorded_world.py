@@ -27,7 +27,7 @@ async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
     began, result = time.monotonic(), Replayed(trajectory.path, task.id)
-    world = task.make()
+    world = task.world()
     try:
         await _first(trajectory, start, world, result)
         total = 0.0

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from air.sandbox.contract.result import Command, ExecResult
+
 
 class Refusal(Exception):
     """Exception for an action that the world refuses. The world shows its message to the agent."""
@@ -95,4 +97,21 @@ class World(Protocol[ActionT]):
     def facts(self) -> Mapping[str, float]:
         """Returns numbers about the episode so far, by name, such as `success` or `valid_moves`. They become
         metrics of the episode, with these names."""
+        ...
+
+
+class Run(Protocol):
+    """Runs one command in a fresh box, in which no agent has acted, and which is removed afterwards."""
+
+    async def __call__(
+        self,
+        command: Command,
+        *,
+        seconds: float,
+        stdin: bytes = b"",
+        files: Mapping[str, bytes] | None = None,
+        max_bytes: int = 1_000_000,
+    ) -> ExecResult:
+        """Returns the result. A command that ends its own box has the exit status 137 and no output, because
+        the code that it runs can cause that. Raises InfrastructureError if something else fails."""
         ...

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from air.actions.base import Action, ToolCall
-from air.errors import InfrastructureError
+from air.errors import ConfigError, InfrastructureError
 from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
@@ -87,7 +87,10 @@ async def check(
     task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
 ) -> dict[str, str]:
     """Runs checks on a world; returns what is wrong, by the name of the check. `actions` are further actions,
-    such as legal moves; `checks` are names in `CHECKS` (None: all)."""
+    such as legal moves; `checks` are names in `CHECKS` (None: all). Raises ConfigError if the world needs a
+    box: these checks play more episodes at once than there may be boxes."""
+    if task.in_boxes:
+        raise ConfigError("a world in a box is not checked here", where=task.id)
     case = Case(task, [*actions, *strange_actions(task)])
     problems = {}
     for name in CHECKS if checks is None else checks:
@@ -115,7 +118,7 @@ class Played:
 async def play(case: Case, seed: int, turns: int | None = None) -> Played:
     """Plays one episode with the actions of the case until the world ends it, or for a number of turns
     (None: the task's)."""
-    world = case.task.make()
+    world = case.task.world()
     try:
         first = await world.reset(seed)
         played = Played([first.text], [], [], {})
@@ -183,7 +186,7 @@ async def a_step_after_the_end_gives_nothing(case: Case) -> None:
 
 async def closes_at_any_time(case: Case) -> None:
     """A world can be closed before `reset`, and twice; its facts can be read from `reset` on."""
-    fresh = case.task.make()
+    fresh = case.task.world()
     await fresh.close()
     await fresh.close()
     world = await _started(case)
@@ -237,7 +240,7 @@ async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
 
 
 async def _started(case: Case) -> World[Action]:
-    world = case.task.make()
+    world = case.task.world()
     first = await world.reset(1)
     _check_text(first.text)
     return world

@@ -16,7 +16,8 @@ from air import tasks
 from air.actions.base import Action
 from air.config import plugin
 from air.errors import ConfigError, MissingError
-from air.worlds.base import World
+from air.sandbox.contract.box import Box, BoxSpec
+from air.worlds.base import Run, World
 
 SOURCES = {
     "game": "air.worlds.games:SOURCE",
@@ -38,8 +39,6 @@ class WorldTask:
 
     id: str
     """The whole task id, such as `game:sokoban6`."""
-    make: Callable[[], World[Action]]
-    """Makes the world of one episode. It starts nothing: `reset` does."""
     instructions: str
     """The rules, as the first prompt tells them. The first observation of `reset` follows them."""
     digest: str
@@ -49,6 +48,21 @@ class WorldTask:
     """Whether the same seed and the same actions give the same observations and rewards exactly."""
     max_turns: int
     """The number of turns of an episode, unless the run file sets `env.agent.max_turns`."""
+    make: Callable[[], World[Action]] | None = None
+    """Makes the world of one episode. It starts nothing: `reset` does. Exactly one of `make`, `make_in` and
+    `make_checked` is set; `world` calls it."""
+    box: BoxSpec | None = None
+    """The box in which the agent acts; None: the world needs none. Each episode has a box of its own from the
+    pool of agents' boxes. The run file's `env.agent.runtime.type` replaces its `provider`."""
+    make_in: Callable[[Box], World[Action]] | None = None
+    """Makes the world of one episode in its box, in which nothing has run. For a task with `box` and without
+    `check_box`."""
+    check_box: BoxSpec | None = None
+    """The fresh box in which the world checks an answer, as hidden tests need it; None: it needs none. Each
+    check has a box of its own from the pool of graders' boxes, which the agent never sees."""
+    make_checked: Callable[[Box | None, Run], World[Action]] | None = None
+    """Makes the world of one episode from its box (None without `box`) and the function that runs a command
+    in a fresh `check_box`. For a task with `check_box`."""
     names_turns: bool = False
     """Whether the rules tell the agent how many turns it has. `[embedded.rounds]` refuses such tasks."""
     format: str = "think_answer"
@@ -67,6 +81,44 @@ class WorldTask:
     player: Callable[[World[Action], int], Player] | None = None
     """Makes a scripted player that plays well, from a world that has been reset and its seed. `air demos`
     writes demonstrations with it. None if there is no such player."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if the fields about boxes contradict each other."""
+        wanted = "make" if self.box is None else "make_in"
+        wanted = wanted if self.check_box is None else "make_checked"
+        makers = {"make": self.make, "make_in": self.make_in, "make_checked": self.make_checked}
+        if [name for name, maker in makers.items() if maker is not None] != [wanted]:
+            raise ConfigError(f"must have `{wanted}`, and no other way to make it", where=self.id)
+        for spec in (self.box, self.check_box):
+            if spec is not None and (spec.gpus or spec.second_user or spec.open):
+                raise ConfigError(
+                    "its box must not have `gpus`, `second_user` or `open`",
+                    where=self.id,
+                    remedy="leave them out of its BoxSpec",
+                )
+        if self.replays and self.box is not None:
+            raise ConfigError(
+                "programs in a box need not do the same again",
+                where=self.id,
+                remedy="set replays=False",
+            )
+
+    @property
+    def in_boxes(self) -> bool:
+        """Whether the world needs boxes: for the agent, or for checks."""
+        return self.box is not None or self.check_box is not None
+
+    def world(self, box: Box | None = None, run: Run | None = None) -> World[Action]:
+        """Makes the world of one episode, with the box and the check that the task names. Raises ConfigError
+        if one of them is missing."""
+        if self.make is not None:
+            return self.make()
+        if self.make_in is not None and box is not None:
+            return self.make_in(box)
+        lent = box is not None or self.box is None
+        if self.make_checked is not None and run is not None and lent:
+            return self.make_checked(box, run)
+        raise ConfigError("needs boxes, which are not here", where=self.id)
 
 
 class WorldSource(Protocol):

@@ -68,7 +68,7 @@ def speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def play(task_id: str, seed: int, player: Player, turns: int = 120) -> dict[str, float]:
     """Plays one episode; returns the world's facts, and the sum of its rewards as `reward`."""
-    world = sources.load(task_id).make()
+    world = sources.load(task_id).world()
     total = 0.0
     try:
         shown = (await world.reset(seed)).text
@@ -163,7 +163,7 @@ async def test_hostile_actions_are_observations_and_harm_no_other_session(
 ) -> None:
     name, url = each
     task = f"agentgym:{name}@{url}"
-    other = sources.load(task).make()
+    other = sources.load(task).world()
     before = (await other.reset(1)).text
     facts = await play(task, 0, following(HOSTILE), turns=len(HOSTILE))
     assert facts["reward"] == 0

@@ -50,7 +50,7 @@ async def test_a_stock_client_plays(kind: str) -> None:
         assert seen["after"] == "the episode is over (code: EXECUTION_ERROR)"
         assert "session" in seen["second"] or "capacity" in seen["second"]
         assert seen["tools"] == ["act"]
-        world = sources.load(TASK).make()
+        world = sources.load(TASK).world()
         first = await world.reset(3)
         assert seen["first"].endswith(first.text)
         rewards = [(await world.step(Action(answer=answer))).reward for answer in ("5", "6")]
@@ -62,7 +62,7 @@ async def test_a_stock_client_plays(kind: str) -> None:
 async def test_a_stock_ors_client_plays() -> None:
     async with serving(TASK, protocol=Ors) as served:
         seen = await client("ors", served.url)
-        world = sources.load(TASK).make()
+        world = sources.load(TASK).world()
         first = await world.reset(3)
         assert seen["prompt"].endswith(first.text)
         rewards = [(await world.step(Action(answer=answer))).reward for answer in ("5", "6")]
@@ -99,7 +99,7 @@ def server() -> Iterator[dict[str, str]]:
 
 
 def world_of(url: str, settings: str = "") -> World[Action]:
-    return sources.load(f"openenv:{url}#{settings}" if settings else f"openenv:{url}").make()
+    return sources.load(f"openenv:{url}#{settings}" if settings else f"openenv:{url}").world()
 
 
 async def test_text(server: dict[str, str]) -> None:

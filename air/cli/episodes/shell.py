@@ -36,8 +36,8 @@ EXAMPLES = (
     "air shell --from outputs/RUN/trajectories/ID.jsonl --turn 2",
 )
 USAGE = """\
-A line is an action: a command, `validate`, `submit`, or a tool of the action format; in a world without a
-box, an answer, or a call of a tool of the world: NAME {"argument": "value"}.
+A line is an action: a command, `validate`, `submit`, or a tool of the action format; in a world, an
+answer, or a call of a tool of the world: NAME {"argument": "value"}.
 An action of several lines, or one that begins with : or #, goes between two lines of ```.
   :reply        a whole reply, as a model would write it; a line with a single dot ends it
   :prompt       the prompts that a model would see first
@@ -294,15 +294,13 @@ class _Shell:
         from air.manual.session import ManualEpisode
 
         session = self._session
-        if not isinstance(session, ManualEpisode):
-            raise UsageError(f"{session.task.id} has no box", where=":bash")
+        box = session.episode.world.box if isinstance(session, ManualEpisode) else session.box
         if rest:
             result = self._loop.run(session.bash(rest), self._on_interrupt)
             text = result.text + ("" if result.code == 0 else f"[exit {result.code}]\n")
             self._screen.tell("bash", text.rstrip("\n"), code=result.code)
             return
         shell_attach.needs_terminal()
-        box = session.episode.world.box
         session.outside = True
         if box.isolation == "container":
             shell_attach.enter(box.id)

@@ -54,14 +54,15 @@ async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
     Raises UsageError if a task does not exist or cannot be played here.
     """
     worlds = {name: sources.load(name) for name in config.tasks if sources.is_world(name)}
-    research = [name for name in config.tasks if name not in worlds]
+    boxed = [name for name in config.tasks if name not in worlds or worlds[name].in_boxes]
     offers: dict[str, Offer] = {
         name: WorldOffer(task, config.max_turns or task.max_turns, config.seconds or task.seconds)
         for name, task in worlds.items()
+        if not task.in_boxes
     }
     async with AsyncExitStack() as stack:
-        if research:
+        if boxed:
             from air.serve.episodes.research import offered
 
-            offers |= await stack.enter_async_context(offered(config, research))
+            offers |= await stack.enter_async_context(offered(config, boxed))
         yield Catalogue([offers[name] for name in config.tasks], config.seeds)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from air.actions.base import Action, ToolCall
+from air.env.environment import ResearchEnv
 from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
@@ -82,11 +83,13 @@ class Offer(Protocol):
 
 @dataclass(frozen=True)
 class WorldOffer:
-    """Offers a world that needs no box."""
+    """Offers a world that is no research task."""
 
     task: WorldTask
     max_turns: int
     seconds: float
+    env: ResearchEnv | None = None
+    """What lends the world its boxes; None for a world that needs none."""
     no_reward: float | None = 0.0
 
     @property
@@ -99,12 +102,15 @@ class WorldOffer:
 
     @asynccontextmanager
     async def open(self, seed: int) -> AsyncIterator[tuple[World[Action], str]]:
-        world = self.task.make()
-        try:
+        async with AsyncExitStack() as stack:
+            world: World[Action]
+            if self.env is None:
+                world = self.task.world()
+            else:
+                world = await stack.enter_async_context(self.env.lend_world(self.task.id))
+            stack.push_async_callback(world.close)
             first = await world.reset(seed)
             yield world, "\n\n".join(filter(None, (self.task.instructions, first.text)))
-        finally:
-            await world.close()
 
     def said(self, message: str) -> Action:
         if not message.strip():

@@ -10,9 +10,10 @@ from typing import Any
 from air.actions.base import Action, Ending
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.serve.episodes.offers import Mistake, Offer, Schema, text_of, tool
+from air.serve.episodes.offers import Mistake, Offer, Schema, WorldOffer, text_of, tool
 from air.serve.episodes.settings import EpisodesConfig
 from air.tasks.spec import TaskSpec
+from air.worlds import sources
 from air.worlds.base import Step, World
 from air.worlds.research.world import ResearchWorld, describe
 
@@ -84,7 +85,7 @@ class ResearchOffer:
 
 @asynccontextmanager
 async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator[dict[str, Offer]]:
-    """Async context manager: the research tasks with these ids, with pools of boxes and graders.
+    """Async context manager: the tasks with these ids, which need boxes, with pools of boxes and graders.
 
     Raises UsageError if a task does not exist or cannot be played here.
     """
@@ -93,6 +94,11 @@ async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator
         await env.start()
         offers: dict[str, Offer] = {}
         for name in names:
+            if sources.is_world(name):
+                task = sources.load(name)
+                turns, seconds = config.max_turns or task.max_turns, config.seconds or task.seconds
+                offers[name] = WorldOffer(task, turns, seconds, env)
+                continue
             spec = env.spec(name)
             seconds = config.seconds or spec.limits.episode_seconds
             offers[name] = ResearchOffer(spec, env, config.max_turns or MAX_TURNS, seconds)
@@ -101,14 +107,14 @@ async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator
         await env.stop()
 
 
-def _env_config(config: EpisodesConfig, research: Sequence[str]) -> ResearchEnvConfig:
-    """Returns the settings of the environment that lends boxes and graders for research tasks."""
+def _env_config(config: EpisodesConfig, names: Sequence[str]) -> ResearchEnvConfig:
+    """Returns the settings of the environment that lends boxes and graders."""
     runtime = "docker" if config.provider == "docker" else "subprocess"
     return ResearchEnvConfig.model_validate(
         {
             "taskset": {
                 "id": "air",
-                "tasks": list(research),
+                "tasks": list(names),
                 "task_roots": list(config.task_roots),
                 "mlgym_root": config.mlgym_root,
             },

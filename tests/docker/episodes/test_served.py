@@ -27,8 +27,8 @@ async def test_rewards_and_boxes() -> None:
     async with serving("titanic", max_sessions=2, max_turns=4) as served:
         offer = served.server.catalogue.offer("titanic")
         assert isinstance(offer, ResearchOffer)
-        pool = offer.env._agents
-        assert pool is not None
+        assert offer.env._boxes is not None
+        pool = offer.env._boxes.agents
         address = served.url.replace("http", "ws") + "/ws"
         async with connect(address, proxy=None) as socket:
             first = await ask(socket, "reset", seed=1)

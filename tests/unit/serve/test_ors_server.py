@@ -161,13 +161,13 @@ async def test_a_session_that_is_over_is_deleted_though_it_is_pinged() -> None:
 
 
 async def test_air_plays_it_as_a_world() -> None:
-    local = sources.load(TASK).make()
+    local = sources.load(TASK).world()
     first = await local.reset(3)
     async with serving(TASK, protocol=Ors, max_sessions=2) as served:
         task = sources.load(f"ors:{served.url}/")
 
         async def one(seed: int) -> list[float]:
-            world = task.make()
+            world = task.world()
             seen = await world.reset(seed)
             assert "- act: " in seen.text
             rewards = [(await world.step(Action(answer=answer))).reward for answer in ("5", "6")]

@@ -330,7 +330,7 @@ def test_training_and_validation_have_different_tasks() -> None:
 
 def test_a_task_names_its_server_and_its_ids() -> None:
     task = sources.load("agentgym:textcraft:17@http://h:1/env/")
-    world = task.make()
+    world = task.world()
     assert isinstance(world, AgentGymWorld)
     assert world.url == "http://h:1/env"
     assert task.format == "react_line"

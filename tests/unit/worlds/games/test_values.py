@@ -81,7 +81,7 @@ def sokoban(text: str, move: str) -> tuple[str | None, float]:
 
 @pytest.mark.parametrize("name", ["sokoban4x5", "sokoban6", "sokoban8", "sokoban6-boxes2"])
 async def test_random_play_of_sokoban(name: str) -> None:
-    world = SOURCE.load(name + "-turns10-moves1").make()
+    world = SOURCE.load(name + "-turns10-moves1").world()
     assert isinstance(world, GameWorld)
     seeds = range(60)
     differences = []
@@ -96,7 +96,7 @@ async def test_random_play_of_sokoban(name: str) -> None:
 @pytest.mark.parametrize("name", ["sokoban5", "sokoban6", "sokoban8"])
 async def test_the_solver_earns_all_of_sokoban(name: str) -> None:
     """The fewest moves, by a search over the texts of this file's rules."""
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     for seed in range(15):
         earned = await play(world, SolverPlayer(), seed)
@@ -140,7 +140,7 @@ def blocksworld(goal: Piles) -> Rule[Piles]:
 
 async def test_random_play_of_blocksworld() -> None:
     """Over all 156 pairs: consecutive seeds go through each side's."""
-    world = SOURCE.load("blocksworld-1d-turns20-moves1").make()
+    world = SOURCE.load("blocksworld-1d-turns20-moves1").world()
     assert isinstance(world, GameWorld)
     game = world.game
     assert isinstance(game, Blocksworld)
@@ -170,7 +170,7 @@ def exact_of_pair(game: Blocksworld) -> float:
 
 async def test_the_solver_earns_all_of_blocksworld() -> None:
     """The fewest moves, by a search over piles."""
-    world = SOURCE.load("blocksworld-text").make()
+    world = SOURCE.load("blocksworld-text").world()
     assert isinstance(world, GameWorld)
     game = world.game
     assert isinstance(game, Blocksworld)
@@ -235,7 +235,7 @@ def start_of(game: Tetris) -> tuple[Rule[Position], Position]:
 @pytest.mark.parametrize("name", ["tetris1-level2", "tetris2-size3", "tetris2-level3"])
 async def test_random_play_of_tetris(name: str) -> None:
     """Twelve moves, in which most games end."""
-    world = SOURCE.load(name + "-turns12-moves1-total12").make()
+    world = SOURCE.load(name + "-turns12-moves1-total12").world()
     assert isinstance(world, GameWorld)
     game = world.game
     assert isinstance(game, Tetris)
@@ -256,7 +256,7 @@ async def test_random_play_of_tetris(name: str) -> None:
 async def test_the_scripted_player_of_tetris(name: str, share: float) -> None:
     """Its games, move by move, earn what the rules of this file give, and no more than the best play of one
     who knows the pieces to come."""
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     game = world.game
     assert isinstance(game, Tetris)

@@ -16,7 +16,7 @@ from air.worlds.sources import load
 
 
 def world_of(name: str) -> GameWorld:
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     return world
 

@@ -29,7 +29,7 @@ EPISODES = 200
 
 async def played(task: sources.WorldTask, seed: int) -> list[tuple[float, bool]]:
     """The rewards of one episode, and after which one it was over."""
-    world = task.make()
+    world = task.world()
     steps: list[tuple[float, bool]] = []
     try:
         await world.reset(seed)
@@ -76,7 +76,7 @@ async def test_a_lost_connection_is_never_replaced(kind: str) -> None:
         patience = 0.2 if kind == "no answer" else 600
         settings = f"field=message&tools=false&errors=failure&timeout={patience}"
         task = sources.load(f"openenv:{address}#{settings}")
-        world = task.make()
+        world = task.world()
         await world.reset(1)
         proxy.share, proxy.kinds = 1.0, [kind]
         failures = []
@@ -96,7 +96,7 @@ async def test_a_failure_of_the_environment_is_no_act_of_the_agent(
     kind: str, protocol: object
 ) -> None:
     async with serving("air.testing:unreachable", protocol=protocol) as served:
-        world = sources.load(f"{kind}:{served.url}").make()
+        world = sources.load(f"{kind}:{served.url}").world()
         await world.reset(1)
         for _ in range(2):
             with pytest.raises(InfrastructureError, match="letters does not answer"):
@@ -113,7 +113,7 @@ async def test_an_action_that_is_no_json_is_the_agents_mistake(
         value = [value]
     tools = "#tools=true" if kind == "openenv" else ""
     async with serving(TASK, protocol=protocol) as served:
-        world = sources.load(f"{kind}:{served.url}{tools}").make()
+        world = sources.load(f"{kind}:{served.url}{tools}").world()
         await world.reset(1)
         call = ToolCall("act", (), arguments={"answer": value})
         step = await world.step(Action(tool=call))
@@ -124,7 +124,7 @@ async def test_an_action_that_is_no_json_is_the_agents_mistake(
 
 async def test_an_error_is_the_agents_if_the_server_still_answers() -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
-        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
         await world.reset(1)
         proxy.share, proxy.kinds = 1.0, ["error"]
         assert (await world.step(Action(answer="no"))).observation.text == "[error] out of memory"
@@ -142,7 +142,7 @@ async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
     ):
         world = sources.load(
             f"openenv:{address}#field=message&tools=false&timeout={patience}"
-        ).make()
+        ).world()
         await world.reset(1)
         first = await world.step(Action(answer="no"))
         assert first.reward == pytest.approx(-0.1)
@@ -155,7 +155,7 @@ async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
 
 async def test_a_fault_that_does_not_come_again_is_a_failure() -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
-        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
         await world.reset(1)
         proxy.share, proxy.kinds = 1.0, ["drop"]
         step = asyncio.create_task(world.step(Action(answer="no")))
@@ -171,7 +171,7 @@ async def test_an_environment_that_broke_inside_is_a_failure_and_bad_moves_are_n
         serving("game:sokoban6") as served,
         between(served.url, share=0.0, seed=0) as (address, proxy),
     ):
-        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
         await world.reset(1)
         proxy.acts = {"bad move": "error"}
         for _ in range(4):
@@ -188,7 +188,7 @@ async def test_an_environment_that_broke_inside_is_a_failure_and_bad_moves_are_n
 async def test_an_action_that_always_wrecks_its_environment_is_the_agents() -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
         task = sources.load(f"openenv:{address}#field=message&tools=false")
-        guilty, innocent = task.make(), task.make()
+        guilty, innocent = task.world(), task.world()
         await guilty.reset(1)
         proxy.acts = {"escape": "break"}
         step = await guilty.step(Action(answer="escape"))
@@ -237,7 +237,7 @@ class Harmed(Ors):
 @pytest.mark.parametrize("word", Harmed.answers)
 async def test_a_call_of_ors_that_never_has_a_result_is_the_agents(word: str) -> None:
     async with serving(TASK, protocol=Harmed) as served:
-        world = sources.load(f"ors:{served.url}").make()
+        world = sources.load(f"ors:{served.url}").world()
         await world.reset(1)
         assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
         step = await world.step(Action(answer=word))
@@ -247,7 +247,7 @@ async def test_a_call_of_ors_that_never_has_a_result_is_the_agents(word: str) ->
 
 async def test_a_call_of_ors_that_is_always_slow_is_the_agents() -> None:
     async with serving("tests.slow_world:slow", protocol=Ors, max_sessions=1) as served:
-        world = sources.load(f"ors:{served.url}#timeout=4").make()
+        world = sources.load(f"ors:{served.url}#timeout=4").world()
         await world.reset(1)
         assert (await world.step(Action(answer="quick"))).reward == 0
         step = await world.step(Action(answer="slow"))
@@ -257,7 +257,7 @@ async def test_a_call_of_ors_that_is_always_slow_is_the_agents() -> None:
 
 async def test_a_server_without_websockets_is_refused_by_the_name_of_its_version() -> None:
     async with serving(TASK, protocol=Ors) as served:  # like OpenEnv 0.1, it speaks only HTTP
-        world = sources.load(f"openenv:{served.url}").make()
+        world = sources.load(f"openenv:{served.url}").world()
         with pytest.raises(InfrastructureError, match=r"OpenEnv 0\.1 speaks only HTTP"):
             await world.reset(1)
         await world.close()
@@ -265,7 +265,7 @@ async def test_a_server_without_websockets_is_refused_by_the_name_of_its_version
 
 async def test_after_a_cancelled_step_no_answer_is_taken_for_another() -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
-        world = sources.load(f"openenv:{address}#field=message&tools=false").make()
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
         await world.reset(1)
         proxy.share, proxy.kinds = 1.0, ["no answer"]
         step = asyncio.create_task(world.step(Action(answer="no")))

@@ -167,7 +167,7 @@ def _skeleton(question: str) -> str:
 
 
 async def play(name: str, *answers: str, seed: int = 3) -> list[tuple[str, float, bool]]:
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     await world.reset(seed)
     steps = [await world.step(Action(answer=answer)) for answer in answers]
     await world.close()
@@ -192,7 +192,7 @@ async def test_five_turns_say_incorrect_and_ask_again() -> None:
 
 async def test_only_the_answer_is_read_and_after_the_end_nothing_is() -> None:
     right = generated(None)(3).answer
-    world = SOURCE.load("gsm8k5").make()
+    world = SOURCE.load("gsm8k5").world()
     await world.reset(3)
     assert (await world.step(Action(script=right))).reward == -0.1
     assert (await world.step(Action(answer=f"{right} or {right}1 or -7"))).reward == -0.1

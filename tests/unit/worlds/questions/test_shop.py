@@ -252,7 +252,7 @@ def test_a_hasty_player_earns_what_chance_gives() -> None:
 
 
 async def test_random_clicks_are_legal_and_the_world_plays_them_again() -> None:
-    world = SOURCE.load("shop-level2").make()
+    world = SOURCE.load("shop-level2").world()
 
     async def play(seed: int) -> list[Step]:
         observation, player = await world.reset(seed), players.random_clicks(seed)

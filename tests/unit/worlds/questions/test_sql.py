@@ -248,7 +248,7 @@ def test_validation_asks_no_question_of_training() -> None:
 
 
 async def play(name: str, *answers: str, seed: int = 3) -> list[tuple[str, float, bool]]:
-    world = SOURCE.load(name).make()
+    world = SOURCE.load(name).world()
     await world.reset(seed)
     steps = [await world.step(Action(answer=answer)) for answer in answers]
     await world.close()
@@ -285,7 +285,7 @@ async def test_no_query_costs_and_ends() -> None:
 
 async def test_the_first_observation_has_schema_and_question_and_no_answer() -> None:
     question = generated(None)(3)
-    shown = (await SOURCE.load("sql").make().reset(3)).text
+    shown = (await SOURCE.load("sql").world().reset(3)).text
     assert question.schema in shown
     assert question.question in shown
     assert question.gold not in shown
@@ -354,7 +354,7 @@ async def test_sixty_four_at_once_leave_the_event_loop_free() -> None:
 
     async def one(seed: int) -> float:
         episode = SqlEpisode(generated(None), 1, Limits(steps=200_000))
-        world = SOURCE.load("sql").make()
+        world = SOURCE.load("sql").world()
         world._make = lambda: episode  # type: ignore[attr-defined]
         await world.reset(seed)
         sql = f"{ENDLESS} count(*) FROM a" if seed % 2 else generated(None)(seed).gold
@@ -405,7 +405,7 @@ async def test_a_folder_of_bird(tmp_path: Path) -> None:
     assert not train & validation
     before = contents(tmp_path)
     task = SOURCE.load(f"sql5@{tmp_path}")
-    world = task.make()
+    world = task.world()
     shown = (await world.reset(0)).text
     assert "CREATE TABLE books" in shown
     assert "Hint: the least id is 1" in shown

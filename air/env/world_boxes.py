@@ -1,0 +1,98 @@
+"""Lends boxes of a process to the episodes of worlds: one to each agent, and a fresh one to each check."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from air.env.config import ResearchEnvConfig
+from air.env.world_episode import WatchedWorld
+from air.errors import BoxEndedError, ConfigError
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.contract.result import Command, ExecResult
+from air.sandbox.pool.box_pool import Pool
+from air.worlds.base import Run
+from air.worlds.sources import WorldTask
+
+_KILLED = 137
+
+
+class WorldBoxes:
+    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes; `checks` the pool of
+    the boxes that check, which is another one, because an agent keeps its box during a check."""
+
+    def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
+        self.agents, self._checks, self._config = agents, checks, config
+
+    def spec(self, spec: BoxSpec) -> BoxSpec:
+        """Returns the settings of an agent's box, with what the run's settings say about it."""
+        provider = self._config.provider
+        closed = provider == "docker" and not (spec.network or spec.gpus or spec.open)
+        return spec.model_copy(
+            update={"provider": provider, "reusable": self._config.reuse_boxes and closed}
+        )
+
+    @asynccontextmanager
+    async def lease(self, spec: BoxSpec) -> AsyncIterator[Box]:
+        """Async context manager: yields a box for an agent, as `Pool.lease` does. A reusable box is reset
+        afterwards for another episode, unless an exception was raised."""
+        box = await self.agents.take(spec)
+        try:
+            yield box
+        except BaseException:  # cancellation too: a command may still run
+            self.agents.give_back(box)
+            raise
+        if box.spec.reusable:
+            self.agents.give_back_for_reuse(box)
+        else:
+            self.agents.give_back(box)
+
+    @asynccontextmanager
+    async def world(self, task: WorldTask) -> AsyncIterator[WatchedWorld]:
+        """Async context manager: yields the world of one episode, not reset yet, with the boxes it needs.
+        The caller closes the world inside of the block."""
+        run = None if task.check_box is None else self.runner(task.check_box)
+        if task.box is None:
+            yield WatchedWorld(task.world(run=run))
+            return
+        began = time.monotonic()
+        async with self.lease(self.spec(task.box)) as box:
+            seconds = time.monotonic() - began
+            yield WatchedWorld(task.world(box, run), box=box, box_seconds=seconds)
+
+    def runner(self, spec: BoxSpec) -> Run:
+        """Returns the function that runs a command in a fresh box of `spec`."""
+        spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
+
+        async def run(
+            command: Command,
+            *,
+            seconds: float,
+            stdin: bytes = b"",
+            files: Mapping[str, bytes] | None = None,
+            max_bytes: int = 1_000_000,
+        ) -> ExecResult:
+            async with self._checks.lease(spec) as box:
+                try:
+                    async with box.attributing():
+                        return await box.exec(
+                            command, timeout=seconds, stdin=stdin, files=files, max_bytes=max_bytes
+                        )
+                except BoxEndedError:
+                    return ExecResult(code=_KILLED, stdout=b"", stderr=b"", signal=9)
+
+        return run
+
+
+@asynccontextmanager
+async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[WatchedWorld]:
+    """Async context manager: yields the world of one episode, with boxes of `boxes` if the task needs any.
+    Raises ConfigError if it needs boxes and there are none."""
+    if not task.in_boxes:
+        yield WatchedWorld(task.world())
+        return
+    if boxes is None:
+        raise ConfigError("needs boxes, which nothing lends here", where=task.id)
+    async with boxes.world(task) as world:
+        yield world

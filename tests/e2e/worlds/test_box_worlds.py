@@ -1,0 +1,244 @@
+"""Worlds in a box: each episode has a box of its own, and keeps what it earned if its agent ends the box."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verifiers.v1 as vf
+from websockets.asyncio.client import connect
+
+from air.env.config import ResearchEnvConfig
+from air.env.environment import ResearchEnv
+from air.errors import ConfigError, MissingError
+from air.manual.world_session import ManualWorld
+from air.sandbox.contract.box import BoxSpec
+from air.sandbox.docker import engine
+from air.sandbox.pool.box_pool import Pool
+from air.testing import Message, Script, ScriptedServer, replies
+from air.trajectories import Trajectory, load
+from air.worlds import conformance, sources
+from tests.box_world import SPEC, Scripts
+from tests.e2e.conftest import played_by
+from tests.e2e.episodes.test_attribution import STAY, broken_at
+from tests.episodes_server import serving
+from tests.until import until
+
+WORLD = "tests.box_world:scripts"
+
+
+def config(name: str, runtime: str, **settings: Any) -> ResearchEnvConfig:
+    agent = {"harness": {"id": "air"}, "runtime": {"type": runtime}}
+    taskset = {"id": "air", "tasks": [f"tests.box_world:{name}"]}
+    return ResearchEnvConfig.model_validate({"taskset": taskset, "agent": agent, **settings})
+
+
+@asynccontextmanager
+async def opened(script: Script, settings: ResearchEnvConfig) -> AsyncIterator[tuple[Pool, Any]]:
+    """The pool of agents' boxes, and a function that plays an episode, as `played_by`."""
+    env = vf.load_environment(settings)
+    assert isinstance(env, ResearchEnv)
+    with ScriptedServer(script) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        ctx = vf.ModelContext(model="scripted", client=client)
+        async with env.serving():
+            assert env._boxes is not None
+            task = next(iter(env.taskset))
+
+            async def play() -> Any:
+                return await env.run_slot(env.slots(task)[0], ctx)
+
+            yield env._boxes.agents, play
+
+
+def recorded_in(folder: Path) -> list[Trajectory]:
+    return [load(path) for path in folder.glob("*.jsonl")]
+
+
+async def test_an_episode_in_a_box_is_played_and_recorded(tmp_path: Path, runtime: str) -> None:
+    script = replies("echo here > file", "cat file seed", "cat nothing", "true")
+    async with played_by(script, config("scripts", runtime, record_dir=tmp_path)) as play:
+        episode = await play()
+        again = await play()
+    assert episode.ok, episode.traces[0].errors
+    assert again.ok, again.traces[0].errors
+    (trace,) = episode.traces
+    assert trace.rewards["world"].value == 3.0
+    assert (trace.metrics["lost_boxes"], trace.metrics["scripts"]) == (0.0, 4.0)
+    assert trace.metrics["process_isolation"] == float(runtime == "subprocess")
+    recorded = recorded_in(tmp_path)
+    for one in recorded:  # each in a box of its own, in which nothing had run
+        assert one.start is not None
+        assert one.start.isolation == ("process" if runtime == "subprocess" else "container")
+        assert one.start.world is not None
+        assert bool(one.start.image_digest) == (runtime == "docker")
+        assert "here" in str(one.steps[1].observation)
+
+
+ENDS = {
+    "kill-all": "trap '' TERM; kill -9 -1; kill -9 1",
+    "memory": "python3 -c 'a = bytearray(10**9); print(len(a))'",
+    "forks": "f() { f | f & }; f; sleep 1",
+    "disk": 'head -c 999999999 /dev/zero > big; python3 -c \'open("more", "w").write("x" * 10**7)\'',
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("name", ENDS)
+async def test_an_agent_that_wrecks_its_box_keeps_what_it_earned(tmp_path: Path, name: str) -> None:
+    script = replies("true", ENDS[name], "echo still", "echo still")
+    async with played_by(script, config("scripts", "docker", record_dir=tmp_path)) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert 1.0 <= trace.rewards["world"].value <= 4.0
+    (recorded,) = recorded_in(tmp_path)
+    end = recorded.end
+    assert end is not None
+    assert end.ok
+    assert end.why == ("box" if trace.metrics["lost_boxes"] else "turns")
+
+
+async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, runtime: str) -> None:
+    script = broken_at(3, "true", STAY.split("\n")[2], "true", "never asked")
+    async with played_by(script, config("scripts", runtime, record_dir=tmp_path)) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert trace.rewards["world"].value == 2.0
+    assert trace.metrics["lost_boxes"] == 1
+    (recorded,) = recorded_in(tmp_path)
+    assert recorded.end is not None
+    assert recorded.end.why == "box"
+    assert str(recorded.steps[-1].observation) == "[the box has ended]"
+
+
+@pytest.mark.docker
+async def test_a_box_that_something_outside_ended_masks_the_episode(tmp_path: Path) -> None:
+    boxes: list[str] = []
+
+    def script(messages: Sequence[Message]) -> str:
+        if any(message["role"] == "assistant" for message in messages):
+            engine.client().kill(boxes.pop())
+        return "true"
+
+    async with opened(script, config("scripts", "docker", record_dir=tmp_path)) as (pool, play):
+        playing = asyncio.create_task(play())
+        await until(lambda: boxes.extend(box.id for box in pool._lent) or boxes)
+        episode = await playing
+    assert not episode.ok
+    assert not episode.traces[0].rewards
+    (recorded,) = recorded_in(tmp_path)
+    assert recorded.end is not None
+    assert recorded.end.reward is None
+
+
+@pytest.mark.parametrize("name", ["checked", "only_checked"])
+async def test_a_check_has_a_fresh_box(tmp_path: Path, name: str, runtime: str) -> None:
+    script = replies("touch mark", "answer ls -a; test ! -e mark")
+    async with played_by(script, config(name, runtime, record_dir=tmp_path)) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert trace.rewards["world"].value == (3.0 if name == "checked" else 2.0)
+
+
+@pytest.mark.docker
+async def test_an_answer_that_ends_its_check_is_a_wrong_answer(tmp_path: Path) -> None:
+    script = replies("answer kill -9 -1; kill -9 1; python3 -c 'bytearray(10**9)'")
+    async with played_by(script, config("only_checked", "docker", record_dir=tmp_path)) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert trace.rewards["world"].value == 0.0
+
+
+async def test_a_cancelled_episode_leaves_no_box(runtime: str) -> None:
+    asked: list[int] = []
+
+    def script(messages: Sequence[Message]) -> str:
+        asked.append(len(messages))
+        return "true" if len(asked) == 1 else "sleep 600"
+
+    async with opened(script, config("scripts", runtime)) as (pool, play):
+        playing = asyncio.create_task(play())
+        await until(lambda: len(asked) == 2)
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        await until(lambda: pool.stats.live == 0)
+
+
+@pytest.mark.docker
+async def test_a_box_is_used_again_without_what_the_agent_left(tmp_path: Path) -> None:
+    settings = config("scripts", "docker", reuse_boxes=True, record_dir=tmp_path)
+    script = replies("ls -a . /tmp", "echo mine > left; echo mine > /tmp/left", "ls", "true")
+    async with opened(script, settings) as (pool, play):
+        first = await play()
+        await until(lambda: pool.stats.reused or pool.stats.refused)
+        second = await play()
+    assert first.ok, first.traces[0].errors
+    assert second.ok, second.traces[0].errors
+    recorded = recorded_in(tmp_path)
+    assert sorted(one.start.box_resets for one in recorded if one.start is not None) == [0, 1]
+    for one in recorded:
+        assert "left" not in str(one.steps[0].observation)
+
+
+async def test_a_person_plays_in_the_box(runtime: str) -> None:
+    async with ManualWorld(config("scripts", runtime), seed=7) as manual:
+        lines = await manual.act(manual.written("cat seed"))
+        assert lines[-1]["observation"] == "7"
+        assert (await manual.bash("cat seed")).text == "7"
+        with pytest.raises(Exception, match="does not replay exactly"):
+            await manual.undo()
+    assert manual.outside
+
+
+async def test_a_server_offers_a_world_in_a_box() -> None:
+    async with (
+        serving(WORLD, max_sessions=1, provider="process") as served,
+        connect(served.url.replace("http", "ws") + "/ws", proxy=None) as socket,
+    ):
+        await socket.send(json.dumps({"type": "reset", "data": {"seed": 3}}))
+        await socket.recv()
+        await socket.send(json.dumps({"type": "step", "data": {"message": "cat seed"}}))
+        answer = json.loads(await socket.recv())["data"]
+    assert answer["observation"]["text"] == "3"
+    assert answer["reward"] == 1.0
+
+
+async def test_without_docker_the_usual_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(MissingError, match="Docker boxes cannot be started"):
+        await ResearchEnv(config("scripts", "docker")).start()
+
+
+@pytest.mark.docker
+async def test_a_missing_image_is_the_usual_error() -> None:
+    with pytest.raises(MissingError, match="no-such-image"):
+        await ResearchEnv(config("no_image", "docker")).start()
+
+
+async def test_contradictions_about_boxes_are_refused() -> None:
+    task = sources.load(WORLD)
+    with pytest.raises(ConfigError, match="needs boxes"):
+        task.world()
+    for change in (
+        {"make": lambda: Scripts(None)},
+        {"make_in": None},
+        {"box": None},
+        {"replays": True},
+        {"check_box": SPEC},
+        {"box": BoxSpec(second_user=True)},
+        {"box": BoxSpec(gpus=1)},
+    ):
+        with pytest.raises(ConfigError):
+            replace(task, **change)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="not checked here"):
+        await conformance.check(task)
