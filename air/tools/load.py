@@ -22,6 +22,7 @@ from air.tools.base import Tool
 TOOLS: dict[str, str] = {
     "answer": "air.tools.answers:answer",
     "calculator": "air.tools.calculator:calculator",
+    "chess": "air.tools.chess:ChessSettings",
     "search": "air.tools.search:SearchSettings",
     "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",
@@ -42,10 +43,11 @@ class ToolSettings(BaseConfig):
         raise NotImplementedError
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a tool with those of its limits that are set here."""
+        """Returns a tool with those of its limits that are set here. Its digest covers all settings."""
         limits = {"max_length": self.max_length, "seconds": self.seconds}
         changes: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
-        return dataclasses.replace(tool, **changes)
+        digest = f"{self.model_dump_json()} {tool.digest}"
+        return dataclasses.replace(tool, digest=digest, **changes)
 
 
 def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:

@@ -108,6 +108,11 @@ def test_bad_names_and_settings_are_refused(
     assert part in str(raised.value)
 
 
+def test_settings_are_part_of_the_digest(folder: Path) -> None:
+    specs = [{"name": "my_tools.py:Times", "factor": factor} for factor in (2, 3, 3)]
+    assert len({ToolSet(load(spec, folder)).digest for spec in specs}) == 2
+
+
 def test_shipped_tools_have_the_names_under_which_they_are_listed() -> None:
     assert [one.name for one in load("calculator")] == ["calculator"]
     assert "calculator" in TOOLS

@@ -1,0 +1,202 @@
+"""The tools of chess: the agent plays a game against a scripted opponent. Needs the extra `chess`.
+
+A call that ends the game has the status `finish`. The final answer is then `win`, `draw` or `loss`, and
+`info` has the agent's `score` (1, 0.5 or 0). The opponent's moves follow from the episode's seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from air.errors import ConfigError, MissingError
+from air.tools.base import Reply, Tool, ToolContext, ToolError, finish, tool
+from air.tools.load import ToolSettings
+
+if TYPE_CHECKING:
+    import chess
+
+Opponent = Literal["random", "greedy"]
+_WORDS = {1.0: "win", 0.5: "draw", 0.0: "loss"}
+_VALUES = {"p": 1, "n": 3, "b": 3, "r": 5, "q": 9, "k": 0}
+_LONGEST_MOVE = 10
+_MOST_LISTED = 60
+
+
+class ChessSettings(ToolSettings):
+    """The settings of the tools of chess."""
+
+    opponent: Opponent = "random"
+    """Who plays against the agent. `random`: any legal move. `greedy`: the move that mates or takes
+    most."""
+    fen: str = ""
+    """The position at the start, in Forsyth-Edwards notation. The agent plays the side to move. Empty: the
+    usual one."""
+    field: str = ""
+    """The field of a row that has the row's position, instead of `fen`."""
+    moves: int = Field(100, ge=1, le=1000)
+    """The largest number of moves of the agent. The game is a draw then."""
+
+    @model_validator(mode="after")
+    def _one_position(self) -> ChessSettings:
+        if self.fen and self.field:
+            raise ValueError("set `fen` or `field`, not both")
+        return self
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        _board(self.fen, "tool 'chess': `fen`")
+        state = self._game
+
+        @tool(state=state)
+        def chess_move(game: ChessGame, move: str) -> Reply:
+            """Plays a move on your side; the opponent answers. The end of the game ends the episode.
+
+            Args:
+                move: the move, such as e2e4 (UCI) or Nf3 (SAN)
+            """
+            return game.play(move)
+
+        @tool(state=state)
+        def chess_board(game: ChessGame) -> str:
+            """Shows the board, with your pieces' side and the position in Forsyth-Edwards notation."""
+            return game.shown()
+
+        @tool(state=state)
+        def chess_legal_moves(game: ChessGame) -> str:
+            """Lists your legal moves."""
+            return game.legal()
+
+        return [chess_move, chess_board, chess_legal_moves]
+
+    def _game(self, context: ToolContext) -> ChessGame:
+        fen, where = self.fen, "tool 'chess': `fen`"
+        if self.field:
+            where = f"field `{self.field}` of a row"
+            fen = context.fields.get(self.field, "")
+            if not isinstance(fen, str) or not fen.strip():
+                raise ConfigError("a row has no position", where=where, remedy="write it there")
+        return ChessGame(_board(fen, where), self.opponent, self.moves, context.seed)
+
+
+def _board(fen: str, where: str) -> chess.Board:
+    """Returns the board of a position. Raises ConfigError if it is no position, or the game is over in
+    it."""
+    try:
+        import chess
+    except ImportError as error:
+        remedy = "pip install 'air-agent[chess]'"
+        raise MissingError(
+            "needs the package chess", where="tool 'chess'", remedy=remedy
+        ) from error
+    try:
+        board = chess.Board(fen) if fen else chess.Board()
+    except ValueError as error:
+        raise ConfigError(f"is no position: {error}", where=where) from None
+    if not board.is_valid():
+        raise ConfigError(f"is no possible position: {fen}", where=where)
+    if board.outcome(claim_draw=True):
+        raise ConfigError(f"the game is over in this position: {fen}", where=where)
+    return board
+
+
+class ChessGame:
+    """A game of one episode."""
+
+    def __init__(self, board: chess.Board, opponent: Opponent, moves: int, seed: int) -> None:
+        self._board = board
+        self._side = board.turn
+        self._opponent = opponent
+        self._left = moves
+        self._draw = random.Random(f"chess {seed}")
+        self._over = False
+
+    def play(self, text: str) -> Reply:
+        """Plays the agent's move and the opponent's answer."""
+        if self._over:
+            raise ToolError("The game is over.")
+        move = self._read(text.strip())
+        lines = [f"You play {self._board.san(move)}."]
+        self._board.push(move)
+        self._left -= 1
+        if not self._ended():
+            answer = self._answer()
+            lines.append(f"The opponent plays {self._board.san(answer)} ({answer.uci()}).")
+            self._board.push(answer)
+        if self._ended() or not self._left:
+            return self._finished(lines)
+        check = " You are in check." if self._board.is_check() else ""
+        return Reply(f"{' '.join(lines)}{check}\n{self.shown()}")
+
+    def shown(self) -> str:
+        """Returns the board as text."""
+        ranks = str(self._board).splitlines()
+        rows = [f"{8 - n} {rank}" for n, rank in enumerate(ranks)]
+        side = "White (capital letters)" if self._side else "Black (small letters)"
+        return "\n".join([*rows, "  a b c d e f g h", f"You play {side}.", self._board.fen()])
+
+    def legal(self) -> str:
+        """Returns the agent's legal moves as text."""
+        if self._over:
+            return "The game is over."
+        names = sorted(self._board.san(move) for move in self._board.legal_moves)
+        more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+        return " ".join(names[:_MOST_LISTED]) + more
+
+    def _read(self, text: str) -> chess.Move:
+        """Returns a move in SAN or UCI. Raises ToolError if it is not exactly one legal move."""
+        import chess
+
+        problem = "is no legal move"
+        if len(text) <= _LONGEST_MOVE and text.isascii():
+            for read, written in (
+                (self._board.parse_san, text),
+                (self._board.parse_uci, text.lower()),
+            ):
+                try:
+                    move = read(written)
+                except chess.AmbiguousMoveError:
+                    problem = "can be several moves"
+                except ValueError:
+                    continue
+                else:
+                    if move:  # else a null move, such as `--`: both readers take it
+                        return move
+        raise ToolError(f"{text[:40]!r} {problem}. Your legal moves: {self.legal()}.")
+
+    def _answer(self) -> chess.Move:
+        moves = sorted(self._board.legal_moves, key=lambda move: move.uci())
+        if self._opponent == "greedy":
+            gains = [self._gain(move) for move in moves]
+            best = max(gains)
+            moves = [move for move, gain in zip(moves, gains, strict=True) if gain == best]
+        return self._draw.choice(moves)
+
+    def _gain(self, move: chess.Move) -> int:
+        """Returns the value of what a move takes and promotes to; a mate is worth most."""
+        taken = self._board.piece_at(move.to_square)
+        gain = _VALUES[taken.symbol().lower()] if taken else int(self._board.is_en_passant(move))
+        if move.promotion:
+            gain += {2: 3, 3: 3, 4: 5, 5: 9}[move.promotion] - 1
+        self._board.push(move)
+        mate = self._board.is_checkmate()
+        self._board.pop()
+        return 1000 if mate else gain
+
+    def _ended(self) -> bool:
+        return self._board.outcome(claim_draw=True) is not None
+
+    def _finished(self, lines: list[str]) -> Reply:
+        self._over = True
+        outcome = self._board.outcome(claim_draw=True)
+        winner = outcome.winner if outcome else None
+        score = 0.5 if winner is None else float(winner == self._side)
+        reason = (
+            outcome.termination.name.lower().replace("_", " ") if outcome else "no moves are left"
+        )
+        text = f"{' '.join(lines)}\nThe game is over ({reason}): {_WORDS[score]}."
+        info = {"prediction": _WORDS[score], "score": score, "reason": reason}
+        return finish(f"{text}\n{self._board.fen()}", **info)
