@@ -2,6 +2,7 @@
 
 A grader that fails (it dies, hangs, or writes no result) runs once more in a fresh box. If it fails again,
 the artefact is at fault, unless something outside the box ended it or the grader fails on an empty artefact.
+Tests of Harbor tasks may fail on an empty artefact if they give a reward to the task's solution.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box: its image's id, or for a process box this Python and its packages. Grades and
@@ -32,6 +33,7 @@ from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
 from air.tasks import data
+from air.tasks.reference import SolutionCheck
 from air.tasks.rules import Artefact, Outcome, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
@@ -134,6 +136,7 @@ class Grader:
         self._provider: Provider = provider
         self._store = _Store(cache_dir or paths.cache() / "grades")
         self._running: dict[str, _Run] = {}
+        self._solutions = SolutionCheck(pool)
 
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
@@ -244,14 +247,25 @@ class Grader:
         try:
             outcome = await self._attempt(request)
         except _OF_THE_GRADER as error:
-            duty = (
-                "if the agent did nothing, when it must write a valid reward all the same"
-                if rules
-                else f"on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
-            )
-            raise GradingError(f"{error} — {duty}") from error
+            if rules is None:
+                duty = f"where it must exit with {BAD_ARTEFACT} and a message, or 0"
+                raise GradingError(f"{error} — on an empty artefact, {duty}") from error
+            problem = await self._problem_of_solution(request)
+            if not problem:
+                return
+            duty = f"and the solution gets no valid reward either: {problem}"
+            raise GradingError(f"{error} — if the agent did nothing, {duty}") from error
         if outcome.remember:
             await asyncio.to_thread(self._store.put, request.key, outcome)
+
+    async def _problem_of_solution(self, request: _Request) -> str:
+        """Returns why the reference solution gets no reward, or "" if it gets one."""
+        task = request.task
+        assert task.rules is not None
+        step = task.rules.step_of(request.artefact)
+        return await self._solutions.problem(
+            task, step, lambda artefact: self._attempt(replace(request, artefact=artefact))
+        )
 
     async def _run(self, request: _Request) -> Outcome:
         try:

@@ -95,6 +95,12 @@ class Rules(Protocol):
         """Prepares the agent's box for a step. Raises StagingError if a command in it fails."""
         ...
 
+    async def solve(self, box: Box, step: int) -> str:
+        """Does the work of all steps up to `step` in a new agent's box, by the reference solution. Returns
+        what went wrong, or "". Raises MissingError if there is no solution, and ConfigError if a setting for
+        it is missing."""
+        ...
+
     async def collect(self, box: Box, step: int) -> Artefact:
         """Reads the artefact of a step from the agent's box. Raises ArtefactError if it cannot be graded."""
         ...

@@ -12,14 +12,13 @@ from pydantic import Field
 
 from air.aio import together
 from air.config import BaseConfig, validate
-from air.errors import ConfigError
+from air.errors import ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.plays import Played, Player, files
 from air.integrity.gate.scene import Scene, scene
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
-from air.tasks.sources.harbor import solution
 from air.tasks.sources.harbor.artefact import Handed
 from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
@@ -250,7 +249,10 @@ class _Judge:
             self.findings.append(Finding(name, reason))
 
     async def _solve(self, box: Box, step: int) -> str:
-        return await solution.run(self.player.rules, box, step)
+        try:
+            return await self.player.rules.solve_step(box, step)
+        except MissingError as error:
+            return str(error)
 
     async def _look(self, box: Box, step: int) -> str:
         """Does nothing but read the files at the start."""

@@ -35,8 +35,16 @@ Play = Callable[..., AbstractAsyncContextManager[ResearchWorld]]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def task(test: str = TEST, top: str = 'artifacts = ["answer.txt"]\n', more: str = "") -> str:
+    def task(
+        test: str = TEST,
+        top: str = 'artifacts = ["answer.txt"]\n',
+        more: str = "",
+        solution: str = "",
+    ) -> str:
         folder = tmp_path / "task"
+        if solution:
+            (folder / "solution").mkdir(parents=True)
+            (folder / "solution" / "solve.sh").write_text(solution)
         (folder / "tests").mkdir(parents=True)
         (folder / "task.toml").write_text(f"{top}{HEAD}{more}")
         (folder / "instruction.md").write_text("Write 42 into answer.txt.\n")
@@ -134,6 +142,43 @@ async def test_tests_that_never_write_a_reward_are_our_failure(make: Make, play:
     async with play(make("#!/bin/sh\necho no; exit 1\n")) as world:
         with pytest.raises(GradingError, match=r"did nothing.*valid reward"):
             await submit(world, "echo 42 > answer.txt")
+
+
+ONLY_IF_SOLVED = """\
+#!/bin/sh
+set -e
+[ "$(cat answer.txt)" = 42 ]
+echo 1 > /logs/verifier/reward.txt
+"""
+
+
+@pytest.mark.parametrize("verifier", ["separate", "shared"])
+@pytest.mark.parametrize("script", ["true", "echo 41 > answer.txt"])
+async def test_tests_that_write_a_reward_only_for_good_work_pay_the_lowest_for_other_work(
+    make: Make, play: Play, script: str, verifier: str
+) -> None:
+    task = make(ONLY_IF_SOLVED, solution="echo 42 > answer.txt\n")
+    async with play(task, range=(-1.0, 1.0), verifier=verifier) as world:
+        await submit(world, script)
+        [validation] = world.validations
+        assert (validation.problem, world.reward) == (NOT_GRADED, -1.0)
+        assert "wrote neither" in validation.fault
+
+
+@pytest.mark.parametrize(
+    ("solution", "problem"),
+    [
+        ("", "there is no solution"),
+        ("echo 41 > answer.txt\n", "wrote neither"),
+        ("exit 1\n", "wrote"),
+    ],
+)
+async def test_without_a_solution_that_gets_a_reward_silent_tests_are_our_failure(
+    make: Make, play: Play, solution: str, problem: str
+) -> None:
+    async with play(make(ONLY_IF_SOLVED, solution=solution)) as world:
+        with pytest.raises(GradingError, match=problem):
+            await submit(world, "true")
 
 
 async def test_without_declared_artefacts_the_changed_files_are_graded(

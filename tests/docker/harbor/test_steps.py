@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.actions.base import Action
+from air.tasks.grading import NOT_GRADED
 from tests.docker.harbor.test_grading import HEAD, Make, Play, play
 
 __all__ = ["play"]
@@ -16,6 +17,14 @@ TEST = """\
 . /tests/step.sh
 if [ "$(cat "$FILE" 2>/dev/null)" = done ]; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
 """
+ONLY_IF_SOLVED = """\
+#!/bin/sh
+set -e
+. /tests/step.sh
+[ $FILE = one.txt ] || cmp one.txt two.txt
+echo 1 > /logs/verifier/reward.txt
+"""
+SOLVE = {"one": "echo done > one.txt\n", "two": "cp one.txt two.txt\n"}
 
 
 @pytest.fixture
@@ -81,3 +90,22 @@ async def test_an_agent_that_breaks_the_setup_of_the_next_step_ends_there(
         assert step.done
         await world.finish()
         assert world.reward == 0.5
+
+
+async def test_silent_tests_of_a_later_step_are_shown_to_work_by_all_solutions_before(
+    make: Make, play: Play, tmp_path: Path
+) -> None:
+    task = make()
+    tests = tmp_path / "task" / "tests" / "test.sh"
+    tests.write_text(ONLY_IF_SOLVED)
+    for name in ("one", "two"):
+        solution = tmp_path / "task" / "steps" / name / "solution"
+        solution.mkdir()
+        (solution / "solve.sh").write_text(SOLVE[name])
+    async with play(task, range=(-1.0, 1.0)) as world:
+        await world.step(Action(script="echo done > one.txt", ending="submit"))
+        step = await world.step(Action(script="echo other > two.txt", ending="submit"))
+        assert step.done
+        await world.finish()
+        assert [v.problem for v in world.validations] == ["", NOT_GRADED]
+        assert world.reward == 0.0  # the mean of 1 and the lowest reward

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from air.errors import BoxFileError, MissingError, StagingError, boundary
 from air.sandbox.contract.box import Box
 from air.tasks.sources.harbor import boxes, verifier
-from air.tasks.sources.harbor.source import HarborRules
+from air.tasks.sources.harbor.folder import HarborFolder
+from air.tasks.sources.harbor.schema import Step
+from air.tasks.sources.harbor.settings import HarborSettings
 
 FOLDER = "/solution"
 
 
-async def run(rules: HarborRules, box: Box, step: int) -> str:
-    """Puts the files of `solution/` into the box and runs `solve.sh` as the agent. Returns what went wrong,
-    or "": as in Harbor, its exit status has no meaning for the reward."""
-    declared = rules.folder.config.steps[step] if rules.folder.config.steps else None
-    files = rules.folder.solution(declared) or rules.folder.solution()
+async def run(
+    box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
+) -> str:
+    """Puts the files of `solution/` into the box and runs `solve.sh` as the agent, for at most `seconds`.
+    Returns what went wrong, or "": as in Harbor, its exit status has no meaning for the reward. Raises
+    MissingError if there is no such script, ConfigError if a variable for it is missing, and StagingError if
+    it does not fit."""
+    files = folder.solution(step) or folder.solution()
     if "solve.sh" not in files:
-        return "there is no solution/solve.sh"
-    env = boxes.resolved(
-        rules.folder.config.solution.env, rules.settings, where=f"{rules.task_id}: solution.env"
-    )
-    await verifier.put(box, files, FOLDER)
+        raise MissingError("there is no solution/solve.sh", where=str(folder.path))
+    where = f"{folder.path / 'task.toml'}: solution.env"
+    env = boxes.resolved(folder.config.solution.env, settings, where=where)
+    with boundary(StagingError, f"laying out {FOLDER}", BoxFileError):
+        await verifier.put(box, files, FOLDER)
     result = await box.exec(
         ["bash", f"{FOLDER}/solve.sh"],
-        timeout=rules.spec().limits.exec_seconds,
+        timeout=seconds,
         env={"DEBIAN_FRONTEND": "noninteractive", **env},
     )
     if result.timed_out:

@@ -13,7 +13,7 @@ from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks.rules import Artefact, Outcome
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
-from air.tasks.sources.harbor import boxes, ids, rewards, staging, support, verifier
+from air.tasks.sources.harbor import boxes, ids, rewards, solution, staging, support, verifier
 from air.tasks.sources.harbor.commands import wait_until_healthy
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
@@ -215,6 +215,18 @@ class HarborRules:
         most = int(self.settings.artefact_mb * 2**20)
         own = not self.shared and self._verifier_image(step) is not None
         return await artefacts.read(box, named, step=step, most_bytes=most, own_image=own)
+
+    async def solve(self, box: Box, step: int) -> str:
+        problems = []
+        for number in range(step + 1):
+            await self.stage(box, number)
+            problems.append(await self.solve_step(box, number))
+        return "; ".join(filter(None, problems))
+
+    async def solve_step(self, box: Box, step: int) -> str:
+        """Does the work of one step by the reference solution (see `solution.run`)."""
+        seconds = self._limits.exec_seconds
+        return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 
     def step_of(self, artefact: Artefact) -> int:
         return artefacts.step_of(artefact)

@@ -1,0 +1,83 @@
+"""Shows, by its reference solution, that the tests of a task with rules of its own can give a reward.
+
+Tests that write no reward for an agent's work, nor for an agent that did nothing, may be broken; or they
+write one only for work that is good enough. The reference solution tells which: if it gets a reward on the
+same machine at the same time, the tests and the machine work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+
+from air.errors import (
+    ArtefactError,
+    BoxEndedError,
+    ConfigError,
+    GradingError,
+    MissingError,
+    StagingError,
+)
+from air.sandbox.pool.box_pool import Pool
+from air.tasks.rules import Artefact, Outcome, Rules
+from air.tasks.spec import TaskSpec
+
+KEPT_SECONDS = 600.0
+"""For how long a solution that got a reward shows that the tests of a task without network work."""
+_FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
+"""How a task's solution or its grading can fail by itself."""
+_log = logging.getLogger(__name__)
+
+
+class SolutionCheck:
+    """Plays and grades reference solutions in boxes of `pool`, one at a time for each step of a task."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._kept: dict[tuple[str, int], float] = {}
+
+    async def problem(
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+    ) -> str:
+        """Returns why the solution of a step gets no reward, or "" if it gets one. `grade` grades an artefact
+        in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed."""
+        key = (task.hash, step)
+        async with self._locks[key]:
+            if time.monotonic() < self._kept.get(key, 0.0):
+                return ""
+            try:
+                has_network = await self._graded(task, step, grade)
+            except _FAILURES as error:
+                return " ".join(str(error).split())
+            if not has_network:
+                self._kept[key] = time.monotonic() + KEPT_SECONDS
+            return ""
+
+    async def _graded(
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+    ) -> bool:
+        """Plays and grades the solution; returns whether a box of it had network. Raises an error of
+        `_FAILURES` if there is no reward."""
+        rules = task.rules
+        assert rules is not None
+        spec = rules.agent_box()
+        async with self._pool.lease(spec) as box, box.attributing():
+            complaint = await rules.solve(box, step)
+            if complaint:  # its exit status has no meaning
+                _log.warning("%s: %s", task.id, complaint)
+            if rules.shared:
+                await rules.grade_shared(box, step)
+                return bool(spec.network)
+            artefact = await rules.collect(box, step)
+        outcome = await grade(artefact)  # now, because its box belongs to the same pool
+        if outcome.message:
+            raise ArtefactError(outcome.message)
+        return _has_network(rules, artefact)
+
+
+def _has_network(rules: Rules, artefact: Artefact) -> bool:
+    return bool(rules.agent_box().network or rules.grading_box(artefact).network)
