@@ -57,6 +57,19 @@ def test_leave_one_out(tmp_path: Path) -> None:
     ]
 
 
+def test_your_own_tools(tmp_path: Path) -> None:
+    lines = run("your_own_tools.py", cwd=tmp_path).splitlines()
+    assert lines[0] == "convert(value, unit, to): Converts a length."
+    assert lines[-6:] == [
+        "success: 42.1648 km",
+        "error: A length is not negative.",
+        'error: Wrong arguments of convert: unit must be one of: "m", "km", "mile".',
+        "success: 42.1648128",
+        "success: 1 lines",
+        "finish: A marathon has about 42 km.",
+    ]
+
+
 @pytest.mark.parametrize("provider", ["process", pytest.param("docker", marks=pytest.mark.docker)])
 def test_the_custom_task_scores_as_recorded(
     provider: str, capsys: pytest.CaptureFixture[str]

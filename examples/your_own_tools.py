@@ -1,0 +1,80 @@
+"""Tools of your own: a function is a tool, and an episode may have a state.
+
+    python examples/your_own_tools.py
+
+A run file or a task of rows names them as `your_own_tools.py:convert` and `your_own_tools.py:NOTEBOOK`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from air.tools import Reply, ToolContext, ToolError, ToolSet, finish, load, tool
+
+METRES = {"m": 1.0, "km": 1000.0, "mile": 1609.344}
+
+
+@tool
+def convert(value: float, unit: Literal["m", "km", "mile"], to: Literal["m", "km", "mile"]) -> str:
+    """Converts a length.
+
+    Args:
+        value: the number
+        unit: its unit
+        to: the unit of the result
+    """
+    if value < 0:
+        raise ToolError("A length is not negative.")
+    return f"{value * METRES[unit] / METRES[to]:g} {to}"
+
+
+class Notebook:
+    """The notes of one episode."""
+
+    def __init__(self, context: ToolContext) -> None:
+        self.lines: list[str] = []
+
+    def close(self) -> None:
+        """Ends the episode's state; air calls it."""
+        self.lines.clear()
+
+
+@tool(state=Notebook, max_length=500)
+def note(notebook: Notebook, text: str) -> str:
+    """Writes a line into the notebook.
+
+    Args:
+        text: the line
+    """
+    notebook.lines.append(text)
+    return f"{len(notebook.lines)} lines"
+
+
+@tool(state=Notebook)
+async def hand_in(notebook: Notebook) -> Reply:
+    """Hands the notebook in and ends the episode."""
+    return finish("\n".join(notebook.lines), lines=len(notebook.lines))
+
+
+NOTEBOOK = [note, hand_in]
+
+
+async def main() -> None:
+    tools = ToolSet([convert, *NOTEBOOK, *load("calculator")])
+    print(tools.text)
+    async with await tools.open(ToolContext(seed=0)) as opened:
+        for name, arguments in (
+            ("convert", {"value": 26.2, "unit": "mile", "to": "km"}),
+            ("convert", {"value": -1, "unit": "m", "to": "km"}),
+            ("convert", {"value": 1, "unit": "yard", "to": "km"}),
+            ("calculator", {"expression": "26.2 * 1.609344"}),
+            ("note", {"text": "A marathon has about 42 km."}),
+            ("hand_in", {}),
+        ):
+            result = await opened.call(name, arguments)
+            print(f"{result.status}: {result.observation}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
