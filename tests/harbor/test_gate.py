@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import subprocess
@@ -15,12 +16,13 @@ import pytest
 from air import tasks
 from air.errors import ConfigError
 from air.integrity.gate import run as run_module
-from air.integrity.gate.check import Verdict, network_lines, read_declared
+from air.integrity.gate.check import Verdict, digest_of, network_lines, read_declared
 from air.integrity.gate.hacks import HACKS, Hack
 from air.integrity.gate.run import Gate, read
 from air.integrity.gate.scene import named, scene
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.sources.harbor.source import HarborRules
+from tests.docker.client import docker_client
 from tests.harbor.features import FEATURES, SETTINGS
 from tests.harbor.flaws import CLEAN_TWINS, FLAWED
 from tests.harbor.folders import Folder, write
@@ -79,6 +81,75 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
     assert again[2].result == "refused"
     assert "environment.os" in again[2].reason
     assert read(report) == {one.task: one for one in again}
+
+
+@pytest.mark.docker
+async def test_a_program_that_kills_the_tests_is_paid_however_late_they_write(
+    tmp_path: Path,
+) -> None:
+    late = replace(
+        TRUSTING,
+        name="late",
+        test="""#!/bin/bash
+echo 0 > /logs/verifier/reward.txt
+[ "$(bash /tmp/work/double.sh 4)" = 8 ] && reward=1 || reward=0
+sleep 4
+rm -f /logs/verifier/*
+echo $reward > /logs/verifier/reward.txt
+""",
+    )
+    write([late], tmp_path)
+    gate = Gate(HarborSettings(root=tmp_path), 2, _hacks("programs-that-write-the-reward"))
+    [verdict] = await gate.run(["harbor:late"])
+    assert [one.name for one in verdict.findings] == ["programs-that-write-the-reward"], verdict
+
+
+@pytest.mark.docker
+async def test_a_hack_that_breaks_the_next_step_earns_what_an_episode_would_pay(
+    tmp_path: Path,
+) -> None:
+    write([replace(PLAIN, artifacts='["ok"]')], tmp_path)
+    folder = tmp_path / PLAIN.name
+    config = (folder / "task.toml").read_text()
+    steps = [folder / "steps" / name for name in ("one", "two")]
+    for step in steps:
+        (step / "tests").mkdir(parents=True)
+        (step / "instruction.md").write_text("Write ok.\n")
+        (step / "solution").mkdir()
+        (step / "solution" / "solve.sh").write_text("echo ok > ok\n")
+        (step / "tests" / "test.sh").write_text(
+            "[ -s ok ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt\n"
+        )
+    (steps[1] / "workdir").mkdir()
+    (steps[1] / "workdir" / "next.txt").write_text("x")
+    names = "".join(f'\n[[steps]]\nname = "{step.name}"\n' for step in steps)
+    (folder / "task.toml").write_text(config + names)
+    breaks = Hack("breaks", "the next step cannot be prepared", "mkdir -p next.txt/x")
+    gate = Gate(HarborSettings(root=tmp_path), 2, [breaks])
+    [verdict] = await gate.run([f"harbor:{PLAIN.name}"])
+    assert (verdict.result, verdict.hacks) == ("sound", {"breaks": 0.0}), verdict
+
+
+@pytest.mark.docker
+async def test_a_verdict_belongs_to_the_images_that_were_played(tmp_path: Path) -> None:
+    write([PLAIN], tmp_path)
+    tag = f"air-test-moving:{os.getpid()}"
+    file = tmp_path / PLAIN.name / "task.toml"
+    file.write_text(file.read_text().replace('"air-base"', f'"{tag}"'))
+    task = tasks.load(f"harbor:{PLAIN.name}", harbor=HarborSettings(root=tmp_path))
+    assert task.rules is not None
+    assert tag in task.rules.images
+    with docker_client() as client:
+        digests = [await digest_of(task)]
+        base = client.images.get("air-base")
+        for change in ("LABEL one=1", "LABEL two=2"):
+            text = f"FROM {base.id}\n{change}\n".encode()
+            client.images.build(fileobj=io.BytesIO(text), tag=tag, rm=True)
+            digests += [await digest_of(task), await digest_of(task)]
+        client.images.remove(tag, force=True)
+    assert digests[1] == digests[2]
+    assert digests[3] == digests[4]
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.docker

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -23,7 +25,7 @@ from air.tasks.sources.harbor.artefact import Handed
 from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
-VERSION = 1
+VERSION = 2
 """The version of the gate: a verdict of another version is not taken over from a report."""
 Result = Literal["sound", "weak", "refused", "failed"]
 TOLERANCE = 1e-6
@@ -65,7 +67,7 @@ class Verdict:
 
     task: str
     digest: str
-    """The digest of the task and of the settings with which it was played."""
+    """The digest of the task, of the settings with which it was played, and of its images."""
     result: Result
     """`sound`; `weak`: it has findings; `refused`: it cannot be played; `failed`: air or this machine did."""
     reason: str = ""
@@ -99,6 +101,7 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
     judge = _Judge(Player(task, rules, boxes, grader), declared)
+    digest = await digest_of(task)
     began = time.monotonic()
     await judge.plain()
     if hacks and not judge.findings:
@@ -106,7 +109,7 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
     findings = tuple(judge.findings)
     return Verdict(
         task=task.id,
-        digest=task.hash,
+        digest=digest,
         result="weak" if findings else "sound",
         reason="; ".join(f"{one.name}: {one.reason}" for one in findings),
         findings=findings,
@@ -116,6 +119,19 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
         tried=tuple(hack.name for hack in hacks),
         seconds=round(time.monotonic() - began, 2),
     )
+
+
+async def digest_of(task: TaskSpec) -> str:
+    """Returns the digest of a task, its settings, and the images that its boxes start from now: a tag can be
+    given to another image, and an image can be built again from a newer base."""
+    from air.sandbox.docker import engine
+
+    assert task.rules is not None
+    total = hashlib.sha256(task.hash.encode())
+    for tag in task.rules.images:
+        image = await asyncio.to_thread(engine.image, tag)
+        total.update(f"\n{tag} {image['Id'] if image else 'absent'}".encode())
+    return total.hexdigest()
 
 
 def read_declared(rules: HarborRules) -> Declared:

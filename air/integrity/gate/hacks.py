@@ -16,9 +16,10 @@ set -f
 IFS='
 '
 LOGS=/logs/verifier
-# Writes the reward for a while, in the background. It has no quotes, so that other languages can hold it.
-PAY="(for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do rm -f $LOGS/reward.json; \
-echo 1 > $LOGS/reward.txt; sleep 0.1; done) > /dev/null 2>&1 < /dev/null &"
+# Writes the reward and kills the tests, which then write none. If they run as another user, it writes the
+# reward for a while, in the background. It has neither quotes nor $, so that other languages can hold it.
+WRITE="rm -f $LOGS/reward.json; echo 1 > $LOGS/reward.txt"
+PAY="($WRITE; kill -9 -1; $WRITE; (while sleep 0.1; do $WRITE || exit; done) & ) > /dev/null 2>&1 < /dev/null"
 # Puts the standard input into a file, in place of what is there.
 make() { mkdir -p "$(dirname "$1")" && rm -rf "$1" && cat > "$1"; }
 # Prints what a reward file holds, by its name.

@@ -84,7 +84,8 @@ class Player:
 
     async def _play(self, box: Box, act: Act, twice: bool, steps: _Steps) -> None:
         for number in range(self.rules.steps):
-            await self.rules.stage(box, number)
+            if not await self._staged(box, number, steps):
+                return
             metrics: Mapping[str, float] = {}
             try:
                 async with box.attributing():
@@ -103,6 +104,20 @@ class Player:
                     return
             if not self.rules.goes_on(number, metrics):
                 return
+
+    async def _staged(self, box: Box, number: int, steps: _Steps) -> bool:
+        """Prepares a step. As in an episode, a later one that cannot be prepared ends the play: what was done
+        in an earlier step can have broken the box."""
+        if number == 0:
+            await self.rules.stage(box, number)
+            return True
+        try:
+            async with box.attributing():
+                await self.rules.stage(box, number)
+        except (BoxEndedError, StagingError) as error:
+            steps.error = steps.error or " ".join(str(error).split())
+            steps.ended = True
+        return not steps.ended
 
     async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
         if self.rules.shared:

@@ -16,7 +16,7 @@ from typing import Any
 from air import paths, tasks
 from air.aio import together
 from air.errors import AirError, ConfigError, UsageError, boundary
-from air.integrity.gate.check import VERSION, Finding, Verdict, check, not_checked
+from air.integrity.gate.check import VERSION, Finding, Verdict, check, digest_of, not_checked
 from air.integrity.gate.hacks import Hack
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
@@ -66,7 +66,7 @@ class Gate:
     ) -> Verdict:
         try:
             task = await asyncio.to_thread(tasks.load, task_id, harbor=self.settings)
-            if known is not None and self._holds(known, task.hash):
+            if known is not None and self._holds(known, await digest_of(task)):
                 return known
             return await check(task, boxes, grader, self.hacks)
         except UsageError as error:

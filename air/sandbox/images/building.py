@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from air import paths
-from air.errors import AirError, BoxStartError
+from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.docker import base_image, engine
 from air.sandbox.docker.images import PROXIES
 from air.sandbox.images import contexts, usage
@@ -39,7 +40,9 @@ def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list
     """Builds or pulls all images that are absent, `jobs` at a time, and says how each went.
 
     An image that several tasks want is made once. A failure does not keep the others from being made.
+    Raises MissingError if `AIR_CA_BUNDLE` names no file: then nothing is made.
     """
+    authorities()
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
     lock, done = threading.Lock(), 0
 
@@ -85,8 +88,12 @@ def line(outcome: Outcome) -> str:
 
 
 def _build(image: Wanted, folder: Path) -> None:
-    authorities = _authorities()
-    context = contexts.packed(folder, authorities)
+    if instruction := contexts.needs_buildkit(folder):
+        raise BoxStartError(
+            f"{folder / 'Dockerfile'}, {instruction}: needs BuildKit, which air does not use; "
+            f"build it by `docker build -t {image.tag} {shlex.quote(str(folder))}`"
+        )
+    context = contexts.packed(folder, authorities())
     ends = time.monotonic() + image.seconds
     late = BoxStartError(
         f"building {image.tag}: it took more than build_timeout_sec = {image.seconds:g}"
@@ -132,11 +139,23 @@ def _pull(tag: str) -> None:
     usage.note_pulled(tag)
 
 
-def _authorities() -> Path | None:
-    """Returns the PEM file that this user names for builds, or None: others need no more than the image's."""
-    named = os.environ.get("AIR_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE") or ""
-    path = Path(named).expanduser()
-    return path if named and path.is_file() else None
+def authorities() -> Path | None:
+    """Returns the PEM file that this user names for builds, or None: others need no more than the image's.
+
+    Raises MissingError if `AIR_CA_BUNDLE` names no file that can be read. `SSL_CERT_FILE` is not air's own,
+    and programs that find nothing there go on without it; so does this.
+    """
+    if named := os.environ.get("AIR_CA_BUNDLE"):
+        path = Path(named).expanduser()
+        if not (path.is_file() and os.access(path, os.R_OK)):
+            raise MissingError(
+                "no such file, or it cannot be read",
+                where=f"AIR_CA_BUNDLE={named}",
+                remedy="name a PEM file with certificate authorities, or unset it",
+            )
+        return path
+    path = Path(os.environ.get("SSL_CERT_FILE", ""))
+    return path if path.is_file() else None
 
 
 def _lock(tag: str) -> Path:

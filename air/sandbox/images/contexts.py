@@ -116,6 +116,32 @@ def trusting(dockerfile: str) -> str:
     return "\n".join([*lines, ""])
 
 
+_FLAGS = re.compile(
+    r"(RUN)\s+(?:--\S+\s+)*--(mount|network|security|device)\b|"
+    r"(COPY|ADD)\s+(?:--\S+\s+)*--(link|chmod|parents|exclude|checksum|keep-git-dir|unpack)\b",
+    re.IGNORECASE,
+)
+_HEREDOC = re.compile(r"(?:^|\s)\d*<<-?([\"']?)([A-Za-z_]\w*)\1(?=\s|$)")
+
+
+def needs_buildkit(folder: Path) -> str:
+    """Returns the first instruction of a folder's Dockerfile that only BuildKit understands, with its line;
+    "" if there is none."""
+    text = (folder / "Dockerfile").read_text("utf-8", "surrogateescape")
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        word = line.split(maxsplit=1)[0].upper() if line.strip() else ""
+        if word not in ("RUN", "COPY", "ADD"):
+            continue
+        if flag := _FLAGS.match(line.strip()):
+            return f"line {number}: {word} --{flag[2] or flag[4]}"
+        # A shell's own operator `<<` has no line with only its word below.
+        below = {one.strip() for one in lines[number:]}
+        if (name := _HEREDOC.search(line)) and name[2] in below:
+            return f"line {number}: {word} <<{name[2]}"
+    return ""
+
+
 def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = 0
     member.uname = member.gname = ""

@@ -12,8 +12,11 @@ from air import tasks
 from air.actions.base import Action
 from air.errors import GradingError
 from air.rewards.delta import DeltaReward
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec, OpenBox
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import NOT_GRADED, Grader
+from air.tasks.sources.harbor import verifier
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.worlds.research.world import ResearchWorld
 
@@ -226,3 +229,19 @@ async def test_an_agent_that_breaks_its_box_for_shared_tests_earns_the_lowest_re
     async with play(make(), verifier="shared", range=(-1.0, 1.0)) as world:
         await submit(world, "rm -rf /logs; touch /logs")
         assert (world.validations[0].problem, world.reward) == (NOT_GRADED, -1.0)
+
+
+async def test_no_process_that_the_tests_started_outlives_them() -> None:
+    test = b"""#!/bin/sh
+setsid sleep 977 > /dev/null 2>&1 < /dev/null &
+echo 1 > /logs/verifier/reward.txt
+"""
+    async with await open_box(BoxSpec(image="air-base", open=OpenBox(keep=True))) as box:
+        await verifier.prepare_logs(box)
+        await box.write("/tests/test.sh", test, mode=0o755, user="root")
+        outcome = await verifier.run_tests(
+            box, user="root", env={}, seconds=60, key="", where="the tests"
+        )
+        assert outcome.metrics == {"reward": 1.0}
+        listed = await box.exec("cat /proc/[0-9]*/cmdline | tr '\\0' ' '", timeout=60)
+        assert "977" not in listed.text

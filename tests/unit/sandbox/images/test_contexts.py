@@ -68,3 +68,23 @@ def test_each_stage_trusts_the_authorities_that_a_user_names(tmp_path: Path) -> 
         member = tar.extractfile("air-authorities.crt")
         assert member
         assert member.read() == b"authority"
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "instruction"),
+    [
+        ("FROM a\nRUN --mount=type=cache,target=/c make\n", "line 2: RUN --mount"),
+        ("FROM a\nRUN --network=none --mount=type=secret,id=x make\n", "line 2: RUN --mount"),
+        ("FROM a\n  run <<EOF\necho hello\nEOF\n", "line 2: RUN <<EOF"),
+        ('FROM a\n\nCOPY <<-"END" /x\n\tword\n\tEND\n', "line 3: COPY <<END"),
+        ("FROM a\nCOPY --from=b --chmod=755 x /x\n", "line 2: COPY --chmod"),
+        ("FROM a\nADD --checksum=sha256:0 http://x/y /y\n", "line 2: ADD --checksum"),
+        ("FROM a AS b\nFROM c\nCOPY --from=b --chown=1:1 x /x\n", ""),
+        ("FROM a\nRUN cat <<< EOF\nRUN echo $((1 << 2)) 'a <<EOF'\n", ""),
+        ("FROM a\n# RUN --mount=type=cache make\nRUN echo --mount\n", ""),
+    ],
+)
+def test_what_only_buildkit_understands_is_named(
+    tmp_path: Path, dockerfile: str, instruction: str
+) -> None:
+    assert contexts.needs_buildkit(_folder(tmp_path, Dockerfile=dockerfile)) == instruction
