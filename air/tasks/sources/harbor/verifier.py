@@ -67,7 +67,8 @@ async def run_tests(
         box, f"rm -f {LOGS}/reward.txt {LOGS}/reward.json; chmod +x {TESTS}/test.sh", what=where
     )
     result, _ = await run_as(box, ["sh", "-c", _RUN], user, timeout=seconds, env=env)
-    await box.end_processes()  # what the agent's programs left running must not write the reward now
+    # What the agent's programs left running must not write the reward now.
+    await box.end_processes()
     if result.timed_out:
         raise GradingError(f"{where}: the tests ran past {seconds:g} s")
     if not result.began:
