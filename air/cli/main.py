@@ -62,6 +62,8 @@ def _run(args: list[str]) -> int:
     check_command(args[0])
     module = importlib.import_module(COMMANDS[args[0]])
     parser = parser_of(args[0])
+    if hasattr(module, "spelled_out"):
+        args = [args[0], *module.spelled_out(args[1:])]
     if getattr(module, "TAKES_REST", False):
         known, rest = parser.parse_known_args(args[1:])
         known.rest = rest

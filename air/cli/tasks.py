@@ -1,8 +1,8 @@
 """The command `air tasks`: lists tasks, and checks, records, creates, downloads or exports them.
 
-`check` runs the tasks' reference solutions and compares their scores with the recorded ones; `record` writes
-new scores into the tasks' files. `new` makes a task's folder. `fetch` downloads files for a task's data.
-`export` writes tasks in another program's format.
+`harbor:PATH` lists tasks of Harbor. `check` runs the tasks' reference solutions and compares their scores
+with the recorded ones; `record` writes new scores into the tasks' files. `new` makes a task's folder. `fetch`
+downloads files for a task's data. `export` writes tasks in another program's format.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 HELP = "list the tasks; check, make, record or export tasks"
 EXAMPLES = (
     "air tasks",
+    "air tasks harbor:DIR",
     "air tasks check titanic",
     "air tasks check harbor:DIR --attacks",
     "air tasks new my-task",
     "air tasks export titanic digits --to harbor exported",
 )
+_LIST, _HARBOR = "list", "harbor:"
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = (
     "split the data by this seed; compares only the order of the scores (default: the public split)"
@@ -47,7 +49,9 @@ EVALUATOR_CAVEAT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_task_root(parser)
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
-    actions = parser.add_subparsers(dest="action", metavar="check|new|record|fetch|export")
+    actions = parser.add_subparsers(dest="action", metavar="list|check|new|record|fetch|export")
+    listed = actions.add_parser(_LIST, help="list Harbor's tasks; `list` can be left out")
+    listed.add_argument("ids", nargs="+", metavar="harbor:PATH", help="a task, or a set of tasks")
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
@@ -99,10 +103,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         flags.add_task_root(action, inner=True)
 
 
+def spelled_out(arguments: list[str]) -> list[str]:
+    """Returns the arguments with the subcommand `list` if they begin with an id of Harbor."""
+    return [_LIST, *arguments] if arguments and arguments[0].startswith(_HARBOR) else arguments
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the subcommand, or lists the tasks; returns 1 if `check` found a wrong score, else 0."""
     if args.action == "check":
         return asyncio.run(_check(args))
+    if args.action == _LIST:
+        return _list_harbor(args.ids)
     if args.action == "record":
         return asyncio.run(_record(args))
     if args.action == "fetch":
@@ -128,6 +139,19 @@ def _list(roots: Sequence[Path], mlgym_root: Path | None) -> int:
         _list_mlgym(checkout)
     _list_worlds()
     return 0
+
+
+def _list_harbor(ids: Sequence[str]) -> int:
+    from air.cli.harbor_tasks import listing
+    from air.errors import ConfigError
+
+    if others := [name for name in ids if not name.startswith(_HARBOR)]:
+        raise ConfigError(
+            f"{others[0]!r} is no task of Harbor",
+            where="air tasks harbor:PATH",
+            remedy="`air tasks` lists the others",
+        )
+    return listing(ids)
 
 
 def _list_worlds() -> None:
@@ -230,9 +254,9 @@ async def _check(args: argparse.Namespace) -> int:
         raise ConfigError("name tasks, or give --all", where="air tasks check")
     if args.at_once < 1:
         raise ConfigError("must be 1 or more", where="--at-once")
-    if args.ids and all(name.startswith("harbor:") for name in args.ids):
+    if args.ids and all(name.startswith(_HARBOR) for name in args.ids):
         return await gate.run(args, args.ids)
-    if any(name.startswith("harbor:") for name in args.ids):
+    if any(name.startswith(_HARBOR) for name in args.ids):
         raise ConfigError("check Harbor tasks and others apart", where="air tasks check")
     attacks.check_flags(args)
     ids = args.ids or [*tasks.available(args.task_root), *_playable_mlgym(args.mlgym_root)]

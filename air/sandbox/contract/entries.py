@@ -69,6 +69,8 @@ class BoxFile:
     """What it is. Links are not followed; devices, pipes and sockets are `other`."""
     mode: int
     """Its permission bits, such as 0o644."""
+    uid: int
+    gid: int
     data: bytes = b""
     """The contents of a file."""
     link: str = ""

@@ -46,7 +46,7 @@ PIECE = 1 << 20
 PIPELINE = 64
 GATHERED = 1000
 """How many paths one request to `gather` names."""
-_GATHERED = ("path", "kind", "mode", "link")
+_GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]

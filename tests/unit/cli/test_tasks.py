@@ -159,3 +159,34 @@ def test_flags_of_attacks_that_do_nothing_are_refused(
 ) -> None:
     assert check(root, "true", *flags) == 2
     assert said in capsys.readouterr().err
+
+
+def test_harbors_tasks_are_listed_with_what_they_need_and_why_one_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIR_HARBOR_ROOT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    two = "".join(f'[[steps]]\nname = "{name}"\n' for name in ("a", "b"))
+    for name, config in {
+        "one": '[environment]\ndocker_image = "air-base"\n',
+        "steps": '[environment]\ndocker_image = "air-base"\n' + two,
+        "windows": '[environment]\ndocker_image = "x"\nos = "windows"\n',
+        "broken": "no_such_key = 1\n",
+    }.items():
+        for part in (".", "steps/a", "steps/b"):
+            (tmp_path / "set" / name / part / "tests").mkdir(parents=True)
+            (tmp_path / "set" / name / part / "instruction.md").write_text("Do it.")
+            (tmp_path / "set" / name / part / "tests" / "test.sh").write_text("")
+        (tmp_path / "set" / name / "task.toml").write_text(config)
+    assert main(["tasks", "harbor:set"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["task", "image", "verifier", "steps", "state"]
+    assert lines[1].startswith("harbor:set/broken ")
+    assert "refused: " in lines[1]
+    assert "no_such_key" in lines[1]
+    assert lines[2].split() == ["harbor:set/one", "air-base", "shared", "1", "ok"]
+    assert lines[3].split() == ["harbor:set/steps", "air-base", "shared", "2", "ok"]
+    assert "refused: environment.os: windows" in lines[4]
+    assert lines[5] == "4 tasks, 2 of them refused"
+    assert main(["tasks", "harbor:set/one", "titanic"]) == 2
+    assert "'titanic' is no task of Harbor" in capsys.readouterr().err

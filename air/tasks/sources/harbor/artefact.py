@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from air.aio import to_the_end
 from air.errors import ArtefactError, BoxFileError
-from air.sandbox.contract.box import Box
-from air.sandbox.contract.entries import FileInfo
+from air.sandbox.contract.box import MOST_CHANGES, Box
+from air.sandbox.contract.entries import BoxFile
 from air.tasks.artefact import MOST_FILES
 from air.tasks.rules import Artefact
 from air.tasks.sources.harbor.commands import ROOT, as_root
@@ -37,6 +37,8 @@ PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
 """Folders of an image to which a link may lead, such as that of a virtual environment to its Python."""
 _MANIFEST, _FILES = "harbor.json", "files"
 _DEPTH = 60
+_MOST_SEEN = 500_000
+"""How many changes are looked at: those in folders of the system are then left out."""
 _AT_ONCE = 32
 
 
@@ -106,7 +108,7 @@ async def read(
         collection.check_links()
         return collection.handed.artefact()
     except BoxFileError as error:
-        raise ArtefactError(f"it cannot be read: {error}") from error
+        raise ArtefactError(f"it cannot be read, or is too large: {error}") from error
     finally:
         await to_the_end(box.thaw())
 
@@ -130,52 +132,57 @@ class _Collection:
         except BoxFileError:
             return
         if entry.kind != "folder" or entry.link:
-            await self._add([entry])
+            await self._add([path])
             return
         if path != PUBLISHED and not artifact.exclude:
             self.handed.emptied.append(path)
         inside = await self.box.list(path, depth=_DEPTH, user=ROOT)
         kept = [one for one in inside if not _excluded(one.path, path, artifact.exclude)]
-        await self._add([entry, *kept])
+        await self._add([path, *(one.path for one in kept)])
 
     async def add_changes(self) -> None:
         """Adds the files of the working directory that differ from the image's, and notes removed ones."""
         outside = SYSTEM if self.box.workspace == "/" else ()
-        entries = []
-        for change in await self.box.changed():
+        there, absent = [], []
+        for change in await self.box.changed(most=_MOST_SEEN):
             if _below(change.path, (*outside, *NEVER)):
                 continue
             if change.kind == "deleted":
                 self.handed.removed.append(change.path)
-            try:
-                entries.append(await self.box.stat(change.path, user=ROOT))
-            except BoxFileError:
-                if change.kind != "deleted":
-                    raise
-        await self._add(entries)
+                absent.append(change.path)  # or made anew
+            else:
+                there.append(change.path)
+        await self._add(there)
+        await self._add(absent, absent=True)
 
-    async def _add(self, entries: Iterable[FileInfo]) -> None:
+    async def _add(self, paths: Iterable[str], *, absent: bool = False) -> None:
+        """Adds entries, thousands in one call to the box. `absent`: whether some may not be there."""
+        wanted = [
+            path for path in paths if not _below(path, NEVER) and path not in self.handed.files
+        ]
+        entries = await self.box.gather(
+            wanted, tree=False, max_bytes=self.left, max_entries=MOST_CHANGES, user=ROOT
+        )
+        if not absent and len(entries) < len(wanted):
+            missing = min(set(wanted) - {entry.path for entry in entries})
+            raise ArtefactError(f"{missing!r} cannot be read")
         for entry in entries:
-            if _below(entry.path, NEVER):
-                continue
-            if entry.link:
-                self.handed.links[entry.path] = entry.link
-                continue
-            if entry.kind == "other":
-                raise ArtefactError(f"{entry.path} is neither a file nor a folder nor a link")
-            self.handed.rights[entry.path] = (entry.mode & 0o777, entry.uid, entry.gid)
-            if entry.kind == "folder":
-                self.handed.folders.append(entry.path)
-                continue
-            if entry.path in self.handed.files:
-                continue
-            if len(self.handed.files) >= MOST_FILES:
-                raise ArtefactError(f"it has more than {MOST_FILES} files")
-            if entry.size > self.left:
-                raise ArtefactError("it is too large: remove large files from what is handed in")
-            data = await self.box.read(entry.path, max_bytes=self.left, user=ROOT)
-            self.left -= len(data)
-            self.handed.files[entry.path] = data
+            self._add_one(entry)
+
+    def _add_one(self, entry: BoxFile) -> None:
+        if entry.kind == "link":
+            self.handed.links[entry.path] = entry.link
+            return
+        if entry.kind == "other":
+            raise ArtefactError(f"{entry.path} is neither a file nor a folder nor a link")
+        self.handed.rights[entry.path] = (entry.mode & 0o777, entry.uid, entry.gid)
+        if entry.kind == "folder":
+            self.handed.folders.append(entry.path)
+            return
+        if len(self.handed.files) >= MOST_FILES:
+            raise ArtefactError(f"it has more than {MOST_FILES} files")
+        self.left -= len(entry.data)
+        self.handed.files[entry.path] = entry.data
 
     def check_links(self) -> None:
         """Raises ArtefactError if a link could lead to the tests or other hidden files of a grading box."""

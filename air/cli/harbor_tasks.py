@@ -1,0 +1,43 @@
+"""Lists Harbor tasks for `air tasks harbor:PATH`: what each needs, and why one cannot be played here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from air.cli.output import print_columns, safe
+from air.errors import AirError
+
+HEADER = ("task", "image", "verifier", "steps", "state")
+
+
+def listing(ids: Sequence[str]) -> int:
+    """Prints the tasks of the ids `harbor:PATH`, each in a line. Builds, pulls and starts nothing."""
+    from air import tasks
+
+    rows = [row(task_id) for task_id in tasks.expanded(ids)]
+    print_columns([HEADER, *rows])
+    refused = sum(one[-1] != "ok" for one in rows)
+    print(f"{len(rows)} tasks, {refused} of them refused")
+    return 0
+
+
+def row(task_id: str) -> tuple[str, ...]:
+    """Returns a task's line: id, image, where its tests run by its own words, steps, `ok` or a refusal."""
+    from air.tasks.sources import harbor_images as images
+    from air.tasks.sources.harbor import ids, support
+    from air.tasks.sources.harbor.settings import HarborSettings
+
+    try:
+        folder = ids.locate(task_id, HarborSettings().folder).read()
+        steps = folder.config.steps
+        modes = sorted({folder.config.verifier_mode(step) for step in steps or (None,)})
+        reasons = support.refusals(folder)
+        image = "-" if reasons else images.agent_image(folder)
+    except AirError as error:
+        return (safe(task_id), "-", "-", "-", f"refused: {_line(str(error))}")
+    state = f"refused: {_line('; '.join(reasons))}" if reasons else "ok"
+    return (safe(task_id), safe(image), ", ".join(modes), str(len(steps) or 1), state)
+
+
+def _line(text: str) -> str:
+    return safe(" ".join(text.split()))
