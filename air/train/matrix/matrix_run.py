@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
 
-from rich.console import Console
-
-from air.errors import InfrastructureError, UsageError
-from air.train.config.run_config import ResumeConfig
+from air.errors import UsageError
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.recorded import Evaluation
 from air.train.loop import run_folder
-from air.train.loop.progress import Progress
-from air.train.loop.run import EmbeddedRun
 from air.train.matrix.plan import Plan, Trained
+from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Does what of a matrix is missing.
-
-    `say` shows a line to the user. `logged` gives a context manager in which the log lines of a training go
-    to a file in the run's folder; the function that it yields opens the file.
-    """
+    """Does what of a matrix is missing. `say` shows a line to the user."""
 
     def __init__(
         self,
         plan: Plan,
         say: Callable[[str], None],
-        logged: Callable[[Path], AbstractContextManager[Callable[[], None]]],
+        logged: Logged,
         on_cells: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._say, self._logged, self._on_cells = plan, say, logged, on_cells
@@ -48,28 +38,9 @@ class MatrixRun:
 
     async def _model(self, trained: Trained, place: str) -> str:
         """Returns the folder or hub id of the row's model; trains it if it is not trained yet."""
-        config = trained.config
         if trained.seed is None:
             return self._plan.start
-        checkpoint = run_folder.step_folder(
-            config.folder / run_folder.CHECKPOINTS, config.max_steps
-        )
-        done = run_folder.steps(checkpoint.parent)
-        if config.max_steps in done:
-            return str(checkpoint)
-        if run_folder.is_begun(config.folder):
-            config = config.model_copy(update={"resume": ResumeConfig()})
-        self._say(
-            f"{place}: {'training goes on after step ' + str(done[-1]) if done else 'training'}"
-        )
-        with (
-            self._logged(config.folder) as open_log,
-            Progress(config.max_steps, title=str(trained), console=Console()) as progress,
-        ):
-            outcome = await EmbeddedRun(config, progress, open_log).run()
-        if outcome.checkpoint is None:
-            raise InfrastructureError(f"the training of {trained} wrote no checkpoint")
-        return str(outcome.checkpoint)
+        return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: Trained, model: str, place: str) -> None:
         """Plays the missing episodes of all columns with one loaded model."""

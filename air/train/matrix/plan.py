@@ -164,7 +164,7 @@ def _run_config(
     files: overrides.Sources, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
 ) -> RunConfig:
     sources = copy.deepcopy(files)
-    taskset = _taskset(sources)
+    taskset = single_taskset(sources, "a matrix")
     taskset["tasks"] = list(tasks)
     taskset.pop("weights", None)
     name = f"{row}-seed{seed}"
@@ -177,14 +177,15 @@ def _run_config(
     return overrides.build(RunConfig, sources).with_checkout()
 
 
-def _taskset(sources: overrides.Sources) -> dict[str, Any]:
-    """Returns the table `env.taskset` of the one source of prompts, in which rows put their tasks."""
+def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
+    """Returns the table `env.taskset` of the one source of prompts, in which `what` puts its tasks. Raises
+    ConfigError if there is no such table."""
     tables = _at(sources.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
     if not isinstance(taskset, dict) or taskset.get("id") != "air":
         raise ConfigError(
-            'a matrix needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
+            f'{what} needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
             where=", ".join(map(str, sources.files)) or "run_files",
             remedy="name another run file in run_files",
         )

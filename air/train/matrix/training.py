@@ -1,0 +1,45 @@
+"""Does one training of several in a folder: begins it, goes on with it, or finds it done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from rich.console import Console
+
+from air.errors import InfrastructureError
+from air.train.config.run_config import ResumeConfig, RunConfig
+from air.train.loop import run_folder
+from air.train.loop.progress import Progress
+from air.train.loop.run import EmbeddedRun
+
+Logged = Callable[[Path], AbstractContextManager[Callable[[], None]]]
+"""Gives a context manager in which the log lines of a training go to a file in the run's folder; the function
+that it yields opens the file."""
+
+
+def last_checkpoint(config: RunConfig) -> Path | None:
+    """Returns the checkpoint of a training that is done; None if it is not."""
+    root = config.folder / run_folder.CHECKPOINTS
+    done = config.max_steps in run_folder.steps(root)
+    return run_folder.step_folder(root, config.max_steps) if done else None
+
+
+async def train(config: RunConfig, title: str, say: Callable[[str], None], logged: Logged) -> Path:
+    """Returns the last checkpoint of a training; does what of the training is missing. Raises what a run of
+    `rl` raises."""
+    if (done := last_checkpoint(config)) is not None:
+        return done
+    steps = run_folder.steps(config.folder / run_folder.CHECKPOINTS)
+    if run_folder.is_begun(config.folder):
+        config = config.model_copy(update={"resume": ResumeConfig()})
+    say(f"{title}: {'training goes on after step ' + str(steps[-1]) if steps else 'training'}")
+    with (
+        logged(config.folder) as open_log,
+        Progress(config.max_steps, title=title, console=Console()) as progress,
+    ):
+        outcome = await EmbeddedRun(config, progress, open_log).run()
+    if outcome.checkpoint is None:
+        raise InfrastructureError(f"the training in {config.folder} wrote no checkpoint")
+    return outcome.checkpoint
