@@ -25,6 +25,8 @@ SOURCES = {
     "agentgym": "air.worlds.agentgym:SOURCE",
     "openenv": "air.worlds.openenv:SOURCE",
     "ors": "air.worlds.ors:SOURCE",
+    "posed": "air.worlds.proposals:POSED",
+    "proposal": "air.worlds.proposals:PROPOSALS",
 }
 """The import path of each source, by the prefix of its task ids."""
 

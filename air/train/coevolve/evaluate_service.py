@@ -1,0 +1,151 @@
+"""Serves `POST /evaluate` and `GET /health` on the loopback interface: a frozen executor answers questions.
+
+The form of request and answer is in `air.worlds.proposals.scorer`. `p_hat` is that of the definition
+`as_coded` if the task has the proposer's answer, else `published`. A malformed request is answered with
+status 400, and a failure of the executor with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from pydantic import Field, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from air.aio import ended, to_the_end
+from air.config import BaseConfig
+from air.errors import InferenceError, InfrastructureError
+from air.rewards.proposals.agreement import Definition, agreement, p_hat
+from air.rewards.proposals.reading import LONGEST_QUESTION
+from air.train.coevolve.executor import Executor
+from air.worlds.proposals.scorer import Answered
+
+LARGEST_BODY = 8 * 2**20
+_START_SECONDS = 30.0
+
+
+class SamplingBody(BaseConfig):
+    """How replies are sampled. What is absent is the executor's own."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1, le=1_000_000)
+
+
+class TaskBody(BaseConfig):
+    """One question."""
+
+    id: str
+    question: str = Field(min_length=1, max_length=LONGEST_QUESTION)
+    answer: str | None = Field(None, max_length=LONGEST_QUESTION)
+
+
+class EvaluateBody(BaseConfig):
+    """The body of `POST /evaluate`."""
+
+    tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
+    k: int = Field(10, ge=1, le=64)
+    max_turns: int = Field(1, ge=1, le=64)
+    sampling: SamplingBody = SamplingBody()
+
+
+def application(executor: Executor) -> Starlette:
+    """Returns the HTTP application."""
+
+    async def evaluate(request: Request) -> Response:
+        data = bytearray()
+        async for piece in request.stream():
+            data += piece
+            if len(data) > LARGEST_BODY:
+                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+        try:
+            body = EvaluateBody.model_validate_json(bytes(data))
+        except ValidationError as error:
+            return JSONResponse({"error": str(error)[:2000]}, 400)
+        sampling = body.sampling.model_dump(exclude_none=True)
+        try:
+            answered = await executor.answers(
+                [task.question for task in body.tasks], body.k, body.max_turns, sampling
+            )
+        except InfrastructureError as error:
+            return JSONResponse({"error": str(error)}, 503)
+        pairs = zip(body.tasks, answered, strict=True)
+        return JSONResponse({"results": [result(task, one) for task, one in pairs]})
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    return Starlette(
+        routes=[Route("/evaluate", evaluate, methods=["POST"]), Route("/health", health)]
+    )
+
+
+def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
+    """Returns the answer of the service to one task."""
+    found = agreement(answered.answers)
+    definition: Definition = "published" if task.answer is None else "as_coded"
+    return {
+        "id": task.id,
+        "p_hat": p_hat(found, task.answer, definition),
+        "majority": found.majority,
+        "n_valid": found.valid,
+        "k": found.k,
+        "tool_calls_mean": answered.tool_calls,
+        "answers": list(answered.answers),
+    }
+
+
+@asynccontextmanager
+async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
+    """Async context manager: serves on a free port of the loopback interface, in the running event loop.
+    Yields the URL. Raises InferenceError if the server does not start."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    with contextlib.closing(listener):
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            application(executor),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=2,
+        )
+        server = _Http(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        begins = asyncio.create_task(server.up.wait())
+        try:
+            await asyncio.wait(
+                [task, begins], timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if task.done() or not begins.done():
+                raise InferenceError("the service /evaluate did not start")
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            await ended(begins)
+            server.should_exit = True
+            await to_the_end(task)
+
+
+class _Http(uvicorn.Server):
+    """uvicorn's server, which leaves signals to the run. `up` is set when it answers."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

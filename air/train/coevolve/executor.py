@@ -1,0 +1,89 @@
+"""A frozen executor answers questions, each k times, as it would in an episode of its training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import verifiers.v1 as vf
+
+from air.aio import together
+from air.env.config import ResearchEnvConfig
+from air.errors import InfrastructureError
+from air.rewards.proposals.reading import last_boxed
+from air.train.config.run_config import SourceConfig
+from air.train.evaluation.local_model import LocalModel
+from air.train.loop.rollout import Rollout, play, seeded, serving
+from air.worlds.proposals.scorer import Answered
+
+AT_ONCE = 64
+"""The largest number of episodes of one call that play at the same time."""
+
+
+class Executor:
+    """A model that answers questions. `env` has the settings of its episodes. The same question, seed and
+    settings get the same answers, apart from rounding."""
+
+    def __init__(self, model: LocalModel, env: ResearchEnvConfig, seed: int = 0) -> None:
+        self._model, self._env, self._seed = model, env, seed
+
+    async def answers(
+        self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
+    ) -> list[Answered]:
+        """Returns k answers to each question, in order. Raises InfrastructureError if an episode failed."""
+        ctx = self._model.ctx
+        settings = ctx.sampling.model_copy(update=dict(sampling))
+        ctx = replace(ctx, sampling=settings)
+        with tempfile.TemporaryDirectory(prefix="air-answers-") as folder:
+            path = Path(folder) / "questions.jsonl"
+            rows = ({"question": question, "answer": ""} for question in questions)
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            env = self._model.settle(self._environment(path, len(questions), max_turns))
+            config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
+            async with serving([config], 1) as (source,):
+
+                async def one(number: int, sample: int) -> Rollout:
+                    name = hashlib.sha256(questions[number].encode("utf-8", "replace")).hexdigest()
+                    own = seeded(ctx, f"answers {self._seed} {name} {sample}")
+                    return await play(source, source.tasks[number], own)
+
+                work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
+                rollouts = await together(work, AT_ONCE)
+        each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
+        return [_answered(of_question) for of_question in each]
+
+    def _environment(self, path: Path, count: int, max_turns: int) -> ResearchEnvConfig:
+        taskset = self._env.taskset.model_copy(
+            update={
+                "tasks": [f"posed:{path}"],
+                "weights": {},
+                "examples_per_task": count,
+                "first_seed": 0,
+                "purpose": "training",
+            }
+        )
+        agent = self._env.agent.model_copy(update={"max_turns": max_turns})
+        return self._env.model_copy(
+            update={"taskset": taskset, "agent": agent, "record_dir": None, "max_failures": 0}
+        )
+
+
+def _answered(rollouts: Sequence[Rollout]) -> Answered:
+    for rollout in rollouts:
+        if not rollout.ok:
+            raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
+    calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
+    answers = [last_boxed(_last_reply(rollout.trace)) for rollout in rollouts]
+    return Answered(answers, sum(calls) / len(calls))
+
+
+def _last_reply(trace: vf.Trace[Any, Any, Any]) -> str:
+    """Returns the text of the last reply; empty if there is none, as when the question left no room."""
+    messages = trace.branches[-1].messages if trace.branches else []
+    texts = [str(m.content or "") for m in messages if m.role == "assistant"]
+    return texts[-1] if texts else ""

@@ -1,0 +1,168 @@
+"""The tasks `proposal:FILE.toml`: propose one question with its answer, and be paid by its difficulty.
+
+A frozen executor answers the question k times (`scorer`). The payment follows from how far the answers agree,
+how much the question is like the last ones, and tool calls (`air.rewards.proposals`). A malformed proposal is
+paid −1 (`as_coded`) or 0 (`published`), and is not sent anywhere. A scorer that fails masks the episode.
+
+The same actions need not earn the same rewards: novelty looks at the proposals before, of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from air.actions.base import Action
+from air.config import BaseConfig, read_toml, validate
+from air.rewards.proposals.agreement import Definition, agreement, p_hat
+from air.rewards.proposals.novelty import MOST_TEXTS, Window
+from air.rewards.proposals.payment import REWARDS, Proposal, Weights
+from air.rewards.proposals.reading import LONGEST_QUESTION, Malformed, Question, read
+from air.worlds.base import Observation, Step
+from air.worlds.proposals.scorer import Scorer
+from air.worlds.proposals.whole_reply import FORMAT
+from air.worlds.sources import WorldTask
+
+INSTRUCTIONS = (
+    "Propose one new problem that is hard, and can be solved. Write it as <question>…</question>, and after "
+    "it the final answer as \\boxed{…}."
+)
+LEAST, MOST = 0.3, 0.8
+"""Between these values of p̂ a question is worth training on."""
+FACTS: Mapping[str, str] = {
+    "success": "1 if p̂ of the proposal is between 0.3 and 0.8, else 0",
+    "proposal_read": "1 if the proposal is well formed, else 0",
+    "p_hat": "p̂ of the proposal; 0 if it is malformed or nobody answered it",
+    "answers_read": "share of the executor's replies with a readable answer",
+    "cluster_share": "|the proposal's cluster| / window; 0 if it is malformed",
+    "executor_calls": "mean number of tool calls in a reply of the executor",
+}
+
+
+class ProposerSettings(BaseConfig):
+    """The settings in the file of a task `proposal:FILE.toml`."""
+
+    url: str | None = None
+    """The root address of the service that answers (`/evaluate` follows). None: proposals are only read, and
+    earn 0."""
+    k: int = Field(10, ge=1, le=64)
+    """How often the executor answers each question."""
+    max_turns: int = Field(1, ge=1, le=64)
+    """The largest number of the executor's turns in one answer."""
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    """The executor's sampling, such as `{ temperature = 1.0, max_tokens = 1024 }`."""
+    seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """The time limit of the k answers."""
+    reward: Definition = "as_coded"
+    """The definition of the reward and of p̂: `as_coded` or `published`."""
+    uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """The factor of the uncertainty."""
+    tool: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """The factor of the payment for tool calls."""
+    repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """The factor of the deduction for likeness. 0: copies cost nothing."""
+    window: int = Field(128, ge=1, le=MOST_TEXTS)
+    """B: the number of the last proposals with which each is compared. Set it to the batch's size."""
+    least_valid: float = Field(0.5, ge=0, le=1)
+    """If a smaller share of the replies has a readable answer, p̂ is 0: a question that nobody can answer is
+    not an uncertain one. 0: as in the original."""
+    longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
+    """The largest number of characters of a question."""
+    instructions: str = INSTRUCTIONS
+    """What the proposer is told."""
+
+
+class ProposalWorld:
+    """One proposal, paid once."""
+
+    def __init__(self, settings: ProposerSettings, window: Window) -> None:
+        self._settings, self._window = settings, window
+        self._ended = False
+        self._facts = dict.fromkeys(FACTS, 0.0)
+
+    async def reset(self, seed: int) -> Observation:
+        self._ended, self._facts = False, dict.fromkeys(FACTS, 0.0)
+        return Observation("")
+
+    async def step(self, action: Action) -> Step:
+        if self._ended:
+            return Step(Observation("The episode has ended."), done=True)
+        settings = self._settings
+        try:
+            question = read(action.answer, settings.longest)
+        except Malformed as error:
+            self._ended = True
+            reward = REWARDS[settings.reward](Proposal(False), Weights())
+            return Step(Observation(str(error)), done=True, reward=reward if settings.url else 0.0)
+        reward = await self._paid(question) if settings.url else 0.0
+        self._facts["proposal_read"] = 1.0
+        self._ended = True
+        return Step(Observation(""), done=True, reward=reward)
+
+    async def _paid(self, question: Question) -> float:
+        """Returns the payment of a question. Raises InfrastructureError if the executor fails."""
+        s = self._settings
+        assert s.url is not None
+        answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
+            question.text
+        )
+        found = agreement(answered.answers)
+        enough = found.valid >= s.least_valid * found.k
+        p = p_hat(found, question.answer, s.reward) if enough else 0.0
+        share = self._window.share(question.text)
+        self._facts |= {
+            "success": float(LEAST <= p <= MOST),
+            "p_hat": p,
+            "answers_read": found.valid / found.k,
+            "cluster_share": share,
+            "executor_calls": answered.tool_calls,
+        }
+        weights = Weights(s.uncertainty, s.tool, s.repetition)
+        proposal = Proposal(True, p, share, executor_calls=answered.tool_calls)
+        return REWARDS[s.reward](proposal, weights)
+
+    def facts(self) -> dict[str, float]:
+        return dict(self._facts)
+
+    async def close(self) -> dict[str, Any]:
+        self._ended = True
+        return self.facts()
+
+
+class ProposalSource:
+    """The source of all tasks `proposal:…`."""
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[str, int], Window] = {}
+
+    def load(self, name: str) -> WorldTask:
+        """Returns the task `proposal:FILE`. Raises MissingError if there is no such file, and ConfigError if
+        a setting is wrong."""
+        path = Path(name).expanduser().absolute()
+        settings = validate(ProposerSettings, read_toml(path), where=str(path))
+        # One window for all episodes of a task in this process, however often the task is loaded.
+        window = self._windows.setdefault((str(path), settings.window), Window(settings.window))
+        malformed = REWARDS[settings.reward](Proposal(False), Weights()) if settings.url else 0.0
+        return WorldTask(
+            id=f"proposal:{name}",
+            make=lambda: ProposalWorld(settings, window),
+            instructions=settings.instructions,
+            digest=settings.model_copy(update={"url": None}).model_dump_json(),
+            replays=False,
+            max_turns=1,
+            format=FORMAT,
+            format_penalty=-malformed,  # an empty reply is a malformed proposal
+            seconds=2 * settings.seconds
+            + 600.0,  # a slow scorer must fail before the episode's time ends
+            facts=FACTS,
+        )
+
+    def names(self) -> list[str]:
+        """Returns nothing: the files are the user's."""
+        return []
+
+
+SOURCE = ProposalSource()

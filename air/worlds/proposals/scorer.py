@@ -1,0 +1,80 @@
+"""Asks a frozen executor to answer a proposed question k times: `POST /evaluate`.
+
+    {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
+        → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
+
+Whatever goes wrong here is not the proposer's doing, and raises InfrastructureError: the episode is masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from air.errors import InfrastructureError
+
+MAX_ANSWER = 4 * 2**20
+"""The largest answer of the service, in bytes."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The k answers to one question."""
+
+    answers: Sequence[str | None]
+    """The final answers; None for a reply without one."""
+    tool_calls: float
+    """The mean number of tool calls of a reply."""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A service that answers questions."""
+
+    url: str
+    k: int
+    max_turns: int = 1
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 600.0
+
+    async def answers(self, question: str) -> Answered:
+        """Returns k answers to a question. Raises InfrastructureError if the service fails."""
+        body = {
+            "tasks": [{"id": "0", "question": question}],
+            "k": self.k,
+            "max_turns": self.max_turns,
+            "sampling": dict(self.sampling),
+        }
+        where = f"POST {self.url.rstrip('/')}/evaluate"
+        try:
+            # httpx limits the time between two pieces of an answer; this limits the whole.
+            async with asyncio.timeout(self.seconds):
+                # No proxy from the environment: it would send requests for this machine elsewhere.
+                async with httpx.AsyncClient(timeout=self.seconds, trust_env=False) as http:
+                    reply = await http.post(where.removeprefix("POST "), json=body)
+        except (TimeoutError, httpx.TimeoutException):
+            raise InfrastructureError(f"{where}: no answer within {self.seconds:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
+        if reply.status_code != 200 or len(reply.content) > MAX_ANSWER:
+            text = " ".join(reply.text[:200].split())
+            raise InfrastructureError(f"{where}: status {reply.status_code}: {text}")
+        return _read(reply, self.k, where)
+
+
+def _read(reply: httpx.Response, k: int, where: str) -> Answered:
+    try:
+        (result,) = reply.json()["results"]
+        answers, calls = result["answers"], float(result["tool_calls_mean"])
+        readable = all(answer is None or isinstance(answer, str) for answer in answers)
+        if len(answers) != k or not readable or not (math.isfinite(calls) and calls >= 0):
+            raise ValueError(f"{len(answers)} answers, {calls} tool calls")
+    except (ValueError, KeyError, TypeError) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise InfrastructureError(f"{where}: the answer is malformed ({text:.200})") from error
+    return Answered(answers, calls)
