@@ -20,7 +20,7 @@ AIR_CLI := $(BIN)/air
 
 .DEFAULT_GOAL := help
 VLLM_HOME := $(or $(AIR_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/air)/vllm
-.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning matrix hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-harbor bench-memory schema docs pictures check clean env
+.PHONY: help quickstart test test-fast test-all test-verifiers vllm test-vllm test-primerl test-agentgym test-serve test-openenv test-harbor test-trl learning matrix coevolve hacking harbor integrity mutants bench-sandbox bench-serve bench-train bench-worlds bench-harbor bench-memory schema docs pictures check clean env
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -98,6 +98,9 @@ harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pa
 
 matrix: $(READY)  ## train a small policy on each of four games, and play seven with each; interrupted, it continues
 	@$(PY) bench/matrix.py $(ARGS)
+
+coevolve: $(READY)  ## train a proposer of questions and an executor on each other, with controls; interrupted, it continues
+	@$(PY) bench/coevolve.py $(ARGS)
 
 integrity: $(READY)  ## try to earn or escape a reward by cheating, on every task in both kinds of box (hours)
 	@$(AIR_CLI) setup

@@ -7,6 +7,7 @@ COMMANDS = {
     "sft": "air.cli.runs.sft",
     "eval": "air.cli.runs.eval",
     "matrix": "air.cli.runs.matrix",
+    "coevolve": "air.cli.runs.coevolve",
     "demos": "air.cli.runs.demos",
     "report": "air.cli.runs.report",
     "merge": "air.cli.runs.merge",

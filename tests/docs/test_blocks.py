@@ -91,12 +91,13 @@ PARSED = [b for b in all_blocks() if b.how == "parsed only" and b.language == "s
 
 @pytest.mark.parametrize("block", PARSED, ids=str)
 def test_commands_parse(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    """The flags of every command are known; `rl`, `sft` and `air matrix` accept their files and keys."""
+    """The flags of every command are known; those that read run files accept their files and keys."""
     for argv in commands(block.text):
         assert argv[0] in ("air", "rl", "sft"), f"{block}: {argv[0]} cannot be parsed here"
         name, args = (argv[1], argv[2:]) if argv[0] == "air" else (argv[0], argv[1:])
-        if name in ("rl", "sft", "matrix"):
-            asked = [word for word in args if word != "--results"]  # it excludes --dry-run
+        if name in ("rl", "sft", "matrix", "coevolve"):
+            shows = ("--results", "--report")  # they exclude --dry-run
+            asked = [word for word in args if word not in shows]
             assert main([name, *asked, "--dry-run"]) == 0, f"{block}: {capsys.readouterr().err}"
             continue
         with pytest.raises(Parsed):

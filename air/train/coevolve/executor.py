@@ -78,12 +78,12 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
         if not rollout.ok:
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
     calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
-    answers = [last_boxed(_last_reply(rollout.trace)) for rollout in rollouts]
+    answers = [last_boxed(last_reply(rollout.trace)) for rollout in rollouts]
     return Answered(answers, sum(calls) / len(calls))
 
 
-def _last_reply(trace: vf.Trace[Any, Any, Any]) -> str:
-    """Returns the text of the last reply; empty if there is none, as when the question left no room."""
+def last_reply(trace: vf.Trace[Any, Any, Any]) -> str:
+    """Returns the text of an episode's last reply; empty if there is none: the question left no room."""
     messages = trace.branches[-1].messages if trace.branches else []
     texts = [str(m.content or "") for m in messages if m.role == "assistant"]
     return texts[-1] if texts else ""

@@ -14,7 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .commands import commands, commands_page, flags
-from .configuration import configuration_page, matrix_file, prime_rl_page, run_file, sft_file
+from .configuration import (
+    coevolution_file,
+    configuration_page,
+    matrix_file,
+    prime_rl_page,
+    run_file,
+    sft_file,
+)
 from .formats import line_sections, solvers_file, task_file, task_page, trajectory_page
 
 __all__ = ["PAGES", "undescribed"]
@@ -35,6 +42,7 @@ def undescribed() -> list[str]:
         "run file": run_file(),
         "sft file": sft_file(),
         "matrix file": matrix_file(),
+        "co-evolution file": coevolution_file(),
         "trajectory": line_sections(),
         "task.toml": task_file(),
         "solvers.toml": solvers_file(),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
+from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.matrix_config import MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
@@ -128,6 +129,22 @@ def matrix_file() -> list[Section]:
     return list(whole)
 
 
+def coevolution_file() -> list[Section]:
+    """The keys of a file of `air coevolve`."""
+
+    def choose(path: str, model: type[BaseModel]) -> type[BaseModel] | None:
+        return model
+
+    whole = sections(
+        CoevolveConfig,
+        "",
+        lambda _: "embedded",
+        choose=choose,
+        title="The whole file of `air coevolve`",
+    )
+    return list(whole)
+
+
 def configuration_page() -> str:
     """The page of all keys."""
     return page(
@@ -146,6 +163,7 @@ position: `--orchestrator.train.source.0.env.delta best`. In TOML `"None"` stand
             ("Run files of `rl`", run_file()),
             ("Run files of `sft`", sft_file()),
             ("Files of `air matrix`", matrix_file()),
+            ("Files of `air coevolve`", coevolution_file()),
         ],
         columns=("key", "type", "default", "meaning", "engine"),
     )

@@ -15,7 +15,9 @@ from verifiers.v1.configs.cli.eval import EvalConfig
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
+from air.train.coevolve.plan import plan as coevolution
 from air.train.config import overrides
+from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.matrix_config import MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
@@ -41,11 +43,16 @@ EMBEDDED = {
     "grl/small.toml",
     "grl/sokoban.toml",
     "grl/tetris.toml",
+    "agent0/small_executor.toml",
+    "agent0/small_proposer.toml",
 }
 MATRICES = {"grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
+COEVOLUTIONS = {"agent0/small.toml"}
+"""Files of `air coevolve`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
-PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *MATRICES, *OVERLAYS, VERIFIERS}]
+OTHERS = {*MATRICES, *COEVOLUTIONS, *OVERLAYS, VERIFIERS}
+PRIME = [name for name in FILES if name not in {*ROOTS, *EMBEDDED, *OTHERS}]
 
 
 def data(name: str) -> dict[str, Any]:
@@ -58,7 +65,7 @@ def test_each_kind_of_file_is_there() -> None:
     assert {*ROOTS, *EMBEDDED, VERIFIERS} <= set(FILES)
 
 
-@pytest.mark.parametrize("name", [n for n in FILES if n not in {*MATRICES, *OVERLAYS, VERIFIERS}])
+@pytest.mark.parametrize("name", [n for n in FILES if n not in OTHERS])
 def test_every_key_is_prime_rls(name: str) -> None:
     assert schema.problems(data(name), ROOTS.get(name, "rl")) == []
 
@@ -125,6 +132,14 @@ def test_every_training_and_task_of_a_matrix_is_there(name: str) -> None:
     planned = plan(overrides.build(MatrixConfig, sources))
     planned.check_tasks()
     assert len(planned.trained) == 1 + len(planned.config.rows) * len(planned.config.seeds)
+
+
+@pytest.mark.parametrize("name", sorted(COEVOLUTIONS))
+def test_both_trainings_of_a_coevolution_can_be_read(name: str) -> None:
+    sources = overrides.read_files(["@", str(CONFIGS / name)])
+    planned = coevolution(overrides.build(CoevolveConfig, sources))
+    assert planned.executor_run(1, "model", 7).orchestrator.algo.type == "adpo"
+    assert planned.proposer_run(1, "model").model.name == "model"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

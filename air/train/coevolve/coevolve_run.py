@@ -1,0 +1,194 @@
+"""Does what of a co-evolution is missing, stage by stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from air import json_lines, paths
+from air.errors import InfrastructureError, UsageError
+from air.rewards.proposals.novelty import words
+from air.rewards.proposals.reading import Malformed, read
+from air.train.coevolve import report
+from air.train.coevolve.evaluate_service import serving_evaluations
+from air.train.coevolve.executor import Executor, last_reply
+from air.train.coevolve.plan import (
+    ANSWERED,
+    PAYMENT_FILE,
+    PROPOSALS,
+    ROWS,
+    SAMPLING_FILE,
+    Plan,
+    expanded,
+)
+from air.train.coevolve.questions import kept
+from air.train.evaluation.local_model import loaded
+from air.train.evaluation.play import evaluate
+from air.train.loop import run_folder
+from air.train.matrix.training import Logged, last_checkpoint, train
+from air.worlds.proposals.posed import read_rows
+
+BATCH = 64
+"""The number of questions that the executor answers in one go."""
+
+
+class CoevolveRun:
+    """Does the stages of a co-evolution that are not done yet. `say` shows a line to the user."""
+
+    def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
+        self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
+
+    async def run(self) -> None:
+        """Does all rounds, and writes the report after each. Raises what a run of `rl` raises. After SIGINT,
+        CancelledError is raised, and what was done is kept."""
+        proposer, executor = map(
+            expanded, (self._config.proposer.model, self._config.executor.model)
+        )
+        for number in range(self._config.rounds + 1):
+            if number:
+                proposer = await self._train_proposer(number, proposer, executor)
+            await self._propose(number, proposer)
+            await self._answer(number, executor)
+            rows = self._filter(number)
+            if number:
+                executor = await self._train_executor(number, executor, rows)
+            await self._hold_out(number, executor)
+            report.write(self._plan)
+
+    def _place(self, number: int, stage: str) -> str:
+        return f"[round {number}/{self._config.rounds}] {stage}"
+
+    async def _train_proposer(self, number: int, model: str, executor: str) -> str:
+        """Returns the proposer of a round: trained by the answers of the executor, which is frozen."""
+        if self._config.proposer.frozen:
+            return model
+        config = self._plan.proposer_run(number, model)
+        if (done := last_checkpoint(config)) is not None:
+            return str(done)
+        async with self._executor(executor) as answering, serving_evaluations(answering) as url:
+            self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
+            title = self._place(number, "proposer")
+            return str(await train(config, title, self._say, self._logged))
+
+    async def _propose(self, number: int, model: str) -> None:
+        """Samples the round's proposals."""
+        if (self._folder(number) / PROPOSALS).is_file():
+            return
+        count = self._config.generation.proposals
+        self._say(f"{self._place(number, 'proposals')}: samples {count}")
+        self._write(number, SAMPLING_FILE, [self._plan.payment(None)])
+        task = f"proposal:{self._folder(number) / SAMPLING_FILE}"
+        settings = self._plan.settings(
+            self._plan.proposer,
+            task,
+            self._config.generation.temperature,
+            examples_per_task=count,
+            first_seed=number * count,
+        )
+        async with loaded(model, settings) as served:
+            (env,) = settings.envs
+            rollouts = await evaluate(served.settle(env), served.ctx, count)
+        failed = [rollout.error for rollout in rollouts if not rollout.ok]
+        if failed:
+            raise InfrastructureError(f"{len(failed)} episodes of the proposer failed: {failed[0]}")
+        self._write(number, PROPOSALS, ({"text": last_reply(r.trace)} for r in rollouts))
+
+    async def _answer(self, number: int, model: str) -> None:
+        """Lets the executor answer the round's proposals. Equal questions are answered once."""
+        if (self._folder(number) / ANSWERED).is_file():
+            return
+        longest = self._config.payment.longest
+        lines = [
+            _read(value["text"], longest)
+            for _, value in json_lines.read(self._folder(number) / PROPOSALS, complete=True)
+        ]
+        questions = list(dict.fromkeys(x["question"] for x in lines if "malformed" not in x))
+        self._say(f"{self._place(number, 'answers')}: {len(questions)} different questions")
+        answers = self._config.answers
+        by_question: dict[str, dict[str, Any]] = {}
+        async with self._executor(model) as executor:
+            for start in range(0, len(questions), BATCH):
+                batch = questions[start : start + BATCH]
+                found = await executor.answers(
+                    batch, answers.k, answers.max_turns, self._plan.sampling()
+                )
+                for question, one in zip(batch, found, strict=True):
+                    by_question[question] = {
+                        "answers": list(one.answers),
+                        "tool_calls": one.tool_calls,
+                    }
+        self._write(
+            number,
+            ANSWERED,
+            ({**line, **by_question.get(line.get("question", ""), {})} for line in lines),
+        )
+
+    def _filter(self, number: int) -> int:
+        """Writes the rows that are kept; returns their number."""
+        lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
+        rows, _ = read_rows(self._config.held_out.data.expanduser().absolute())
+        held_out = {words(row.question) for row in rows}
+        chosen = kept(lines, self._config.generation, self._config.payment, held_out)
+        self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
+        file = self._folder(number) / ROWS
+        if not file.is_file():  # a training that goes on must find the file that it began with
+            self._write(number, ROWS, chosen)
+        return len(chosen)
+
+    async def _train_executor(self, number: int, model: str, rows: int) -> str:
+        """Returns the executor after a round; the same as before if no row was kept."""
+        if self._config.executor.frozen:
+            return model
+        if not rows:
+            self._say(f"{self._place(number, 'executor')}: no question was kept; it stays as it is")
+            return model
+        config = self._plan.executor_run(number, model, rows)
+        title = self._place(number, "executor")
+        return str(await train(config, title, self._say, self._logged))
+
+    async def _hold_out(self, number: int, model: str) -> None:
+        """Plays the held-out questions that are not played yet."""
+        evaluation = self._plan.held_out(number, model)
+        if not evaluation.fits():
+            raise UsageError(
+                "has episodes of other weights, or with other settings",
+                where=str(evaluation.folder),
+                remedy="remove this folder to play them anew",
+            )
+        evaluation.open()
+        missing = evaluation.missing(self._config.held_out.episodes)
+        if not any(missing.values()):
+            return
+        self._say(f"{self._place(number, 'held-out questions')}: {sum(missing.values())} episodes")
+        async with loaded(model, evaluation.settings) as served:
+            with run_folder.locked(evaluation.folder):
+                rollouts = await evaluation.play(served.ctx, missing, served.settle)
+        if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
+            raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
+
+    @asynccontextmanager
+    async def _executor(self, model: str) -> AsyncIterator[Executor]:
+        """Async context manager: loads an executor that answers questions."""
+        temperature = self._config.answers.temperature
+        settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
+        async with loaded(model, settings) as served:
+            yield Executor(served, settings.envs[0], self._config.seed)
+
+    def _folder(self, number: int) -> Path:
+        return self._plan.round_folder(number)
+
+    def _write(self, number: int, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        paths.write_whole(self._folder(number) / name, text.encode())
+
+
+def _read(text: str, longest: int) -> dict[str, Any]:
+    """Returns what is recorded of a proposal, without answers."""
+    try:
+        question = read(text, longest)
+    except Malformed as error:
+        return {"malformed": str(error), "text": text[:2000]}
+    return {"question": question.text, "proposed": question.answer}

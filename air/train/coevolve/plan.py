@@ -1,0 +1,193 @@
+"""Turns the settings of a co-evolution into runs, and guards its folder.
+
+The folder `output_dir / name` has `coevolve.json` (what its content depends on), `report.json`, `report.txt`,
+and a folder for each round:
+
+    round0/    answered.jsonl, rows.jsonl   the models before any training, measured
+               held_out/                    an evaluation, as `air eval` records it
+    round1/    proposer/                    an ordinary run of `rl`
+               proposals.jsonl              the sampled proposals, as they were written
+               answered.jsonl, rows.jsonl   the answers to them; those that are kept, with their labels
+               executor/                    an ordinary run of `rl`
+               held_out/
+
+A file is written whole, or not at all: what is there is complete, and is not made again.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air import paths
+from air.env.config import ResearchEnvConfig
+from air.errors import ConfigError, UsageError
+from air.train.config import overrides
+from air.train.config.coevolve_config import CoevolveConfig, SideConfig
+from air.train.config.run_config import RunConfig
+from air.train.evaluation.recorded import Evaluation
+from air.train.evaluation.settings import Settings
+from air.train.matrix.plan import single_taskset
+from air.worlds.proposals.posed import read_rows
+
+FILE = "coevolve.json"
+PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
+PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
+PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a co-evolution does."""
+
+    config: CoevolveConfig
+    proposer: RunConfig
+    """The settings of the proposer's trainings, without name, seed and task."""
+    executor: RunConfig
+
+    @property
+    def folder(self) -> Path:
+        return self.config.folder.absolute()
+
+    def round_folder(self, number: int) -> Path:
+        return self.folder / f"round{number}"
+
+    def proposer_run(self, number: int, model: str) -> RunConfig:
+        """Returns the settings of a round's training of the proposer."""
+        task = f"proposal:{self.round_folder(number) / PAYMENT_FILE}"
+        prompts = self.proposer.max_steps * self.proposer.orchestrator.batch_size
+        return self._run(self.config.proposer, PROPOSER, number, model, task, prompts)
+
+    def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
+        """Returns the settings of a round's training of the executor on the round's `rows` rows."""
+        task = f"posed:{self.round_folder(number) / ROWS}"
+        return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
+
+    def _run(
+        self, side: SideConfig, name: str, number: int, model: str, task: str, prompts: int
+    ) -> RunConfig:
+        own = {
+            "output_dir": str(self.round_folder(number)),
+            "run": {"name": name},
+            "model": {"name": model},
+            "embedded": {"seed": 1000 * self.config.seed + number},
+        }
+        return _run_config(side, name, task, prompts, own)
+
+    def payment(self, url: str | None) -> dict[str, Any]:
+        """Returns the content of the file of a task `proposal:…`. Without `url`, nothing is paid."""
+        payment, answers = self.config.payment, self.config.answers
+        return {
+            **payment.model_dump(mode="json"),
+            "k": answers.k,
+            "max_turns": answers.max_turns,
+            "sampling": self.sampling(),
+            **({} if url is None else {"url": url}),
+        }
+
+    def sampling(self) -> dict[str, Any]:
+        """Returns the sampling of the executor's answers."""
+        answers = self.config.answers
+        return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
+
+    def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
+        """Returns how episodes of a task are played with the settings of a training."""
+        (source,) = run.orchestrator.train.source
+        env: Any = source.env
+        taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
+        sampling = run.orchestrator.train.sampling
+        return Settings(
+            [env.model_copy(update={"taskset": taskset})],
+            temperature=temperature,
+            max_tokens=sampling.max_completion_tokens,
+            context=run.seq_len,
+            renderer=run.orchestrator.renderer,
+            compute=run.embedded,
+        )
+
+    def held_out(self, number: int, model: str) -> Evaluation:
+        """Returns the evaluation of the executor after a round."""
+        held_out = self.config.held_out
+        task = f"posed:{held_out.data.expanduser().absolute()}"
+        settings = self.settings(self.executor, task, held_out.temperature)
+        return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
+
+    def check(self) -> None:
+        """Raises MissingError or ConfigError if the held-out questions cannot be read."""
+        read_rows(self.config.held_out.data.expanduser().absolute())
+
+    def claim(self) -> None:
+        """Writes `coevolve.json`. Raises UsageError if the folder is that of something else, or of a
+        co-evolution with other settings. Rounds may be added."""
+        file = self.folder / FILE
+        identity = json.loads(json.dumps(self._identity()))
+        try:
+            if file.is_file():
+                self._compare(json.loads(file.read_bytes()), identity)
+            elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
+                raise UsageError(
+                    "has something else in it", where=str(self.folder), remedy="give another --name"
+                )
+            paths.write_whole(file, f"{json.dumps(identity, indent=1)}\n".encode())
+        except ValueError:
+            raise UsageError("is not JSON", where=str(file), remedy="give another --name") from None
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror}",
+                where=str(self.folder),
+                remedy="give another --output-dir",
+            ) from None
+
+    def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                raise UsageError(
+                    f"the co-evolution in this folder was begun with another `{key}`",
+                    where=str(self.folder),
+                    remedy="set it as it was, or give another --name",
+                )
+
+    def _identity(self) -> dict[str, Any]:
+        config = self.config.model_dump(mode="json", exclude={"rounds", "output_dir", "name"})
+        runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}
+        trainings = {f"{name} run": run.model_dump(mode="json") for name, run in runs.items()}
+        for training in trainings.values():
+            for key in ("output_dir", "run", "resume"):
+                training.pop(key)
+        return {"v": 1, **config, **trainings}
+
+
+def plan(config: CoevolveConfig) -> Plan:
+    """Returns the plan of a co-evolution. Raises ConfigError or MissingError if a run file cannot be used."""
+    sides = {PROPOSER: config.proposer, EXECUTOR: config.executor}
+    proposer, executor = (
+        _run_config(side, name, "posed:later", 1, {"run": {"name": name}})
+        for name, side in sides.items()
+    )
+    return Plan(config, proposer, executor)
+
+
+def _run_config(
+    side: SideConfig, name: str, task: str, prompts: int, own: dict[str, Any]
+) -> RunConfig:
+    sources = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
+    overrides.put(sources, side.settings, f"{name}.settings")
+    taskset = single_taskset(sources, f"the training of the {name}")
+    taskset |= {"tasks": [task], "examples_per_task": prompts}
+    taskset.pop("weights", None)
+    overrides.put(sources, {"model": {"name": expanded(side.model)}}, f"{name}.model")
+    overrides.put(sources, own, name)
+    run = overrides.build(RunConfig, sources).with_checkout()
+    (source,) = run.orchestrator.train.source
+    if not isinstance(source.env, ResearchEnvConfig):
+        raise ConfigError("needs an environment of air", where=f"{name}.run_files")
+    return run
+
+
+def expanded(model: str) -> str:
+    """Returns the folder or hub id of a model."""
+    return str(Path(model).expanduser()) if model.startswith("~") else model

@@ -1,0 +1,152 @@
+"""Makes the report of a co-evolution out of what its folder records: `report.json` and `report.txt`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from air import json_lines, paths
+from air.rewards.proposals.agreement import Definition, agreement
+from air.rewards.proposals.novelty import MOST_TEXTS, clusters
+from air.rewards.proposals.payment import REWARDS, Proposal, Weights
+from air.train.coevolve.plan import ANSWERED, PROPOSER, ROWS, Plan
+from air.train.coevolve.questions import p_of
+from air.train.config.coevolve_config import CoevolveConfig
+from air.train.loop import run_folder
+from air.train.matrix.intervals import interval
+
+JSON_FILE, TEXT_FILE = "report.json", "report.txt"
+BINS = 10
+"""The number of bars of the histogram of agreement: bar n has n/10 ≤ p < (n + 1)/10, the last one also 1."""
+
+
+def report(plan: Plan) -> dict[str, Any]:
+    """Returns the content of `report.json`: one entry for each round that is recorded at least in part."""
+    rounds = []
+    for number in range(plan.config.rounds + 1):
+        if (plan.round_folder(number) / ANSWERED).is_file():
+            rounds.append({"round": number, **_round(plan, number)})
+    return {"v": 1, "name": plan.config.name, "seed": plan.config.seed, "rounds": rounds}
+
+
+def _round(plan: Plan, number: int) -> dict[str, Any]:
+    folder = plan.round_folder(number)
+    lines = [value for _, value in json_lines.read(folder / ANSWERED, complete=True)]
+    rows = sum(1 for _ in json_lines.read(folder / ROWS)) if (folder / ROWS).is_file() else None
+    played = [one.success or 0.0 for one in plan.held_out(number, "").episodes()]
+    accuracy = interval([played]) if played else None
+    steps = folder / PROPOSER / run_folder.METRICS_FILE
+    rewards = [row.get("reward") for _, row in json_lines.read(steps)] if steps.is_file() else []
+    return {
+        **of_proposals(lines, plan.config),
+        "kept": rows,
+        "kept_share": None if rows is None else rows / len(lines),
+        "held_out": None
+        if accuracy is None
+        else {
+            "accuracy": accuracy.value,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "episodes": len(played),
+        },
+        "proposer_reward_by_step": rewards,
+    }
+
+
+def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:
+    """Returns the measures of a round's answered proposals. Shares are of all proposals, malformed ones too.
+    The rewards are those of both definitions, whichever the proposer is trained with; |c|/B is the share
+    among the well-formed proposals of the round, of which the first 512 are compared."""
+    read = [line for line in lines if "malformed" not in line]
+    found = [agreement(line["answers"]) for line in read]
+    numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
+    histogram = [0] * BINS
+    for one in found:
+        histogram[min(BINS - 1, int(one.share * BINS + 1e-9))] += 1
+    least, most = config.generation.least, config.generation.most
+    definition = config.generation.definition
+    ps = [p_of(one, x, definition, config.payment) for one, x in zip(found, read, strict=True)]
+    frontier = sum(least <= p <= most for p in ps)
+    return {
+        "proposals": len(lines),
+        "malformed": len(lines) - len(read),
+        "histogram": histogram,
+        "mean_p": fmean(one.share for one in found) if found else None,
+        "frontier_share": frontier / len(lines) if lines else None,
+        "different": len({line["question"] for line in read}),
+        "clusters": len(set(numbers)),
+        "novelty": len(set(numbers)) / len(numbers) if numbers else None,
+        "rewards": {
+            name: _mean_reward(name, lines, numbers, config) for name in ("as_coded", "published")
+        },
+    }
+
+
+def _mean_reward(
+    name: Definition,
+    lines: Sequence[Mapping[str, Any]],
+    numbers: Sequence[int],
+    config: CoevolveConfig,
+) -> float | None:
+    payment = config.payment
+    weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
+    rewards = [REWARDS[name](Proposal(False), weights) for x in lines if "malformed" in x]
+    read = [line for line in lines if "malformed" not in line]
+    for line, own in zip(read, numbers, strict=False):
+        p = p_of(agreement(line["answers"]), line, name, payment)
+        share = numbers.count(own) / len(numbers)
+        proposal = Proposal(True, p, share, executor_calls=line["tool_calls"])
+        rewards.append(REWARDS[name](proposal, weights))
+    return fmean(rewards) if rewards else None
+
+
+def write(plan: Plan) -> dict[str, Any]:
+    """Writes both files of the report, and returns the content of `report.json`."""
+    content = report(plan)
+    paths.write_whole(plan.folder / JSON_FILE, f"{json.dumps(content, indent=1)}\n".encode())
+    paths.write_whole(plan.folder / TEXT_FILE, f"{text(content)}\n".encode())
+    return content
+
+
+_COLUMNS = (
+    *("round", "proposals", "malformed", "frontier", "kept", "mean p", "novelty"),
+    *("as coded", "published", "held out", "histogram of p (0 … 1)"),
+)
+
+
+def text(content: Mapping[str, Any]) -> str:
+    """Returns the report as a table of plain text."""
+    rows = [_COLUMNS, *(_cells(one) for one in content["rounds"])]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_COLUMNS))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    held_out = one["held_out"]
+    accuracy = "–"
+    if held_out is not None:
+        accuracy = f"{held_out['accuracy']:.3f}"
+        if held_out["low"] is not None:
+            accuracy += f" [{held_out['low']:.2f}, {held_out['high']:.2f}]"
+    return (
+        str(one["round"]),
+        str(one["proposals"]),
+        str(one["malformed"]),
+        _number(one["frontier_share"]),
+        _number(one["kept_share"]),
+        _number(one["mean_p"]),
+        _number(one["novelty"]),
+        _number(one["rewards"]["as_coded"]),
+        _number(one["rewards"]["published"]),
+        accuracy,
+        " ".join(map(str, one["histogram"])),
+    )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
