@@ -1,0 +1,59 @@
+"""The runs of a co-evolution, and whose folder it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.errors import ConfigError, UsageError
+from air.train.coevolve.plan import FILE, plan
+from air.train.config.coevolve_config import CoevolveConfig
+
+
+def config(folder: Path, **changes: Any) -> CoevolveConfig:
+    files = {
+        name: {"model": name, "run_files": [f"configs/agent0/small_{name}.toml"]}
+        for name in ("proposer", "executor")
+    }
+    held_out = folder / "held_out.jsonl"
+    held_out.write_text(json.dumps({"question": "What is 1 + 1?", "answer": "2"}))
+    data = {"name": "c", "output_dir": folder, "held_out": {"data": held_out}, **files, **changes}
+    return CoevolveConfig.model_validate(data)
+
+
+def test_each_round_has_runs_of_its_own(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path, seed=3))
+    run = planned.executor_run(2, "model", 17)
+    assert run.folder == tmp_path / "c" / "round2" / "executor"
+    taskset: Any = run.orchestrator.train.source[0].env.taskset
+    assert taskset.tasks == [f"posed:{tmp_path}/c/round2/rows.jsonl"]
+    assert taskset.examples_per_task == 17
+    assert (run.model.name, run.embedded.seed) == ("model", 3002)
+    run = planned.proposer_run(1, "other")
+    taskset = run.orchestrator.train.source[0].env.taskset
+    assert taskset.tasks == [f"proposal:{tmp_path}/c/round1/payment.json"]
+    assert taskset.examples_per_task == 8 * 32
+
+
+def test_a_folder_belongs_to_one_set_of_settings(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path, rounds=1))
+    planned.check()
+    planned.claim()
+    plan(config(tmp_path, rounds=5)).claim()  # rounds may be added
+    with pytest.raises(UsageError, match="begun with another `payment`"):
+        plan(config(tmp_path, payment={"repetition": 0})).claim()
+    with pytest.raises(UsageError, match="begun with another `answers`"):
+        plan(config(tmp_path, answers={"k": 3})).claim()
+    (tmp_path / "c" / FILE).unlink()
+    (tmp_path / "c" / "else").touch()
+    with pytest.raises(UsageError, match="has something else in it"):
+        planned.claim()
+
+
+def test_run_files_need_one_source_of_air(tmp_path: Path) -> None:
+    side = {"model": "m", "run_files": ["configs/mlgym/several.toml"]}
+    with pytest.raises(ConfigError):
+        plan(config(tmp_path, executor=side))

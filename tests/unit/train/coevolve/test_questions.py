@@ -1,0 +1,95 @@
+"""Which proposals are kept, and what the report says of a round, on proposals worked by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.rewards.proposals.novelty import words
+from air.train.coevolve.questions import kept
+from air.train.coevolve.report import of_proposals, text
+from air.train.config.coevolve_config import CoevolveConfig, GenerationConfig, PaymentConfig
+
+
+def line(question: str, proposed: str, *answers: str | None, calls: float = 0.0) -> dict[str, Any]:
+    return {
+        "question": question,
+        "proposed": proposed,
+        "answers": list(answers),
+        "tool_calls": calls,
+    }
+
+
+LINES = [
+    line("What is 3 + 4?", "7", "7", "7.0", "8", None),  # p = 0.5
+    line("what is 3 + 4 ?", "7", "7", "7", "8", "9"),  # the same words
+    line("Name the largest of 3, 9 and 5.", "9", "9", "9", "9", "9"),  # p = 1
+    line(
+        "Is a rope of two metres long?", "5", "6", "6", "6", "5"
+    ),  # p = 0.75, the proposer disagrees
+    line("Who knows?", "1", "1", None, None, None),  # too few answers
+    {"malformed": "the question is empty", "text": ""},
+]
+
+
+def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
+    rows = kept(LINES, GenerationConfig(), PaymentConfig(), set())
+    assert rows == [
+        {"question": "What is 3 + 4?", "answer": "7", "p_hat": 0.5},
+        {"question": "Is a rope of two metres long?", "answer": "6", "p_hat": 0.75},
+    ]
+    coded = GenerationConfig(definition="as_coded")
+    assert [row["answer"] for row in kept(LINES, coded, PaymentConfig(), set())] == ["7"]
+    unanimous = kept(LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set())
+    assert [row["answer"] for row in unanimous] == ["9"]
+    few = kept(LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set())
+    assert few[-1] == {"question": "Who knows?", "answer": "1", "p_hat": 0.25}
+
+
+def test_held_out_questions_are_never_trained_on() -> None:
+    held_out = {words("WHAT IS 3+4?")}
+    rows = kept(LINES, GenerationConfig(), PaymentConfig(), held_out)
+    assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
+
+
+def config(**changes: Any) -> CoevolveConfig:
+    side = {"model": "m", "run_files": ["configs/agent0/small_executor.toml"]}
+    return CoevolveConfig.model_validate(
+        {"proposer": side, "executor": side, "held_out": {"data": Path("x.jsonl")}, **changes}
+    )
+
+
+def test_the_report_of_a_round_by_hand() -> None:
+    found = of_proposals(LINES, config())
+    assert found["proposals"] == 6
+    assert found["malformed"] == 1
+    #                            p = .25     .5, .5    .75      1
+    assert found["histogram"] == [0, 0, 1, 0, 0, 2, 0, 1, 0, 1]
+    assert found["mean_p"] == pytest.approx(0.6)
+    assert found["frontier_share"] == pytest.approx(3 / 6)
+    assert found["different"] == 5
+    assert found["clusters"] == 4
+    assert found["novelty"] == pytest.approx(4 / 5)
+    # .5 − 2/5, twice; 0 − 1/5, three times; −1.
+    assert found["rewards"]["as_coded"] == pytest.approx((0.1 + 0.1 - 0.2 - 0.2 - 0.2 - 1) / 6)
+    # 1 − 2/5, twice; 0 − 1/5; .5 − 1/5; 0 − 1/5; 0.
+    assert found["rewards"]["published"] == pytest.approx((0.6 + 0.6 + 0 + 0.3 + 0 + 0) / 6)
+
+
+def test_a_round_without_a_proposal_that_can_be_read() -> None:
+    found = of_proposals([LINES[-1]], config())
+    assert (found["mean_p"], found["novelty"], found["frontier_share"]) == (None, None, 0.0)
+    assert found["rewards"] == {"as_coded": -1.0, "published": 0.0}
+    content = {
+        "rounds": [{"round": 0, **found, "kept": 0, "kept_share": 0.0, "held_out": None}],
+    }
+    assert text(content).splitlines()[1].split()[:6] == ["0", "1", "1", "0.000", "0.000", "–"]
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="least is larger than most"):
+        GenerationConfig(least=0.9, most=0.1)
+    with pytest.raises(ValueError, match="is not a name in the folder of runs"):
+        config(name="../x")
