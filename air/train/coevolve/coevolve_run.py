@@ -90,7 +90,7 @@ class CoevolveRun:
         )
         async with loaded(model, settings) as served:
             (env,) = settings.envs
-            rollouts = await evaluate(served.settle(env), served.ctx, count)
+            rollouts = await evaluate(served.settle(env), served.ctx, {task: count})
         failed = [rollout.error for rollout in rollouts if not rollout.ok]
         if failed:
             raise InfrastructureError(f"{len(failed)} episodes of the proposer failed: {failed[0]}")
