@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from air.sandbox.contract.result import Command, ExecResult
+from air.tools.base import ToolError
 
 
-class Refusal(Exception):
+class Refusal(ToolError):
     """Exception for an action that the world refuses. The world shows its message to the agent."""
 
 

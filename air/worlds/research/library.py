@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from air.sandbox.contract.box import Box, ExecResult
+from air.tools.workbench.file_window import whole_number
 from air.worlds.base import Refusal
-from air.worlds.research.file_window import whole_number
 
 SEARCH_URL = "https://api.semanticscholar.org/graph/v1/paper/search"
 MOST_PAPERS = 20

@@ -5,9 +5,9 @@ More than 100 results are refused. Hidden and (for texts) binary files are skipp
 
 from __future__ import annotations
 
+from air.tools.workbench.box_files import BoxFiles, TextFile
+from air.tools.workbench.file_window import shortened
 from air.worlds.base import Refusal
-from air.worlds.research.box_files import BoxFiles, TextFile
-from air.worlds.research.file_window import shortened
 
 MOST = 100
 _LIST_BYTES = 256_000

@@ -15,12 +15,13 @@ from air.actions.base import Standing, ToolCall
 from air.actions.mlgym import OPTIONAL, SIGNATURES
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.shell import Shell
+from air.tools.base import ToolError
+from air.tools.workbench.box_files import BoxFiles, TextFile
+from air.tools.workbench.file_window import around, bounded, clamp, numbered, one_line, whole_number
+from air.tools.workbench.lines import Lines
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
-from air.worlds.research.box_files import BoxFiles, TextFile
-from air.worlds.research.file_window import around, bounded, clamp, numbered, one_line, whole_number
 from air.worlds.research.library import SEARCH_URL, Library, offered
-from air.worlds.research.lines import Lines
 from air.worlds.research.memory import Memory
 
 MARGIN = 5
@@ -122,7 +123,7 @@ class Tools:
             if call.name in OPTIONAL and call.name not in self.settings.offered:
                 raise Refusal(f"{call.name} is not on offer: {_why_not(call.name)}.")
             text = await self._table[call.name](call)
-        except Refusal as refusal:
+        except ToolError as refusal:
             text = str(refusal)
         shown, cut = bounded(text)
         return Observation(text=shown, truncated=cut)

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 from air.sandbox.contract.box import Box
+from air.tools.workbench.box_files import TextFile
+from air.tools.workbench.lines import Lines
 from air.worlds.base import Refusal
 from air.worlds.research import lint
-from air.worlds.research.box_files import TextFile
-from air.worlds.research.lines import Lines
 from air.worlds.research.lint_rules import judge
 from air.worlds.research.memory import NOTE_BYTES, Memory
 from air.worlds.research.search import in_file

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box, ExecResult
-from air.worlds.base import Refusal
-from air.worlds.research.lines import Lines
+from air.tools.base import ToolError
+from air.tools.workbench.lines import Lines
 
 FILE_BYTES = 16_000_000
 """The largest file, in bytes, that the tools open."""
@@ -44,25 +44,25 @@ class BoxFiles:
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
         """Runs a program that changes nothing in the folder `at` of the box, and returns its result.
 
-        Raises Refusal if the program could not run there, or took longer than `LOOK_SECONDS`.
+        Raises ToolError if the program could not run there, or took longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
         result = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
         if result.timed_out:
-            raise Refusal(f"{argv[0]} took over {LOOK_SECONDS:g} s. Narrow it down.")
+            raise ToolError(f"{argv[0]} took over {LOOK_SECONDS:g} s. Narrow it down.")
         if result.code >= _NOT_RUN:
-            raise Refusal(f"{argv[0]} could not run in {at}: {result.text.strip()}")
+            raise ToolError(f"{argv[0]} could not run in {at}: {result.text.strip()}")
         return result
 
     async def resolve(self, path: str, cwd: str) -> str:
         """Returns the absolute path without symbolic links for `path`, which is relative to `cwd`.
 
-        The file does not have to exist. Raises Refusal if the path cannot be resolved.
+        The file does not have to exist. Raises ToolError if the path cannot be resolved.
         """
         path = posixpath.join(cwd, path)
         result = await self.look("realpath", "-mz", "--", path)
         if not result.ok:
-            raise Refusal(f"{path} cannot be found: {result.text.strip()}")
+            raise ToolError(f"{path} cannot be found: {result.text.strip()}")
         return result.stdout.decode("utf-8", "surrogateescape").rstrip("\0")
 
     async def mode(self, path: str) -> int | None:
@@ -71,25 +71,25 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns an existing folder's path without links; raises Refusal if `path` is no folder."""
+        """Returns an existing folder's path without links; raises ToolError if `path` is no folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):
-            raise Refusal(f"There is no folder {target}.")
+            raise ToolError(f"There is no folder {target}.")
         return target
 
     async def read(self, path: str) -> TextFile:
-        """Reads a text file at a path from `resolve`; raises Refusal if it cannot be read or is not text."""
+        """Reads a text file at a path from `resolve`; raises ToolError if it cannot be read or is not text."""
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError as error:
-            raise Refusal(f"Cannot open: {error}") from error
+            raise ToolError(f"Cannot open: {error}") from error
         return await asyncio.to_thread(_decoded, path, data)
 
     async def write(self, path: str, text: str) -> None:
         """Writes a text file as UTF-8 at a path from `resolve`, and keeps an existing file's permissions.
 
-        Raises Refusal if the file is read-only, or cannot be written.
+        Raises ToolError if the file is read-only, or cannot be written.
         """
         mode = await self.mode(path)
         if mode is not None:
@@ -97,20 +97,20 @@ class BoxFiles:
             # A process box (a plain process, not a container) may run as root, which may write any file:
             # so the file's permission bits count, too.
             if not mode & 0o222 or not writable.ok:
-                raise Refusal(f"{path} is read-only.")
+                raise ToolError(f"{path} is read-only.")
         try:
             data = await asyncio.to_thread(text.encode)
         except UnicodeEncodeError:
-            raise Refusal("The text holds characters that no file can hold.") from None
+            raise ToolError("The text holds characters that no file can hold.") from None
         try:
             await self._box.write(path, data, mode=0o644 if mode is None else mode & 0o777)
         except BoxFileError as error:
-            raise Refusal(f"Cannot write: {error}") from error
+            raise ToolError(f"Cannot write: {error}") from error
 
 
 def _decoded(path: str, data: bytes) -> TextFile:
     if b"\0" in data:
-        raise Refusal(f"{path} is no text file.")
+        raise ToolError(f"{path} is no text file.")
     try:
         return TextFile(path, Lines(data.decode()), exact=True)
     except UnicodeDecodeError:
