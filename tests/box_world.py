@@ -6,11 +6,18 @@ from typing import Any
 
 from air.actions.base import Action
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
+from air.tools import OpenTools, ToolContext, ToolSet, load
 from air.worlds.base import Observation, Run, Step
 from air.worlds.sources import WorldTask
 
 SPEC = BoxSpec(limits=BoxLimits(memory_mb=128, pids=64, disk_mb=16))
 SECONDS = 20.0
+_BOX = {"limits": SPEC.limits.model_dump()}
+TOOLS = ToolSet(
+    tool
+    for name in ("code_interpreter", "bash", "files")
+    for tool in load({"name": name, "box": _BOX})
+)
 
 
 class Scripts:
@@ -44,6 +51,32 @@ class Scripts:
         return {"scripts": float(self.scripts)}
 
 
+class Bench:
+    """Each action is a call of a tool of `TOOLS` in the box. Every call that succeeds gives 1."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+        self.opened: OpenTools | None = None
+
+    async def reset(self, seed: int) -> Observation:
+        self.opened = await TOOLS.open(ToolContext(seed=seed, box=self.box))
+        return Observation("Use the tools.")
+
+    async def step(self, action: Action) -> Step:
+        assert self.opened is not None
+        assert action.tool is not None
+        result = await self.opened.call(action.tool.name, action.tool.arguments)
+        return Step(Observation(result.observation), reward=float(result.status == "success"))
+
+    async def close(self) -> dict[str, Any]:
+        if self.opened is not None:
+            await self.opened.close()
+        return {}
+
+    def facts(self) -> dict[str, float]:
+        return {"scripts": 0.0}
+
+
 class Source:
     """Loads the worlds."""
 
@@ -57,19 +90,21 @@ class Source:
                 "make_in": Scripts,
             },
         }
+        if name == "tools":
+            makers["tools"] = {"box": TOOLS.box, "make_in": Bench, "tools": TOOLS.schemas}
         return WorldTask(
             id=f"tests.box_world:{name}",
             instructions="Act.",
             digest=name,
             replays=False,
             max_turns=4,
-            format="air.testing:Plain",
+            format="tool_calls" if name == "tools" else "air.testing:Plain",
             facts={"scripts": "the number of scripts"},
             **makers[name],
         )
 
     def names(self) -> list[str]:
-        return ["scripts", "checked", "only_checked", "no_image"]
+        return ["scripts", "checked", "only_checked", "no_image", "tools"]
 
 
 SOURCE = Source()

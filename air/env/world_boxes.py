@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from air.env.config import ResearchEnvConfig
 from air.env.world_episode import WatchedWorld
-from air.errors import BoxEndedError, ConfigError
+from air.errors import BoxDiedError, BoxEndedError, ConfigError, GradingError
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.contract.result import Command, ExecResult
 from air.sandbox.pool.box_pool import Pool
@@ -23,7 +23,7 @@ class WorldBoxes:
     the boxes that check, which is another one, because an agent keeps its box during a check."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
-        self.agents, self._checks, self._config = agents, checks, config
+        self.agents, self.checks, self._config = agents, checks, config
 
     def spec(self, spec: BoxSpec) -> BoxSpec:
         """Returns the settings of an agent's box, with what the run's settings say about it."""
@@ -73,7 +73,7 @@ class WorldBoxes:
             files: Mapping[str, bytes] | None = None,
             max_bytes: int = 1_000_000,
         ) -> ExecResult:
-            async with self._checks.lease(spec) as box:
+            async with self.checks.lease(spec) as box:
                 try:
                     async with box.attributing():
                         return await box.exec(
@@ -81,6 +81,10 @@ class WorldBoxes:
                         )
                 except BoxEndedError:
                     return ExecResult(code=_KILLED, stdout=b"", stderr=b"", signal=9)
+                except (
+                    BoxDiedError
+                ) as error:  # of another box than the agent's, which is told apart by type
+                    raise GradingError(f"the box of a check: {error}") from error
 
         return run
 

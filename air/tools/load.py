@@ -21,8 +21,11 @@ from air.tools.base import Tool
 
 TOOLS: dict[str, str] = {
     "answer": "air.tools.answers:answer",
+    "bash": "air.tools.workbench:BashSettings",
     "calculator": "air.tools.calculator:calculator",
     "chess": "air.tools.chess:ChessSettings",
+    "code_interpreter": "air.tools.python_session:CodeInterpreterSettings",
+    "files": "air.tools.workbench:FilesSettings",
     "search": "air.tools.search:SearchSettings",
     "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",

@@ -79,7 +79,7 @@ class BoxFiles:
         return target
 
     async def read(self, path: str) -> TextFile:
-        """Reads a text file at a path from `resolve`; raises ToolError if it cannot be read or is not text."""
+        """Reads a text file at a path from `resolve`; raises ToolError if that fails or it is not text."""
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError as error:

@@ -16,17 +16,17 @@ from websockets.asyncio.client import connect
 
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
+from air.env.world_boxes import WorldBoxes
 from air.errors import ConfigError, MissingError
 from air.manual.world_session import ManualWorld
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import engine
-from air.sandbox.pool.box_pool import Pool
 from air.testing import Message, Script, ScriptedServer, replies
 from air.trajectories import Trajectory, load
 from air.worlds import conformance, sources
 from tests.box_world import SPEC, Scripts
 from tests.e2e.conftest import played_by
-from tests.e2e.episodes.test_attribution import STAY, broken_at
+from tests.e2e.episodes.test_attribution import STAY, broken_at, end_guest
 from tests.episodes_server import serving
 from tests.until import until
 
@@ -40,8 +40,10 @@ def config(name: str, runtime: str, **settings: Any) -> ResearchEnvConfig:
 
 
 @asynccontextmanager
-async def opened(script: Script, settings: ResearchEnvConfig) -> AsyncIterator[tuple[Pool, Any]]:
-    """The pool of agents' boxes, and a function that plays an episode, as `played_by`."""
+async def opened(
+    script: Script, settings: ResearchEnvConfig
+) -> AsyncIterator[tuple[WorldBoxes, Any]]:
+    """The boxes of the environment, and a function that plays an episode, as `played_by`."""
     env = vf.load_environment(settings)
     assert isinstance(env, ResearchEnv)
     with ScriptedServer(script) as server:
@@ -54,7 +56,7 @@ async def opened(script: Script, settings: ResearchEnvConfig) -> AsyncIterator[t
             async def play() -> Any:
                 return await env.run_slot(env.slots(task)[0], ctx)
 
-            yield env._boxes.agents, play
+            yield env._boxes, play
 
 
 def recorded_in(folder: Path) -> list[Trajectory]:
@@ -121,16 +123,16 @@ async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, ru
 
 @pytest.mark.docker
 async def test_a_box_that_something_outside_ended_masks_the_episode(tmp_path: Path) -> None:
-    boxes: list[str] = []
+    doomed: list[str] = []
 
     def script(messages: Sequence[Message]) -> str:
         if any(message["role"] == "assistant" for message in messages):
-            engine.client().kill(boxes.pop())
+            engine.client().kill(doomed.pop())
         return "true"
 
-    async with opened(script, config("scripts", "docker", record_dir=tmp_path)) as (pool, play):
+    async with opened(script, config("scripts", "docker", record_dir=tmp_path)) as (boxes, play):
         playing = asyncio.create_task(play())
-        await until(lambda: boxes.extend(box.id for box in pool._lent) or boxes)
+        await until(lambda: doomed.extend(box.id for box in boxes.agents._lent) or doomed)
         episode = await playing
     assert not episode.ok
     assert not episode.traces[0].rewards
@@ -159,6 +161,19 @@ async def test_an_answer_that_ends_its_check_is_a_wrong_answer(tmp_path: Path) -
     assert trace.rewards["world"].value == 0.0
 
 
+@pytest.mark.docker
+async def test_a_check_that_something_outside_ended_masks_the_episode() -> None:
+    settings = config("checked", "docker")
+    async with opened(replies("true", "answer sleep 600"), settings) as (boxes, play):
+        playing = asyncio.create_task(play())
+        await until(lambda: boxes.checks._lent)
+        (box,) = boxes.checks._lent
+        await asyncio.to_thread(engine.client().kill, box.id)
+        episode = await playing
+    assert not episode.ok
+    assert not episode.traces[0].rewards
+
+
 async def test_a_cancelled_episode_leaves_no_box(runtime: str) -> None:
     asked: list[int] = []
 
@@ -166,21 +181,21 @@ async def test_a_cancelled_episode_leaves_no_box(runtime: str) -> None:
         asked.append(len(messages))
         return "true" if len(asked) == 1 else "sleep 600"
 
-    async with opened(script, config("scripts", runtime)) as (pool, play):
+    async with opened(script, config("scripts", runtime)) as (boxes, play):
         playing = asyncio.create_task(play())
         await until(lambda: len(asked) == 2)
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
-        await until(lambda: pool.stats.live == 0)
+        await until(lambda: boxes.agents.stats.live == 0)
 
 
 @pytest.mark.docker
 async def test_a_box_is_used_again_without_what_the_agent_left(tmp_path: Path) -> None:
     settings = config("scripts", "docker", reuse_boxes=True, record_dir=tmp_path)
     script = replies("ls -a . /tmp", "echo mine > left; echo mine > /tmp/left", "ls", "true")
-    async with opened(script, settings) as (pool, play):
+    async with opened(script, settings) as (boxes, play):
         first = await play()
-        await until(lambda: pool.stats.reused or pool.stats.refused)
+        await until(lambda: boxes.agents.stats.reused or boxes.agents.stats.refused)
         second = await play()
     assert first.ok, first.traces[0].errors
     assert second.ok, second.traces[0].errors
@@ -198,6 +213,34 @@ async def test_a_person_plays_in_the_box(runtime: str) -> None:
         with pytest.raises(Exception, match="does not replay exactly"):
             await manual.undo()
     assert manual.outside
+
+
+async def test_a_person_plays_with_the_tools_of_a_box(runtime: str) -> None:
+    async with ManualWorld(config("tools", runtime)) as manual:
+        for text, observation in (
+            ('code_interpreter {"code": "x = 6\\nx * 7"}', "42"),
+            ('bash {"command": "echo hi > f; cat f"}', "hi"),
+            ('view {"path": "f"}', "1:hi"),
+            ('code_interpreter {"code": "open(\'f\').read() * x"}', repr("hi\n" * 6)),
+        ):
+            lines = await manual.act(manual.written(text))
+            (step,) = [line for line in lines if line["type"] == "step"]
+            assert step["observation"] == observation
+        steps = [line for line in manual.lines if line["type"] == "step"]
+        assert [step["reward"] for step in steps] == [1.0] * 4
+
+
+@pytest.mark.parametrize("tool", ["code_interpreter", "bash"])
+async def test_a_box_that_ends_under_its_tools_ends_the_episode(runtime: str, tool: str) -> None:
+    async with ManualWorld(config("tools", runtime)) as manual:
+        stay = STAY.split("\n")[2]
+        await manual.act(manual.written("bash " + json.dumps({"command": stay})))
+        await asyncio.to_thread(end_guest)
+        value = {"code": "1"} if tool == "code_interpreter" else {"command": "true"}
+        await manual.act(manual.written(f"{tool} {json.dumps(value)}"))
+        assert manual.episode.why_ended == "box"
+        assert manual.episode.rewards["world"] == 1.0
+        assert manual.episode.world.close_error == ""
 
 
 async def test_a_server_offers_a_world_in_a_box() -> None:

@@ -1,0 +1,7 @@
+"""The tool `code_interpreter`: a Python session in the episode's box, whose variables last."""
+
+from __future__ import annotations
+
+from air.tools.python_session.interpreter import CodeInterpreterSettings, Interpreter
+
+__all__ = ["CodeInterpreterSettings", "Interpreter"]

@@ -1,0 +1,178 @@
+"""Starts and asks the session of one episode: a program in its box (`program.py`) that keeps variables.
+
+A cell can do to its own session what it likes: end it, block it, answer in its name. That changes only what
+the agent itself reads. Every wait here has an end, every line a largest size, and a session that does not
+answer as it should is ended; the next call starts a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from air.errors import BoxCommandError, BoxDiedError
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.contract.running import RunningCommand, StreamName
+from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
+from air.tools.load import ToolSettings
+
+GRACE = 15.0
+"""How much longer than its time limit a cell may take until its session is ended from outside: the program
+needs 3 seconds to interrupt and kill it."""
+STREAM_BYTES = 16_000
+"""The largest size of what a cell writes to one stream; the middle of more is left out."""
+_LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
+_BOOT = (
+    "import builtins, sys\n"
+    "names = {'__name__': '__main__', '__builtins__': dict(vars(builtins))}\n"
+    "exec(compile(sys.argv[1], '<session>', 'exec'), names)"
+)
+_LOST = "Its variables are lost; the next call starts a new session."
+
+
+class _Answer(BaseModel, strict=True):
+    """An answer of the program in the box, see there."""
+
+    number: int
+    stdout: str
+    stderr: str
+    shown: str
+    error: str
+    kind: str
+    interrupted: bool
+    ended: str
+
+
+@dataclasses.dataclass
+class _Running:
+    command: RunningCommand
+    output: AsyncIterator[tuple[StreamName, bytes]]
+    received: bytes = b""
+
+
+class Interpreter:
+    """The Python session of one episode. It starts with the first cell."""
+
+    def __init__(self, box: Box, seconds: float) -> None:
+        self._box, self._seconds = box, seconds
+        self._session: _Running | None = None
+        self._number = 0
+
+    async def run(self, code: str) -> Reply:
+        """Runs a cell, and returns what it printed, showed and raised. Raises ToolError if there is no room
+        for a session, and BoxDiedError if the box is gone."""
+        self._number += 1
+        if self._session is None:
+            self._session = await self._start()
+        try:
+            answer = await self._ask(self._session, code)
+        except (
+            BaseException
+        ):  # cancellation too: a later answer would be taken for that to another cell
+            await self._end()
+            raise
+        if answer is None or answer.ended:
+            await self._end()
+        if answer is None:
+            return Reply(f"[the session did not answer] {_LOST}", "error", {"session_lost": True})
+        return _reply(answer, self._seconds)
+
+    async def close(self) -> None:
+        """Ends the session with every process that its cells started."""
+        await self._end()
+
+    async def _start(self) -> _Running:
+        program = files("air.tools.python_session").joinpath("program.py").read_text("utf-8")
+        try:
+            command = await self._box.start(["python3", "-I", "-c", _BOOT, program], stdin=True)
+        except BoxCommandError as error:
+            raise ToolError(f"The box has no room for a Python session: {error}") from None
+        return _Running(command, command.output())
+
+    async def _ask(self, session: _Running, code: str) -> _Answer | None:
+        """Returns the answer to a cell; None if there is none, or it is malformed."""
+        fields = {"number": self._number, "code": code, "seconds": self._seconds}
+        request = json.dumps(fields | {"most": STREAM_BYTES}).encode() + b"\n"
+        try:
+            async with asyncio.timeout(self._seconds + GRACE):
+                await session.command.write(request)
+                line = await _line(session)
+            answer = _Answer.model_validate_json(line)
+        except (TimeoutError, BoxCommandError, ValidationError):
+            return None
+        return answer if answer.number == self._number else None
+
+    async def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(
+                BoxCommandError, BoxDiedError
+            ):  # it has ended, perhaps with its box
+                await session.command.signal(9)
+
+
+async def _line(session: _Running) -> bytes:
+    """Returns the next line of the program; what there is if the program ends, or the line is too long."""
+    while b"\n" not in session.received and len(session.received) < _LINE_BYTES:
+        try:
+            stream, data = await anext(session.output)
+        except StopAsyncIteration:
+            break
+        session.received += data if stream == "stdout" else b""
+    line, _, session.received = session.received.partition(b"\n")
+    return line
+
+
+def _reply(answer: _Answer, seconds: float) -> Reply:
+    parts = [answer.stdout.rstrip("\n"), answer.stderr.rstrip("\n"), answer.shown, answer.error]
+    if answer.interrupted:
+        parts.append(f"[the cell exceeded its time limit of {seconds:g} s]")
+    if answer.ended:
+        parts.append(f"[the session has ended: {answer.ended}] {_LOST}")
+    failed = bool(answer.error or answer.ended or answer.interrupted)
+    info: dict[str, Any] = {"exception": answer.kind} if answer.kind else {}
+    info |= {"session_lost": True} if answer.ended else {}
+    return Reply(
+        "\n".join(filter(None, parts)) or "[no output]", "error" if failed else "success", info
+    )
+
+
+class CodeInterpreterSettings(ToolSettings):
+    """The settings of the tool `code_interpreter`."""
+
+    seconds: float = Field(30.0, gt=0, lt=86_400)
+    """The time limit of a cell in seconds. The cell is then interrupted, and variables stay; if it does not
+    stop, the session is ended."""
+    box: BoxSpec = BoxSpec()
+    """The box of the episode: image, limits, hosts. The tools of an episode need equal boxes."""
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        """Returns the tool."""
+
+        def session(context: ToolContext) -> Interpreter:
+            assert context.box is not None
+            return Interpreter(context.box, self.seconds)
+
+        @tool(state=session, box=self.box, replays=False)
+        async def code_interpreter(session: Interpreter, code: str) -> Reply:
+            """Runs a cell of Python in a session of your own, as a notebook does. Variables, imports and
+            files stay for later calls. The value of the last expression is shown.
+
+            Args:
+                code: the Python code
+            """
+            return await session.run(code)
+
+        return [code_interpreter]
+
+    def applied(self, tool: Tool) -> Tool:
+        """Returns the tool with its limits. The time limit is kept in the box; from outside comes more."""
+        return dataclasses.replace(super().applied(tool), seconds=self.seconds + 3 * GRACE)

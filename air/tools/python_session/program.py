@@ -1,0 +1,326 @@
+"""Runs cells of Python in a box, as a notebook does. This is the whole program; it imports nothing of air.
+
+    python3 -I -c BOOT PROGRAM      (see `interpreter.py`: PROGRAM gets builtins that no cell can replace)
+
+It has two processes. The keeper speaks with air: it reads a request from each line of standard input, and
+answers each with a line on standard output. The worker, its child, runs the cells. Whatever a cell does to
+its own process, the keeper answers: with the end of the worker, if need be. Then the program ends.
+
+A request is a JSON object: `number`, `code`, `seconds`, and `most` (bytes of one stream). An answer has
+`number`, `stdout`, `stderr`, `shown` (the last expression's value), `error` (a traceback), `kind` (the
+exception's type), `interrupted`, and `ended` (how the worker ended; empty if it goes on).
+"""
+
+# The Python of an image may be old, and cells break much of it.
+# ruff: noqa: SIM105, SIM115, UP031
+from __future__ import annotations
+
+import ast
+import ctypes
+import errno
+import json
+import linecache
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+INTERRUPT_SECONDS = 3.0
+TICK = 0.05
+PIECE = 1 << 16
+LEAST_LINE = 1 << 16
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+_prctl = ctypes.CDLL(None).prctl
+
+
+class Stream:
+    """Reads the worker's standard output or error, and stores the beginning and the end of it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self.clear(PIECE)
+
+    def clear(self, most: int) -> None:
+        """Forgets what was read. From now on stores at most `most` bytes."""
+        self.half = most // 2
+        self.head, self.tail, self.cut = bytearray(), bytearray(), 0
+
+    def read(self) -> bool:
+        """Reads one piece. Returns whether there was one."""
+        try:
+            data = os.read(self.fd, PIECE)
+        except OSError:
+            return False
+        room = self.half - len(self.head)
+        self.head += data[:room]
+        self.tail += data[room:]
+        over = len(self.tail) - self.half
+        if over > self.half:
+            del self.tail[:over]
+            self.cut += over
+        return bool(data)
+
+    def drain(self) -> None:
+        """Reads what is there now, and no more than a pipe can hold: threads may write without end."""
+        for _ in range(32):
+            if not self.read():
+                return
+
+    def text(self) -> str:
+        """Returns what is stored. A line in the middle says how much is missing."""
+        over = max(0, len(self.tail) - self.half)
+        cut, tail = self.cut + over, self.tail[over:]
+        mark = b"\n[... %d bytes cut ...]\n" % cut if cut else b""
+        return (bytes(self.head) + mark + bytes(tail)).decode("utf-8", "replace")
+
+
+class Keeper:
+    """The process that speaks with air, and starts and ends the worker."""
+
+    def __init__(self) -> None:
+        pipes = [os.pipe() for _ in range(4)]
+        theirs = [pipes[0][0], *(write for _, write in pipes[1:])]
+        ours = [pipes[0][1], *(read for read, _ in pipes[1:])]
+        self.pid = os.fork()
+        for fd in theirs if self.pid else ours:
+            os.close(fd)
+        if not self.pid:
+            worker(theirs)
+        self.asked, self.answers, out, err = ours
+        os.set_blocking(self.asked, False)
+        os.set_blocking(self.answers, False)
+        self.streams = (Stream(out), Stream(err))
+        self.status = ""
+
+    def serve(self) -> None:
+        """Answers requests until there are no more, or the worker has ended."""
+        for line in sys.stdin.buffer:
+            answer = self.run(json.loads(line))
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+            if answer["ended"]:
+                return
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Lets the worker run one cell. Interrupts it at its time limit, or kills it if it does not stop."""
+        for stream in self.streams:
+            stream.clear(request["most"])
+        rest = memoryview(json.dumps(request).encode() + b"\n")
+        deadline, interrupted, ended = time.monotonic() + request["seconds"], False, ""
+        received, most = b"", LEAST_LINE + 32 * request["most"]
+        answer: dict[str, Any] | None = None
+        while answer is None and not ended:
+            now = time.monotonic()
+            if now >= deadline and interrupted:
+                ended = "it did not stop at its time limit"
+                break
+            if now >= deadline:
+                interrupted, deadline = True, now + INTERRUPT_SECONDS
+                self.signal(signal.SIGINT)
+            rest = self.move(rest, min(TICK, max(0.0, deadline - now)))
+            received += self.received()
+            if len(received) > most:
+                ended = "a cell wrote to its channel"
+            while b"\n" in received and answer is None and not ended:
+                line, _, received = received.partition(b"\n")
+                answer = parsed(line, request["number"])
+            if answer is None and not ended and not self.alive():
+                ended = self.status or "it ended"
+        for stream in self.streams:
+            stream.drain()
+        if ended:
+            self.signal(signal.SIGKILL)
+        empty = {"shown": "", "error": "", "kind": ""}
+        out, err = (stream.text() for stream in self.streams)
+        end = {"number": request["number"], "interrupted": interrupted, "ended": ended}
+        return dict(empty, **(answer or {}), stdout=out, stderr=err, **end)
+
+    def move(self, rest: memoryview, seconds: float) -> memoryview:
+        """Waits for output or an answer, and reads output. Returns what is left of the request."""
+        reads = [self.answers, *(stream.fd for stream in self.streams)]
+        ready, writes, _ = select.select(reads, [self.asked] if rest else [], [], seconds)
+        for stream in self.streams:
+            if stream.fd in ready and not stream.read():
+                time.sleep(TICK)  # closed by the worker: `select` does not wait for it
+        if writes:
+            try:
+                rest = rest[os.write(self.asked, rest) :]
+            except OSError as error:
+                if error.errno != errno.EAGAIN:
+                    rest = rest[:0]
+        return rest
+
+    def received(self) -> bytes:
+        """Returns what the worker wrote to the channel of answers."""
+        try:
+            return os.read(self.answers, PIECE)
+        except OSError:
+            return b""
+
+    def alive(self) -> bool:
+        """Whether the worker still runs. If not, sets `status`."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return True
+        killed = os.WIFSIGNALED(status)
+        number = os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+        self.status = "signal %d ended it" % number if killed else "exit status %d" % number
+        return False
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the worker's process group."""
+        try:
+            os.killpg(self.pid, number)
+        except OSError:
+            pass  # it has ended
+
+
+def parsed(line: bytes, number: int) -> dict[str, Any] | None:
+    """Returns an answer of the worker to the request `number`; None if the line is no such answer."""
+    try:
+        answer = json.loads(line)
+        fields = {name: answer[name] for name in ("shown", "error", "kind")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    texts = all(isinstance(value, str) for value in fields.values())
+    return fields if texts and answer.get("number") == number else None
+
+
+def worker(fds: list[int]) -> None:
+    """Runs cells until the keeper ends. Never returns."""
+    status = 70
+    try:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # so that /proc/self works as everywhere
+        Session([keep(fd) for fd in fds]).serve()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def keep(fd: int) -> int:
+    """Returns a copy of a descriptor that no program which a cell starts inherits; closes the descriptor."""
+    import fcntl
+
+    copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(fd)
+    return copy
+
+
+class Session:
+    """The variables of a session, and the process in which its cells run."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self.requests, self.answers, self.out, self.err = fds
+        self.pid, self.running = os.getpid(), False
+        self.null = keep(os.open(os.devnull, os.O_RDONLY))
+        self.standard: list[Any] = []
+        module = types.ModuleType("__main__")
+        sys.modules["__main__"], self.names = module, module.__dict__
+        sys.argv = [""]
+        sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+    def serve(self) -> None:
+        """Runs the cell of each request, and answers it."""
+        with open(self.requests, "rb", closefd=False) as requests:
+            for line in requests:
+                request = json.loads(line)
+                self.prepare()
+                result = self.run(request["code"], request["number"])
+                self.flush()
+                if os.getpid() != self.pid:  # a child that a cell forked, and that did not end
+                    return
+                cut = {name: shortened(text, request["most"]) for name, text in result.items()}
+                data = json.dumps(dict(cut, number=request["number"])).encode() + b"\n"
+                while data:
+                    data = data[os.write(self.answers, data) :]
+
+    def prepare(self) -> None:
+        """Gives the next cell its standard streams and Ctrl-C, whatever earlier ones did to them."""
+        for number, fd in enumerate((self.null, self.out, self.err)):
+            os.dup2(fd, number)
+        names = ("stdin", "stdout", "stderr")
+        if not self.standard or any(stream.closed for stream in self.standard):
+            self.standard = [
+                open(number, "w" if number else "r", 1, "utf-8", "backslashreplace", closefd=False)
+                for number in range(3)
+            ]
+        for name, stream in zip(names, self.standard):  # noqa: B905 — Python 3.8
+            setattr(sys, name, stream)
+        signal.signal(signal.SIGINT, self.interrupt)
+
+    def interrupt(self, *_: object) -> None:
+        """Ends the running cell, as Ctrl-C does."""
+        if self.running:
+            raise KeyboardInterrupt("the cell was interrupted")
+
+    def flush(self) -> None:
+        """Writes what is still in buffers. A cell may have replaced or closed them."""
+        for stream in (sys.stdout, sys.stderr, *self.standard[1:]):
+            try:
+                stream.flush()
+            except BaseException:
+                pass
+
+    def run(self, code: str, number: int) -> dict[str, str]:
+        """Runs a cell. Returns its last expression's value and its traceback as text."""
+        shown = error = kind = ""
+        name = "Cell In[%d]" % number
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        self.running = True
+        try:
+            tree = ast.parse(code, name)
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, name, "exec"), self.names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), name, "eval"), self.names)
+                if value is not None:
+                    self.names["_"], shown = value, str(repr(value))
+        except BaseException as raised:  # SystemExit and KeyboardInterrupt too: the session goes on
+            kind = type(raised).__name__
+            try:
+                error = told(raised)
+            except BaseException:  # its own methods, or functions that a cell replaced
+                error = kind + " (its traceback could not be shown)"
+        finally:
+            self.running = False
+        return {"shown": shown, "error": error, "kind": kind}
+
+
+def told(error: BaseException) -> str:
+    """Returns a traceback as a notebook shows it: from the cell on, and without the handler of Ctrl-C."""
+    trace = error.__traceback__
+    while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
+        trace = trace.tb_next
+    last = trace
+    while last is not None and last.tb_next is not None:
+        if last.tb_next.tb_frame.f_code is Session.interrupt.__code__:
+            last.tb_next = None
+        last = last.tb_next
+    lines = traceback.format_exception(type(error), error, trace)
+    return "".join(lines).rstrip("\n")
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns a text of about `most` characters, of which the middle may be missing. JSON can carry it."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    over = len(text) - most
+    if over <= 0:
+        return text
+    mark = "\n[... %d characters cut ...]\n" % over
+    return text[: most // 2] + mark + text[len(text) - most + most // 2 :]
+
+
+if __name__ == "__main__":
+    _prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # cells must not write to this process's streams
+    Keeper().serve()
+    os._exit(0)

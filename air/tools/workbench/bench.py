@@ -1,0 +1,119 @@
+"""What the tools of an episode's box share: a shell, whose folder they start from, and the edits to undo."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+
+from air.sandbox.contract.shell import Shell
+from air.tools.base import Reply, ToolContext, ToolError
+from air.tools.workbench.box_files import BoxFiles, TextFile
+from air.tools.workbench.file_window import numbered
+from air.tools.workbench.lines import Lines
+
+OUTPUT_BYTES = 16_000
+MARGIN = 4
+"""The number of lines that the answer to an edit shows above and below it."""
+MOST_UNDO_CHARACTERS = 16_000_000
+"""The largest size of all texts that `undo_edit` can bring back; the oldest are forgotten first."""
+
+
+class Workbench:
+    """The shell and the editor of one episode in its box."""
+
+    def __init__(self, context: ToolContext) -> None:
+        assert context.box is not None
+        self._shell, self._files = Shell(context.box), BoxFiles(context.box)
+        self._before: list[tuple[str, str]] = []
+        """The path and the text of each file before each edit, oldest first."""
+
+    async def bash(self, command: str, seconds: float) -> Reply:
+        """Runs a command in the shell. Raises BoxDiedError if the box is gone."""
+        if not command.strip():
+            raise ToolError("The command is empty.")
+        if "\0" in command:
+            raise ToolError("The command has a NUL character, which no shell can run.")
+        result = await self._shell.exec(command, timeout=seconds, max_bytes=OUTPUT_BYTES)
+        parts = [result.text.strip("\n")]
+        if result.timed_out:
+            parts.append(f"[the command exceeded its time limit of {seconds:g} s]")
+        elif result.code:
+            parts.append(f"[exit {result.code}]")
+        text = "\n".join(filter(None, parts)) or "[no output]"
+        return Reply(text, "success" if result.ok else "error", {"code": result.code})
+
+    async def view(self, path: str, first: int, last: int | None) -> str:
+        """Returns the numbered lines of a file, or the names in a folder."""
+        target = await self._files.resolve(path, self._shell.cwd)
+        mode = await self._files.mode(target)
+        if mode is not None and stat.S_ISDIR(mode):
+            result = await self._files.look("ls", "-Ap", "--", ".", at=target)
+            return result.text.rstrip("\n") or f"{target} is empty."
+        file = await self._files.read(target)
+        total = len(file.lines)
+        if not total:
+            return f"{target} is empty."
+        last = total if last is None else min(last, total)
+        if not 1 <= first <= last:
+            raise ToolError(f"{target} has the lines 1 to {total}; {first} to {last} are none.")
+        return await _shown(file.lines, first, last)
+
+    async def create(self, path: str, text: str) -> str:
+        """Writes a new file."""
+        target = await self._files.resolve(path, self._shell.cwd)
+        if await self._files.mode(target) is not None:
+            raise ToolError(f"{target} exists. Use `str_replace` or `insert` to edit it.")
+        await self._files.write(target, text)
+        return f"Created {target}, {len(Lines(text))} lines."
+
+    async def str_replace(self, path: str, old: str, new: str) -> str:
+        """Replaces a text that a file contains exactly once."""
+        if not old:
+            raise ToolError("`old` is empty: there is nothing to replace.")
+        file = await self._open(path)
+        text = file.lines.text
+        count = await asyncio.to_thread(text.count, old)
+        if count != 1:
+            raise ToolError(f"`old` occurs {count} times in {file.path}; it must occur once.")
+        before, _, after = text.partition(old)
+        first = before.count("\n") + 1
+        return await self._edit(file, before + new + after, first, first + new.count("\n"))
+
+    async def insert(self, path: str, after: int, text: str) -> str:
+        """Inserts lines behind the line `after`; 0 is the beginning."""
+        file = await self._open(path)
+        total = len(file.lines)
+        if not 0 <= after <= total:
+            raise ToolError(f"{file.path} has {total} lines; there is no line {after}.")
+        body = text.removesuffix("\n").split("\n")
+        lines = await asyncio.to_thread(file.lines.replaced, after + 1, after, body)
+        return await self._edit(file, lines.text, after + 1, after + len(body))
+
+    async def undo_edit(self, path: str) -> str:
+        """Takes back the latest edit of a file, whatever happened to the file since."""
+        target = await self._files.resolve(path, self._shell.cwd)
+        for number in reversed(range(len(self._before))):
+            if self._before[number][0] == target:
+                await self._files.write(target, self._before[number][1])
+                del self._before[number]
+                return f"The latest edit of {target} is undone."
+        raise ToolError(f"There is no edit of {target} to undo.")
+
+    async def _open(self, path: str) -> TextFile:
+        file = await self._files.read(await self._files.resolve(path, self._shell.cwd))
+        if not file.exact:
+            raise ToolError(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
+        return file
+
+    async def _edit(self, file: TextFile, text: str, first: int, last: int) -> str:
+        await self._files.write(file.path, text)
+        self._before.append((file.path, file.lines.text))
+        while sum(len(one) for _, one in self._before) > MOST_UNDO_CHARACTERS:
+            del self._before[0]
+        lines = await asyncio.to_thread(Lines, text)
+        shown = await _shown(lines, max(1, first - MARGIN), last + MARGIN)
+        return f"Edited {file.path}, {len(lines)} lines now.\n{shown}"
+
+
+async def _shown(lines: Lines, first: int, last: int) -> str:
+    return await asyncio.to_thread(lambda: numbered(lines.between(first, last), first))
