@@ -29,6 +29,7 @@ TOOLS: dict[str, str] = {
     "search": "air.tools.search:SearchSettings",
     "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",
+    "mcp": "air.tools.mcp.loading:McpSettings",
 }
 """The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""
 

@@ -1,0 +1,1 @@
+"""Servers of the Model Context Protocol as tools: programs in the episode's box, or remote ones."""

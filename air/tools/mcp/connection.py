@@ -1,0 +1,228 @@
+"""One connection to an MCP server: a session of the package `mcp` over a transport of ours, with bounds.
+
+A session belongs to one asyncio task, which opens and closes it; requests may come from any task. Nothing
+that a server sends raises anything but `Lost` or `Answered`; failures of the box or of this machine pass
+through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from air.aio import ended
+from air.errors import AirError, MissingError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from mcp.client import ClientSession
+    from mcp.client._transport import TransportStreams
+    from mcp_types import CallToolResult, Tool
+
+T = TypeVar("T")
+MESSAGE_BYTES = 4 * 2**20
+"""The largest message of a server."""
+CALL_BYTES = 16 * 2**20
+"""How much a server may send in one call, with what it sent since the call before."""
+MOST_PAGES, MOST_TOOLS = 20, 256
+_TEXT = 500
+_UNWIND_SECONDS = 2.0
+_BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
+"""How the package's own errors begin if the connection broke, or the server has forgotten the session. Their
+codes are those of servers' errors, too."""
+
+
+class Answered(Exception):
+    """Exception: the server answered a request with an error, or with what is no answer to it."""
+
+
+class Lost(Exception):
+    """Exception: the server did not answer, ended, or broke the rules of the protocol."""
+
+
+class Channel(Protocol):
+    """How to reach one server."""
+
+    reason: str
+    """Why the connection broke; empty if it did not, or nobody knows."""
+    status: str
+    """The status of the last HTTP answer that refused something; empty without one."""
+
+    broken: asyncio.Event
+    """Set when a request could not be sent, so that no answer will come."""
+
+    def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
+        """Opens the streams of a connection, and closes them."""
+        ...
+
+    def listen(self) -> None:
+        """Lets the server send up to `CALL_BYTES`, because a request begins."""
+        ...
+
+    def pause(self) -> None:
+        """Takes nothing from the server until `listen`."""
+        ...
+
+
+def check_package() -> None:
+    """Raises MissingError if the package `mcp` is not installed, or too old."""
+    try:
+        import mcp.client.streamable_http  # noqa: F401
+        import mcp_types  # noqa: F401
+    except ImportError as error:
+        raise MissingError(
+            f"MCP servers need the package `mcp` of version 2 ({error})",
+            where="tools",
+            remedy="run `pip install 'air-agent[tools]'`",
+        ) from None
+
+
+class Connection:
+    """A session with one server. `open` begins it, `close` ends it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._stop = asyncio.Event()
+        self._session: asyncio.Future[ClientSession] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection has not broken, as far as is known."""
+        return self._task is not None and not self._task.done()
+
+    async def open(self, seconds: float) -> None:
+        """Connects and introduces this client. Raises Lost or Answered if that fails."""
+        self._task = asyncio.create_task(self._run(), name="MCP session")
+        try:
+            await self._within(seconds, lambda session: session.initialize())
+        except BaseException:  # cancellation too: nobody else would close it
+            await self.close()
+            raise
+
+    async def tools(self, seconds: float) -> list[Tool]:
+        """Returns the tools that the server offers. Raises Lost or Answered."""
+        from mcp_types import PaginatedRequestParams
+
+        async def listed(session: ClientSession) -> list[Tool]:
+            found: list[Tool] = []
+            cursor = None
+            for _ in range(MOST_PAGES):
+                page = await session.list_tools(
+                    params=PaginatedRequestParams(cursor=cursor) if cursor else None
+                )
+                found += page.tools
+                cursor = page.next_cursor
+                if not cursor or len(found) > MOST_TOOLS:
+                    break
+            if cursor or len(found) > MOST_TOOLS:
+                raise Answered(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
+            return found
+
+        return await self._within(seconds, listed)
+
+    async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
+        """Calls a tool. Raises Lost or Answered."""
+        from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+        # Not `ClientSession.call_tool`: it asks for the list of tools anew, and refuses results that break
+        # the tool's output schema, which are the model's to see.
+        params = CallToolRequestParams(name=name, arguments=arguments)
+        request = CallToolRequest(params=params)
+        return await self._within(
+            seconds, lambda session: session.send_request(request, CallToolResult)
+        )
+
+    async def close(self) -> None:
+        """Ends the session. Closing twice is harmless."""
+        self._stop.set()
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await asyncio.wait([self._task])
+            await ended(self._task)
+        self._session.cancel()
+
+    async def _run(self) -> None:
+        from mcp.client import ClientSession
+
+        async with (
+            self._channel.streams() as (incoming, outgoing),
+            ClientSession(incoming, outgoing) as session,
+        ):
+            self._session.set_result(session)
+            await self._stop.wait()
+
+    async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
+        """Waits for `work`, the end of the connection, or the end of the time, whatever comes first."""
+        assert self._task is not None
+
+        async def working() -> T:
+            return await work(await asyncio.shield(self._session))
+
+        self._channel.listen()
+        request = asyncio.create_task(working())
+        broken = asyncio.create_task(self._channel.broken.wait())
+        try:
+            waiting = (request, broken, self._task)
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not request.done():
+                self._raise_why_lost()
+                if broken.done():
+                    raise Lost(self._channel.reason)
+                raise Lost(f"it did not answer within {seconds:g} s")
+            return await self._result(request)
+        finally:
+            self._channel.pause()
+            await ended(request)
+            await ended(broken)
+
+    async def _result(self, request: asyncio.Task[T]) -> T:
+        from mcp.shared.exceptions import MCPError
+        from pydantic import ValidationError
+
+        error = request.exception()
+        if error is None:
+            return request.result()
+        if isinstance(error, AirError | Answered):
+            raise error
+        if isinstance(error, MCPError):
+            if error.message.startswith(_BROKEN) or self._channel.reason:
+                assert self._task is not None
+                await asyncio.wait([self._task], timeout=_UNWIND_SECONDS)  # it ends with the reason
+                self._raise_why_lost()
+                raise Lost(self._channel.reason or short(error.message))
+            status = f" ({self._channel.status})" if self._channel.status else ""
+            raise Answered(short(error.message + status))
+        if isinstance(error, ValidationError | RuntimeError | ValueError):
+            raise Answered("it answered with what is no answer to the request")
+        self._raise_why_lost()
+        raise Lost(short(f"{type(error).__name__}: {error}"))
+
+    def _raise_why_lost(self) -> None:
+        """If the session has ended, raises Lost with the reason, or the failure of ours that ended it."""
+        if self._task is None or not self._task.done():
+            return
+        error = None if self._task.cancelled() else self._task.exception()
+        for one in leaves(error):
+            if isinstance(one, AirError):
+                raise one
+        causes = [f"{type(one).__name__}: {one}" for one in leaves(error)]
+        lost = [str(one) for one in leaves(error) if isinstance(one, Lost)]
+        raise Lost(self._channel.reason or short("; ".join(lost or causes) or "it hung up"))
+
+
+def leaves(error: BaseException | None) -> list[BaseException]:
+    """Returns the errors in groups of errors, at any depth."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for one in error.exceptions for leaf in leaves(one)]
+    return [] if error is None else [error]
+
+
+def short(text: str) -> str:
+    """Returns a text of a server as one line of bounded length that has an encoding."""
+    line = " ".join(text[: 4 * _TEXT].split()).encode("utf-8", "replace").decode()
+    return line if len(line) <= _TEXT else f"{line[:_TEXT]}…"

@@ -1,0 +1,148 @@
+"""Turns the tools that an MCP server lists into names, descriptions and schemas that a prompt can hold.
+
+What a server writes is not trusted: names, descriptions and schemas have a largest size. A tool that cannot
+be offered is left out, with a reason that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcp_types import Tool
+
+DESCRIPTION_CHARS = 1024
+"""The largest number of characters of a tool's description."""
+SCHEMA_CHARS = 16_000
+"""The largest number of characters of a tool's schema, as JSON."""
+ALL_CHARS = 64_000
+"""The largest number of characters of all tools of a server, as JSON."""
+MOST_TOOLS = 128
+MAX_DEPTH = 16
+_NAME_CHARS = 64
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One tool of a server, ready for a prompt."""
+
+    name: str
+    """The name that the model uses."""
+    remote: str
+    """The name that the server uses."""
+    description: str
+    parameters: Mapping[str, Any]
+    """The JSON schema of the arguments."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The tools of a server, and why others of its tools are left out."""
+
+    tools: Sequence[Listed] = ()
+    refused: Sequence[str] = field(default_factory=tuple)
+    """One line for each tool that cannot be offered."""
+
+
+def listing(
+    server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
+) -> Listing:
+    """Returns those of a server's tools that can be offered, or only those that are `wanted`. Names in
+    `taken` get the server's name before them."""
+    listed: dict[str, Listed] = {}
+    refused: list[str] = []
+    room = ALL_CHARS
+    for tool in tools:
+        if wanted is not None and tool.name not in wanted:
+            continue
+        name, fault = _name(server, tool.name, {*taken, *listed}), ""
+        parameters = _plain(tool.input_schema)
+        if not name:
+            fault = "its name is empty or taken"
+        elif len(listed) == MOST_TOOLS:
+            fault = f"the server has more than {MOST_TOOLS} tools"
+        elif isinstance(parameters, str):
+            fault = parameters
+        else:
+            one = Listed(name, tool.name, _cut(tool.description or ""), parameters)
+            room -= len(one.description) + len(json.dumps(parameters))
+            fault = "" if room >= 0 else f"the server's tools have over {ALL_CHARS} characters"
+        if fault:
+            refused.append(f"{_cut(tool.name, 80)!r} of the server {server!r}: {fault}")
+        else:
+            listed[name] = one
+    names = [tool.name for tool in tools]
+    refused += [
+        f"{name!r} of the server {server!r}: there is no such tool"
+        for name in wanted or ()
+        if name not in names
+    ]
+    return Listing(tuple(listed.values()), tuple(refused))
+
+
+def _name(server: str, name: str, taken: Collection[str]) -> str:
+    """Returns the name for the model; empty if there is none."""
+    name = _OTHER.sub("_", name)[:_NAME_CHARS]
+    for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
+        if name and candidate not in taken:
+            return candidate
+    return ""
+
+
+def _cut(text: str, most: int = DESCRIPTION_CHARS) -> str:
+    text = text.encode("utf-8", "replace").decode().strip()
+    return text if len(text) <= most else f"{text[:most]}… [cut]"
+
+
+def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    """Returns a schema of arguments, or why it cannot be used."""
+    try:
+        text = json.dumps(schema, allow_nan=False)
+        text.encode()
+        json.dumps(schema, ensure_ascii=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        return "its schema is not plain JSON"
+    if len(text) > SCHEMA_CHARS:
+        return f"its schema has over {SCHEMA_CHARS} characters"
+    if schema.get("type", "object") != "object":
+        return 'its schema must have the type "object"'
+    return _fault(schema, MAX_DEPTH) or {**schema, "type": "object"}
+
+
+def _fault(schema: Any, depth: int) -> str:
+    """Returns what is wrong with a schema, among what is read of it here."""
+    if isinstance(schema, bool):
+        return ""
+    if not isinstance(schema, Mapping):
+        return "its schema is malformed"
+    if not depth:
+        return "its schema is nested too deeply"
+    kinds = schema.get("type", [])
+    if not all(kind in _TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds or [])):
+        return f"its schema has an unknown type {kinds!r:.40}"
+    return _fault_in_keywords(schema) or _fault_within(schema, depth - 1)
+
+
+def _fault_in_keywords(schema: Mapping[str, Any]) -> str:
+    shapes: dict[str, type] = {"properties": dict, "required": list, "enum": list}
+    shapes |= {"anyOf": list, "oneOf": list, "allOf": list, "description": str, "title": str}
+    for key, shape in shapes.items():
+        if key in schema and not isinstance(schema[key], shape):
+            return f"its schema is malformed: `{key}`"
+    if not all(isinstance(name, str) for name in schema.get("required", [])):
+        return "its schema is malformed: `required`"
+    return ""
+
+
+def _fault_within(schema: Mapping[str, Any], depth: int) -> str:
+    inner = [*schema.get("properties", {}).values()]
+    for key in ("anyOf", "oneOf", "allOf"):
+        inner += schema.get(key, [])
+    inner += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    return next((fault for one in inner if (fault := _fault(one, depth))), "")

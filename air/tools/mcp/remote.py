@@ -1,0 +1,215 @@
+"""Speaks with a remote MCP server from this process, over streamable HTTP or server-sent events.
+
+All connections go through an egress proxy (`air.sandbox.network`) with rules of this server alone, which
+checks names, ports and addresses. Redirects lead only to the same origin. Answers have a largest size, and
+are not compressed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+from air.aio import ended
+from air.sandbox.network.egress_proxy import Proxy
+from air.tools.mcp.connection import CALL_BYTES, Lost, short
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client._transport import TransportStreams
+
+REDIRECTS = 3
+CONNECT_SECONDS, IDLE_SECONDS = 30.0, 300.0
+_REFUSED, _FORGOTTEN, _SERVER_FAILED = 400, 404, 500
+
+
+class RemoteChannel:
+    """Connections to one remote server."""
+
+    def __init__(
+        self,
+        url: str,
+        hosts: Sequence[str],
+        *,
+        headers: Mapping[str, str] | None = None,
+        transport: Literal["streamable-http", "sse"] = "streamable-http",
+    ) -> None:
+        self._url, self._hosts = url, hosts
+        self._headers = dict(headers or {})
+        self._transport = transport
+        self._left = CALL_BYTES
+        self.reason = self.status = ""
+        self.broken = asyncio.Event()
+
+    def listen(self) -> None:
+        """Lets the server send up to `CALL_BYTES`, because a request begins."""
+        self._left, self.reason, self.status = CALL_BYTES, "", ""
+        self.broken.clear()
+
+    def pause(self) -> None:
+        """Does nothing: what the server sends meanwhile counts towards the next call's bytes."""
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncIterator[TransportStreams]:
+        """Connects to the server, through a proxy of its own."""
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        async with _serving(self._hosts) as proxy:
+            if self._transport == "sse":
+                factory = _Factory(self, proxy)
+                async with sse_client(
+                    self._url,
+                    headers=self._headers,
+                    timeout=CONNECT_SECONDS,
+                    sse_read_timeout=IDLE_SECONDS,
+                    httpx_client_factory=factory,
+                ) as streams:
+                    yield streams
+                return
+            async with (
+                self.client(proxy, self._headers) as http,
+                streamable_http_client(self._url, http_client=http) as streams,
+            ):
+                yield streams
+
+    def client(self, proxy: str, headers: Mapping[str, str] | None) -> httpx2.AsyncClient:
+        """Returns an HTTP client for the server that uses the proxy at an address."""
+        import httpx2
+
+        transport = httpx2.AsyncHTTPTransport(verify=_certificates(), proxy=proxy, trust_env=False)
+        return httpx2.AsyncClient(
+            transport=_bounded(transport, self),
+            headers=dict(headers or {}),
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=IDLE_SECONDS),
+            follow_redirects=True,
+            max_redirects=REDIRECTS,
+            event_hooks={"request": [self._stay]},
+            trust_env=False,
+        )
+
+    async def _stay(self, request: httpx2.Request) -> None:
+        if _origin(urlsplit(str(request.url))) != _origin(urlsplit(self._url)):
+            raise self.lost("it redirects to another host")
+
+    def lost(self, reason: str) -> Lost:
+        """Returns the exception that ends the connection for a reason, and keeps the reason."""
+        self.reason = reason
+        return Lost(reason)
+
+    def note(self, response: httpx2.Response) -> None:
+        """Notes how an answer failed. A status above 499 means that the server, or what is before it, did;
+        404 that it does not know the session."""
+        if response.status_code >= _REFUSED:
+            phrase = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
+            self.status = f"HTTP status {response.status_code} {phrase}".strip()
+        if response.status_code >= _SERVER_FAILED or response.status_code == _FORGOTTEN:
+            self.reason = self.status
+
+    def take(self, size: int) -> None:
+        """Counts bytes of an answer. Raises Lost if they are too many."""
+        self._left -= size
+        if self._left < 0:
+            raise self.lost(f"it sent more than {CALL_BYTES // 2**20} MiB in one call")
+
+
+class _Factory:
+    """Makes the HTTP client of the package's transport for server-sent events."""
+
+    def __init__(self, channel: RemoteChannel, proxy: str) -> None:
+        self._channel, self._proxy = channel, proxy
+
+    def __call__(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: Any = None,
+        auth: Any = None,
+    ) -> httpx2.AsyncClient:
+        return self._channel.client(self._proxy, headers)
+
+
+def _bounded(inner: httpx2.AsyncHTTPTransport, channel: RemoteChannel) -> Any:
+    """Returns a transport whose answers count towards the bytes of a channel."""
+    import httpx2
+
+    class Counted(httpx2.AsyncByteStream):
+        def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for data in self._stream:
+                channel.take(len(data))
+                yield data
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    class Bounded(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            request.headers["accept-encoding"] = "identity"
+            try:
+                response = await inner.handle_async_request(request)
+            except httpx2.TransportError as error:
+                if request.method == "POST":  # others only listen, and are sent anew
+                    channel.reason = short(f"{type(error).__name__}: {error}")
+                    channel.broken.set()
+                raise
+            channel.note(response)
+            if channel.reason and request.method == "POST":
+                channel.broken.set()
+            if response.headers.get("content-encoding", "identity") != "identity":
+                await response.aclose()
+                raise channel.lost("it compresses its answers unasked")
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            return httpx2.Response(
+                response.status_code,
+                headers=response.headers,
+                stream=Counted(response.stream),
+                extensions=response.extensions,
+            )
+
+        async def aclose(self) -> None:
+            await inner.aclose()
+
+    return Bounded()
+
+
+def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    return ssl.create_default_context()  # takes 20 ms to make, so all connections share it
+
+
+@asynccontextmanager
+async def _serving(hosts: Sequence[str]) -> AsyncIterator[str]:
+    """Serves a proxy that reaches `hosts` on a loopback port, and yields its address."""
+    proxy, tasks = Proxy(hosts), set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await proxy.serve(reader, writer)
+        except (OSError, TimeoutError):
+            pass  # the client gets the end of its connection, and says what that means
+        finally:
+            writer.close()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(serve(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for task in list(tasks):
+            await ended(task)
