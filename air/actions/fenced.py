@@ -1,16 +1,21 @@
 """The `fenced` action format, similar to MLGym's: a thought and one fenced block of shell commands.
 
-The last line of the block may be `validate` or `submit`.
+The last line of the block may be `validate` or `submit`. In tasks that offer tools, the block may instead be
+one call of a tool, as JSON after ```` ```tool ````.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing
+from air.actions.toolbox import CALL_FORM, Toolbox
 
 _OPENING = re.compile(r"```(?:bash|sh|shell)?[ \t]*")
+_TOOL = re.compile(r"```tool[ \t]*")
 _CLOSING = re.compile(r"```[ \t]*")
 _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
@@ -26,8 +31,25 @@ class Fenced(ActionFormat):
     optional: Mapping[str, str] = {}
     uses_tools = False
     retries: int | None = None
+    toolbox = Toolbox()
+
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
+        other = copy.copy(self)
+        other.toolbox = Toolbox(tools)
+        other.instructions = "\n".join(
+            [
+                type(self).instructions,
+                "Instead of that block, you may call one tool by exactly one ```tool block, which holds a "
+                f"JSON object: {CALL_FORM}",
+                other.toolbox.described,
+            ]
+        )
+        return other if tools else self
 
     def parse(self, reply: str) -> Action:
+        call = _first_block(reply, _TOOL) if self.toolbox else None
+        if call is not None and reply.count("```") == 2:
+            return Action(tool=self.toolbox.parse(call))
         block = _first_block(reply)
         if block is None or reply.count("```") != 2:
             fault = "no complete block" if block is None else "more than one block"
@@ -45,7 +67,7 @@ class Fenced(ActionFormat):
         return Action(script=script if script.strip() else "", ending=ending)
 
     def render(self, thought: str, action: Action) -> str:
-        return f"{thought}\n```bash\n{action.text}\n```"
+        return f"{thought}\n```{'tool' if action.tool else 'bash'}\n{action.text}\n```"
 
     def opening(self, standing: Standing) -> str:
         return ""
@@ -54,10 +76,10 @@ class Fenced(ActionFormat):
         return "" if standing.left is None else f"\n[{standing.left} turns left]"
 
 
-def _first_block(reply: str) -> str | None:
+def _first_block(reply: str, opening: re.Pattern[str] = _OPENING) -> str | None:
     """Returns the text in the first fenced block of a reply, or None if no block is complete."""
     lines = reply.split("\n")
-    first = next((n for n, line in enumerate(lines) if _OPENING.fullmatch(line)), len(lines))
+    first = next((n for n, line in enumerate(lines) if opening.fullmatch(line)), len(lines))
     rest = range(first + 1, len(lines))
     last = next((n for n in rest if _CLOSING.fullmatch(lines[n])), None)
     return None if last is None else "\n".join(lines[first + 1 : last])

@@ -295,6 +295,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             ),
             counts=self.config.counts,
             tools=self._tools(spec, box),
+            offers_tools=self._harness() is not None,
             keep=None if self._kept is None else self._kept.keep,
             max_validates=0 if spec.rules else self.config.validates,
             told_step=step_of(spec),

@@ -53,7 +53,10 @@ class ResearchEpisode(Episode):
         await self.world.reset(seed)
 
     async def begin(self) -> None:
-        """If changes are recorded, reads the workspace's files, to find the changes of the first step."""
+        """Offers the tools of the task's MCP servers to the model. If changes are recorded, reads the
+        workspace's files, to find the changes of the first step."""
+        if self.format and self.world.servers is not None:
+            self.format = self.format.with_tools(self.world.servers.schemas)
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -66,6 +69,8 @@ class ResearchEpisode(Episode):
         extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
         if self.world.task.rules is not None:
             extra.append("In this task `validate` scores nothing; only `submit` is graded.")
+        if self.world.servers is not None:
+            extra += [f"Not offered: {line}." for line in self.world.servers.left_out]
         return "\n".join([self.format.instructions, *extra])
 
     def started(self) -> dict[str, Any]:

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from air.env.config import ResearchEnvConfig
+from air import actions
+from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.sandbox.docker import images
 from air.sandbox.pool.gpu_leases import GpuPool, divided
 from air.sandbox.pool.gpus import plan
 from air.tasks.spec import TaskSpec
+from air.tools.mcp.connection import check_package
 
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.environment")
@@ -52,12 +54,32 @@ def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
             )
     assert spec.rules is not None
     spec.rules.check()
+    _check_servers(spec, config)
     if spec.rules.steps > 1 and config.delta != "previous":
         raise ConfigError(
             f"would pay the best of the steps of {spec.id} instead of its reward",
             where="env.delta",
             remedy='use delta = "previous"',
         )
+
+
+def _check_servers(spec: TaskSpec, config: ResearchEnvConfig) -> None:
+    """Raises UsageError if the tools of a task's MCP servers cannot be offered: the package is absent, or the
+    action format cannot call them. Warns if a program plays, which gets none."""
+    rules = spec.rules
+    if rules is None or not rules.tool_servers:
+        return
+    harness = config.agent.harness
+    if harness is not None and not isinstance(harness, AirHarnessConfig):
+        _LOG.warning(
+            "%s offers tools of MCP servers, which a program in the box does not get from air: its servers "
+            "are not started",
+            spec.id,
+        )
+        return
+    check_package()
+    name = (harness.format if harness is not None else "") or RESEARCH_FORMAT
+    actions.get(name).with_tools([{"name": "probe", "parameters": {"type": "object"}}])
 
 
 def warn_of_trust(specs: Sequence[TaskSpec]) -> None:

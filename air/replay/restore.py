@@ -118,7 +118,7 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
         use = step.call.tool
         if use is not None and not (played.uses_tools and use.name in SIGNATURES):
             raise ConfigError(f"{played.name} has no tool {use.name!r}", where=where)
-        tool = None if use is None else ToolCall(use.name, use.args, use.body)
+        tool = None if use is None else ToolCall(use.name, use.args, use.body, use.arguments)
         return Action(script=step.call.script, ending=step.call.ending, tool=tool)
     if step.action is None:
         return None

@@ -44,6 +44,26 @@ class Outcome:
     """How the grader failed on the artefact, twice; empty if it did not."""
 
 
+@dataclass(frozen=True)
+class ToolServer:
+    """A server of the Model Context Protocol whose tools a task offers to its agent."""
+
+    name: str
+    """A short name: letters, digits, `_` and `-`."""
+    command: tuple[str, ...] = ()
+    """The program and its arguments, which runs in the agent's box; empty if the server is remote."""
+    user: str | None = None
+    """The user that runs the program. None: the box's."""
+    url: str = ""
+    """The address of a remote server."""
+    transport: str = "stdio"
+    """`stdio`, `streamable-http` or `sse`."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of each request to `url`."""
+    hosts: tuple[str, ...] = ()
+    """The hosts that the task opens."""
+
+
 class Rules(Protocol):
     """How a task is staged, collected and graded, if not by the rules of air's own tasks.
 
@@ -64,6 +84,11 @@ class Rules(Protocol):
     @property
     def images(self) -> Sequence[str]:
         """The images of all boxes of the task, the agent's first."""
+        ...
+
+    @property
+    def tool_servers(self) -> Sequence[ToolServer]:
+        """The servers whose tools the agent gets, for the whole episode."""
         ...
 
     def instruction(self, step: int) -> str:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from air.actions.base import Action, Standing, ToolCall
 from air.errors import ArtefactError, BoxEndedError, StagingError
@@ -28,6 +28,9 @@ from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
 from air.worlds.research.told_scores import OLD_STEP, told
 from air.worlds.research.tools import Tools
+
+if TYPE_CHECKING:
+    from air.worlds.research.tool_servers import ToolServers
 
 OUTPUT_BYTES = 16_000
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
@@ -71,6 +74,10 @@ class ResearchWorld:
     pay: DeltaReward
     counts: Counts = "last"
     """Which validated artefact counts at the end and is graded on the test split."""
+    offers_tools: bool = True
+    """Whether whoever plays can call tools of MCP servers. If not, the task's are not started."""
+    servers: ToolServers | None = None
+    """The MCP servers that the task offers; None before `reset`, and if it offers none."""
     tools: Tools | None = None
     """The tools of the action format; None: there are none, and every script begins in the workspace."""
     seed: int = 0
@@ -121,6 +128,7 @@ class ResearchWorld:
             box=box,
             pay=copy.deepcopy(self.pay),
             tools=None if self.tools is None else self.tools.carried(box),
+            servers=None if self.servers is None else self.servers.carried(box),
             validations=list(self.validations),
             rewards=list(self.rewards),
             _grading=None,
@@ -131,6 +139,12 @@ class ResearchWorld:
         self.seed = seed
         start = time.monotonic()
         await stage(self.task, self.box)
+        rules = self.task.rules
+        if self.offers_tools and rules is not None and (declared := rules.tool_servers):
+            from air.worlds.research.tool_servers import ToolServers
+
+            self.servers = ToolServers(declared, self.box)
+            await self.servers.open()
         self._began = time.monotonic()
         self.times.box += self._began - start
         return Observation(text=describe(self.task))
@@ -254,11 +268,14 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Ends a grading in progress, if there is one, because nobody will ask for its result."""
+        """Ends a grading in progress, if there is one, because nobody will ask for its result, and the
+        task's MCP servers."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
             self._grading = None
+        if self.servers is not None:
+            await self.servers.close()
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode, with `finish` if necessary.
@@ -316,6 +333,8 @@ class ResearchWorld:
         return self.max_validates is not None and asked >= self.max_validates
 
     async def _use(self, call: ToolCall) -> Observation:
+        if self.servers is not None and call.arguments is not None:
+            return await self.servers.call(call)
         if self.tools is None:
             raise RuntimeError(f"{call.name}: this world was made without tools")
         began = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.actions import Action, FormatError, get
+from air.actions import Action, Fenced, FormatError, ToolCall, get
 from air.errors import ConfigError
 
 fenced = get("fenced")
@@ -59,3 +59,39 @@ def test_what_is_rendered_is_read_back() -> None:
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="fenced"):
         get("mlgymm")
+
+
+TOOLS = [
+    {"name": "ask", "parameters": {"type": "object", "properties": {"key": {"type": "string"}}}}
+]
+
+
+def test_a_block_can_be_a_call_of_a_tool() -> None:
+    fenced = Fenced().with_tools(TOOLS)
+    reply = 'I ask.\n```tool\n{"name": "ask", "arguments": {"key": "a"}}\n```'
+    action = Action(tool=ToolCall("ask", arguments={"key": "a"}))
+    assert fenced.parse(reply) == action
+    assert fenced.parse(fenced.render("I ask.", action)) == action
+    assert fenced.parse("```bash\nls\n```") == Action(script="ls")
+    assert '"ask"' in fenced.instructions
+    assert Fenced().with_tools([]).instructions == Fenced.instructions
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '```tool\n{"name": "ask", "arguments": {"lock": "a"}}\n```',
+        '```tool\n{"name": "other", "arguments": {}}\n```',
+        "```tool\nls\n```",
+        '```tool\n{"name": "ask"}\n```\n```bash\nls\n```',
+        '```tool\n{"name": "ask"}\n```\n```tool\n{"name": "ask"}\n```',
+    ],
+)
+def test_a_malformed_call_is_a_format_error(reply: str) -> None:
+    with pytest.raises(FormatError):
+        Fenced().with_tools(TOOLS).parse(reply)
+
+
+def test_without_tools_a_block_of_a_tool_is_no_action() -> None:
+    with pytest.raises(FormatError):
+        Fenced().parse('```tool\n{"name": "ask"}\n```')

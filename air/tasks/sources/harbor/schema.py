@@ -94,10 +94,10 @@ class McpServer(BaseConfig):
 
     @model_validator(mode="after")
     def _complete(self) -> McpServer:
-        if self.transport == "stdio" and (not self.command or self.headers):
-            raise ValueError('transport = "stdio" needs command, and takes no headers')
-        if self.transport != "stdio" and not self.url:
-            raise ValueError(f"transport = {self.transport!r} needs url")
+        if self.transport == "stdio" and (not self.command or self.headers or self.url):
+            raise ValueError('transport = "stdio" needs command, and takes no url and no headers')
+        if self.transport != "stdio" and (not self.url or self.command or self.args):
+            raise ValueError(f"transport = {self.transport!r} needs url, and takes no command")
         return self
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from air.errors import BoxFileError, ConfigError, StagingError, boundary
 from air.sandbox.contract.box import Box, BoxSpec
-from air.tasks.rules import Artefact, Outcome
+from air.tasks.rules import Artefact, Outcome, ToolServer
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
 from air.tasks.sources.harbor import boxes, ids, rewards, solution, staging, support, verifier
@@ -144,6 +145,28 @@ class HarborRules:
         environment = self.folder.config.environment
         return boxes.limits(environment, sum(seconds), tests, self.settings)
 
+    @property
+    def tool_servers(self) -> Sequence[ToolServer]:
+        agent = self._agent(0)
+        hosts = boxes.hosts(self.folder.config.environment, agent, self.settings)
+        user = None if agent.user is None else str(agent.user)
+        return [
+            ToolServer(
+                name=re.sub(r"[^A-Za-z0-9_-]", "_", one.name)[:32],
+                command=(one.command, *one.args) if one.command else (),
+                user=user,
+                url="" if one.command else one.url or "",
+                transport=one.transport,
+                headers=boxes.resolved(
+                    one.headers,
+                    self.settings,
+                    where=f"{self.task_id}: environment.mcp_servers.headers",
+                ),
+                hosts=hosts,
+            )
+            for one in self.folder.config.environment.mcp_servers
+        ]
+
     def instruction(self, step: int) -> str:
         return self.folder.instruction(self._step(step)) + staging.notes(
             self.folder.config.environment
@@ -194,6 +217,7 @@ class HarborRules:
         for number in range(self.steps):
             self.grading_box(self.untouched(number))
             self._test_variables(number)
+        _ = self.tool_servers
 
     async def stage(self, box: Box, step: int) -> None:
         declared, agent = self._step(step), self._agent(step)

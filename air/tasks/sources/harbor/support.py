@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
+from air.sandbox.contract.network_rules import is_address, rule
 from air.tasks.sources.harbor.folder import HarborFolder
-from air.tasks.sources.harbor.schema import MAIN_SERVICE, Environment, Network
+from air.tasks.sources.harbor.schema import MAIN_SERVICE, Environment, HarborConfig, Network
 
 _ADDRESS = re.compile(r"[0-9.]+(/[0-9]+)?|.*:.*")
 COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -38,6 +40,7 @@ def _of_files(folder: HarborFolder) -> Iterator[str]:
 def _of_config(folder: HarborFolder) -> Iterator[str]:
     config = folder.config
     yield from _of_environment("environment", config.environment)
+    yield from _of_servers(config)
     yield from _of_network("agent", config.agent)
     verifiers = [("verifier", config.verifier)]
     verifiers += [(f"steps.{step.name}.verifier", step.verifier) for step in config.steps]
@@ -45,6 +48,8 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
         yield from _of_network(name, verifier)
         if verifier.environment is not None:
             yield from _of_environment(f"{name}.environment", verifier.environment)
+            if verifier.environment.mcp_servers:
+                yield f"{name}.environment.mcp_servers: only an agent has tools"
         for collect in verifier.collect:
             if collect.service != MAIN_SERVICE:
                 yield f"{name}.collect: the service {collect.service!r} needs a compose file"
@@ -62,13 +67,45 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
             yield f"artifacts: the service {artifact.service!r} needs a compose file"
 
 
+def _of_servers(config: HarborConfig) -> Iterator[str]:
+    """Yields why servers of the Model Context Protocol cannot be offered to the agent."""
+    names = [server.name for server in config.environment.mcp_servers]
+    for server in config.environment.mcp_servers:
+        where = f"environment.mcp_servers: {server.name!r}"
+        if names.count(server.name) > 1:
+            yield f"{where}: two servers have this name"
+        if server.transport == "stdio":
+            continue
+        try:
+            parts = urlsplit(server.url or "")
+            host = parts.hostname or ""
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+        except ValueError:
+            host, port = "", 0
+        if not host or parts.scheme not in ("http", "https"):
+            yield f"{where}: {server.url!r} is no address of the form http://HOST/…"
+        elif host == "localhost" or is_address(host):
+            yield (
+                f"{where}: {host} is an address, perhaps in the box itself; only a server with a public "
+                'name, or in the box with transport = "stdio", can be reached'
+            )
+        elif not any(rule(one).allows(host, port) for one in _opened(config)):
+            yield f"{where}: the agent's network does not open {host}:{port}"
+
+
+def _opened(config: HarborConfig) -> Sequence[str]:
+    """Returns the hosts that the agent's network opens."""
+    phase = config.agent if config.agent.network_mode is not None else config.environment
+    mode = phase.network_mode or "public"
+    hosts = [host for host in phase.allowed_hosts or () if not _ADDRESS.fullmatch(host)]
+    return {"no-network": [], "public": ["*"], "allowlist": hosts}[mode]
+
+
 def _of_environment(name: str, environment: Environment) -> Iterator[str]:
     if environment.os != "linux":
         yield f"{name}.os: {environment.os} containers are not supported"
     if environment.tpu is not None:
         yield f"{name}.tpu: TPUs are not supported"
-    if environment.mcp_servers:
-        yield f"{name}.mcp_servers: servers of the Model Context Protocol are not started for agents"
     if environment.gpu_types:
         yield f"{name}.gpu_types: GPUs cannot be chosen by model; name them in the run file (env.gpus)"
     yield from _of_network(name, environment)

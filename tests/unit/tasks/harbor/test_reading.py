@@ -162,9 +162,25 @@ def test_the_digest_covers_each_file_once(tmp_path: Path) -> None:
         ("[environment]\ngpu_types = ['H100']", {}, "environment.gpu_types:"),
         ("[[artifacts]]\nsource = '/a'\nservice = 'db'", {}, "artifacts: the service 'db'"),
         (
+            "[environment]\nnetwork_mode = 'no-network'\n"
             "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://x/'",
             {},
-            "environment.mcp_servers:",
+            "environment.mcp_servers: 'x': the agent's network does not open x:80",
+        ),
+        (
+            "[[environment.mcp_servers]]\nname = 'x'\nurl = 'http://localhost:8000/mcp'",
+            {},
+            "environment.mcp_servers: 'x': localhost is an address",
+        ),
+        (
+            "[[environment.mcp_servers]]\nname = 'x'\nurl = 'ftp://a.org/'",
+            {},
+            "environment.mcp_servers: 'x': 'ftp://a.org/' is no address",
+        ),
+        (
+            "[[verifier.environment.mcp_servers]]\nname = 'x'\nurl = 'http://x/'",
+            {},
+            "verifier.environment.mcp_servers: only an agent",
         ),
         (
             "[[verifier.collect]]\ncommand = 'x'\nservice = 'db'",

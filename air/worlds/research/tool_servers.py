@@ -1,0 +1,100 @@
+"""The tools of MCP servers that a research task declares, for one agent in one box."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+from air.actions.base import ToolCall
+from air.aio import together
+from air.errors import StagingError
+from air.sandbox.contract.box import Box
+from air.tasks.rules import ToolServer
+from air.tools.base import Reply, Tool
+from air.tools.mcp.connection import Channel
+from air.tools.mcp.in_box import ProgramChannel
+from air.tools.mcp.listing import Listed, listing
+from air.tools.mcp.remote import RemoteChannel
+from air.tools.mcp.server import Server
+from air.tools.open_tools import OpenTools
+from air.tools.tool_set import ToolSet
+from air.worlds.base import Observation
+
+CALL_SECONDS = 60.0
+MAX_LENGTH = 16_000
+
+
+class ToolServers:
+    """The servers of one episode. `open` starts them, `close` ends them."""
+
+    def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
+        self._declared, self._box = declared, box
+        self._servers = [Server(one.name, _channel(one, box)) for one in declared]
+        self._listed: list[tuple[int, Listed]] = []
+        self._opened: OpenTools | None = None
+        self.schemas: tuple[Mapping[str, Any], ...] = ()
+        """The tools in the form of OpenAI's `tools`."""
+        self.left_out: tuple[str, ...] = ()
+        """Why tools of the servers are not offered, one line for each."""
+
+    async def open(self) -> None:
+        """Starts the servers, and asks for their tools. Raises InfrastructureError if that fails."""
+        await together([server.start() for server in self._servers])
+        taken: set[str] = set()
+        left_out: list[str] = []
+        for number, server in enumerate(self._servers):
+            found = listing(server.name, await server.tools(), taken)
+            taken |= {one.name for one in found.tools}
+            left_out += found.refused
+            self._listed += [(number, one) for one in found.tools]
+        if not self._listed:
+            names = ", ".join(server.name for server in self._servers)
+            raise StagingError(f"the MCP servers {names} offer no tool: {'; '.join(left_out)}")
+        self.left_out = tuple(left_out)
+        self._offer()
+
+    def carried(self, box: Box) -> ToolServers:
+        """Returns the same tools in another box, whose programs start at their first call."""
+        other = ToolServers(self._declared, box)
+        other._listed, other.left_out = self._listed, self.left_out
+        other._offer()
+        return other
+
+    async def call(self, call: ToolCall) -> Observation:
+        """Calls a tool. Raises InfrastructureError if the box is gone, or a remote server."""
+        assert self._opened is not None
+        result = await self._opened.call(call.name, dict(call.arguments or {}))
+        return Observation(result.observation)
+
+    async def close(self) -> None:
+        """Ends the servers. Closing twice is harmless."""
+        await asyncio.gather(*(server.close() for server in self._servers))
+
+    def _offer(self) -> None:
+        tools = ToolSet(_tool(self._servers[number], one) for number, one in self._listed)
+        self.schemas = tools.schemas
+        self._opened = OpenTools(tools.tools)  # they have neither states nor pools
+
+
+def _tool(server: Server, one: Listed) -> Tool:
+    async def call(**arguments: Any) -> Reply:
+        answer = await server.call(one.remote, arguments, CALL_SECONDS)
+        return Reply(answer.text, "error" if answer.error else "success")
+
+    return Tool(
+        name=one.name,
+        description=one.description,
+        parameters=one.parameters,
+        function=call,
+        max_length=MAX_LENGTH,
+        seconds=10 * CALL_SECONDS,  # `Server` keeps the time of a call, and may start anew
+        replays=False,
+    )
+
+
+def _channel(one: ToolServer, box: Box) -> Channel:
+    if one.command:
+        return ProgramChannel(box, one.command, user=one.user)
+    transport = cast(Literal["streamable-http", "sse"], one.transport)
+    return RemoteChannel(one.url, one.hosts, headers=one.headers, transport=transport)
