@@ -1,0 +1,168 @@
+"""`air coevolve`: two rounds with tiny models; killed, it goes on, and does no stage twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fork_server
+from tests.e2e.commands.test_commands import bad, command
+from tests.e2e.conftest import warm
+
+PROPOSALS = 12
+SYSTEM = "Put the final answer in \\boxed{…}."
+QUESTIONS = {"What is 3 + 4?": ("7", "8"), "What is 2 + 2?": ("4", "4")}
+"""The proposer's only questions, and the executor's answers: half of those to the first are wrong."""
+
+
+def conversation(prompt: str, reply: str) -> list[dict[str, str]]:
+    return [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": prompt},
+        {"role": "assistant", "content": reply},
+    ]
+
+
+def policies(folder: Path) -> dict[str, Path]:
+    """A proposer that knows both questions, and an executor that is sure of one of them."""
+    proposer = [
+        conversation("Propose.", f"<question>{question}</question> \\boxed{{{right}}}")
+        for question, (right, _) in QUESTIONS.items()
+    ]
+    executor = [
+        conversation(f"Solve the problem.\n\n{question}", f"\\boxed{{{answer}}}")
+        for question, answers in QUESTIONS.items()
+        for answer in answers
+    ]
+    for name in ("proposer", "executor"):
+        (folder / name).mkdir()
+    return {
+        "proposer": warm(folder / "proposer", 8 * proposer),
+        "executor": warm(folder / "executor", 4 * executor),
+    }
+
+
+def coevolve_toml(folder: Path) -> Path:
+    held_out = folder / "held_out.jsonl"
+    rows = [{"question": "What is 5 + 1?", "answer": "6"}]
+    held_out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    models = policies(folder)
+    sides = "".join(
+        f"""
+[{name}]
+model = "{models[name]}"
+run_files = ["configs/agent0/small_{name}.toml"]
+[{name}.settings]
+max_steps = 1
+embedded.threads = 1
+orchestrator.batch_size = 4
+orchestrator.group_size = 4
+"""
+        for name in ("proposer", "executor")
+    )
+    path = folder / "coevolve.toml"
+    path.write_text(
+        f"""
+name = "c"
+output_dir = "{folder}"
+rounds = 1
+{sides}
+orchestrator.algo = {{ type = "adpo", share = "p_hat" }}
+trainer.loss.type = "ppo_clip"
+[answers]
+k = 4
+max_tokens = 16
+[payment]
+window = 4
+instructions = "Propose."
+[generation]
+proposals = {PROPOSALS}
+least = 0.0
+most = 1.0
+[held_out]
+data = "{held_out}"
+episodes = 2
+"""
+    )
+    return path
+
+
+@pytest.mark.full
+def test_a_killed_coevolution_goes_on_stage_by_stage(tmp_path: Path) -> None:
+    toml, folder = coevolve_toml(tmp_path), tmp_path / "c"
+    kill(toml, folder / "round1" / "proposals.jsonl", tmp_path)
+    before = stages(folder)
+    assert before.keys() >= {
+        "round0/answered.jsonl",
+        "round0/rows.jsonl",
+        "round1/proposals.jsonl",
+        "round1/proposer/checkpoints/step_1/model.safetensors",
+    }
+    done = command("air", "coevolve", "@", toml, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = stages(folder)
+    assert before.items() <= after.items()
+    check(json.loads((folder / "report.json").read_text()), folder)
+    further = command("air", "coevolve", "@", toml, "--rounds", "2", cwd=tmp_path)
+    assert further.returncode == 0, further.stdout + further.stderr
+    assert after.items() <= stages(folder).items()
+    report = json.loads((folder / "report.json").read_text())
+    assert [one["round"] for one in report["rounds"]] == [0, 1, 2]
+    shown = command("air", "coevolve", "@", toml, "--rounds", "2", "--report", cwd=tmp_path)
+    assert (folder / "report.txt").read_text() in shown.stdout
+    changed = command("air", "coevolve", "@", toml, "--answers.k", "3", cwd=tmp_path)
+    bad(changed, "begun with another `answers`")
+
+
+def stages(folder: Path) -> dict[str, int]:
+    """When each file of a stage that is done was written."""
+    found = [*folder.glob("round*/*.jsonl"), *folder.glob("round*/*/checkpoints/step_1/model.*")]
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in found}
+
+
+def check(report: dict[str, Any], folder: Path) -> None:
+    assert [one["round"] for one in report["rounds"]] == [0, 1]
+    for one in report["rounds"]:
+        lines = read(folder / f"round{one['round']}" / "answered.jsonl")
+        assert len(lines) == one["proposals"] == PROPOSALS
+        good = [line for line in lines if "malformed" not in line]
+        assert one["malformed"] == PROPOSALS - len(good)
+        assert all(len(line["answers"]) == 4 for line in good)
+        assert sum(one["histogram"]) == len(good)
+        assert one["held_out"]["episodes"] == 2
+        rows = read(folder / f"round{one['round']}" / "rows.jsonl")
+        assert one["kept"] == len(rows) <= one["different"]
+        for row in rows:
+            labels = [line["answers"] for line in good if line["question"] == row["question"]]
+            assert row["answer"] in labels[0]
+    assert len(report["rounds"][1]["proposer_reward_by_step"]) == 1
+    # The proposer knows nothing but two questions, so at least one of 12 proposals is one of them.
+    assert {row["question"] for row in read(folder / "round0" / "rows.jsonl")} & set(QUESTIONS)
+    assert (folder / "round1/executor/checkpoints/step_1/model.safetensors").is_file()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def kill(toml: Path, file: Path, cwd: Path) -> None:
+    """Starts the co-evolution and kills it when the file is there."""
+    output = cwd / "out"
+    with (
+        output.open("wb") as log,
+        fork_server.of_this_run().spawn(
+            ["air", "coevolve", "@", str(toml)], cwd=cwd, env=dict(os.environ), streams=[log, log]
+        ) as process,
+    ):
+        deadline = time.monotonic() + 1200
+        while process.poll() is None and not file.exists():
+            assert time.monotonic() < deadline, output.read_text()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(60) in (0, -signal.SIGKILL), output.read_text()
