@@ -30,6 +30,8 @@ TOOLS: dict[str, str] = {
     "sql": "air.tools.sql.tool:SqlSettings",
     "submit": "air.tools.answers:submit",
     "mcp": "air.tools.mcp.loading:McpSettings",
+    "web_page": "air.tools.web:WebPageSettings",
+    "web_search": "air.tools.web:WebSearchSettings",
 }
 """The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""
 

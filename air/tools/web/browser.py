@@ -1,0 +1,166 @@
+"""Requests of an episode to the hosts that the run opens, all through an egress proxy of their own.
+
+The proxy resolves names itself and connects only to addresses that it checked, so neither a redirect nor a
+name that changes its address leads to this machine, its network, or a metadata service of a cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from air.errors import InfrastructureError
+from air.sandbox.contract import network_rules
+from air.sandbox.network.egress_proxy import Proxy, Resolve
+
+if TYPE_CHECKING:
+    import httpx
+
+_REDIRECTS = 5
+_LONGEST_URL = 2000
+
+
+class WebError(Exception):
+    """Exception for an address that gives nothing. `server` says that no address would have."""
+
+    def __init__(self, message: str, *, server: bool = False) -> None:
+        super().__init__(message)
+        self.server = server
+
+
+@dataclass(frozen=True)
+class Page:
+    """The answer to a request."""
+
+    url: str
+    """The address after redirects."""
+    kind: str
+    """The media type, such as `text/html`."""
+    charset: str
+    data: bytes
+    whole: bool
+    """Whether `data` is the whole body; else its beginning."""
+
+
+class Browser:
+    """Reads from the hosts in `entries`, written as in `BoxSpec.network`. `resolve` is that of the egress
+    proxy."""
+
+    def __init__(self, entries: Sequence[str], resolve: Resolve | None = None) -> None:
+        self._entries = tuple(entries)
+        self._rules = [network_rules.rule(entry) for entry in entries]
+        self._proxy = Proxy(entries, resolve=resolve)
+        self._server: asyncio.Server | None = None
+        self._client: httpx.AsyncClient | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> Self:
+        """Starts the proxy."""
+        import httpx
+
+        try:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        except OSError as error:
+            raise InfrastructureError(f"no egress proxy for a tool: {error}") from error
+        port = self._server.sockets[0].getsockname()[1]
+        self._client = httpx.AsyncClient(
+            proxy=f"http://127.0.0.1:{port}",
+            trust_env=False,
+            verify=_certificates(),
+            headers={"Accept-Encoding": "identity", "User-Agent": "air"},
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+        return self
+
+    async def close(self) -> None:
+        """Ends the proxy and its connections."""
+        if self._client is not None:
+            await self._client.aclose()
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
+        """Returns the page at an address, at most `most` bytes of it. With `headers`, no redirect is
+        followed. Raises WebError if there is none, or it may not be read."""
+        import httpx
+
+        for _ in range(_REDIRECTS + 1):
+            target = self._checked(url)
+            assert self._client is not None
+            try:
+                async with self._client.stream("GET", target, headers=headers) as answer:
+                    following = answer.next_request if not headers else None
+                    if following is None:
+                        return await _page(answer, most)
+                    url = str(following.url)
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                about = str(error) or type(error).__name__
+                raise WebError(f"{url[:200]} cannot be read: {about[:300]}", server=True) from None
+        raise WebError(f"{url[:200]} redirects more than {_REDIRECTS} times.")
+
+    def _checked(self, url: str) -> httpx.URL:
+        """Returns an address of an open host. The proxy checks it again."""
+        import httpx
+
+        if len(url) > _LONGEST_URL:
+            raise WebError(f"The address is longer than {_LONGEST_URL} characters.")
+        try:
+            target = httpx.URL(url.strip())
+        except (httpx.InvalidURL, ValueError, TypeError):
+            raise WebError(f"{url[:200]!r} is no address.") from None
+        if target.scheme not in ("http", "https") or not target.host:
+            raise WebError(f"{url[:200]!r} is no address of a page: write https://HOST/PATH.")
+        if target.userinfo:
+            raise WebError("An address with a password is not read.")
+        host = network_rules.normal(target.raw_host.decode("ascii", "replace"))
+        port = target.port or (443 if target.scheme == "https" else 80)
+        if network_rules.is_address(host) or not any(r.allows(host, port) for r in self._rules):
+            known = ", ".join(entry.removesuffix(" private") for entry in self._entries)
+            raise WebError(f"{host[:100]}:{port} is not open. Open: {known[:500]}.")
+        return target
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+                await self._proxy.serve(reader, writer)
+        finally:
+            writer.transport.abort() if writer.is_closing() else writer.close()
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Returns the authorities that servers are checked by. Reading them takes long, so it is done once."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
+
+
+async def _page(answer: httpx.Response, most: int) -> Page:
+    if answer.status_code != 200:
+        busy = answer.status_code in (401, 403, 407, 429, 502, 503, 504)
+        raise WebError(f"{str(answer.url)[:200]} answers {answer.status_code}.", server=busy)
+    if answer.headers.get("content-encoding", "identity").lower() != "identity":
+        raise WebError(f"{str(answer.url)[:200]} is compressed.")
+    parts: list[bytes] = []
+    size = 0
+    async for part in answer.aiter_raw(65536):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            break
+    data = b"".join(parts)
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    charset = (answer.charset_encoding or "utf-8").lower()
+    return Page(str(answer.url), kind, charset, data[:most], len(data) <= most)

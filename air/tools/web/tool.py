@@ -1,0 +1,188 @@
+"""The settings and functions of `web_page` and `web_search`.
+
+A page that cannot be read is told to the model, which chose its address. A search service that does not
+answer is a failure of ours: the model did not choose it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pydantic import Field, model_validator
+
+from air.errors import ConfigError, InfrastructureError
+from air.sandbox.contract.network_rules import Names, rule
+from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
+from air.tools.load import ToolSettings
+from air.tools.web.browser import Browser, Page, WebError
+from air.tools.web.page_text import decoded, text_of
+
+_SECONDS = 30.0
+_LONGEST_QUERY = 500
+_CUT = 300
+_TRIES = 3
+_PAUSE = 0.5
+
+
+class WebPageSettings(ToolSettings):
+    """The settings of the tool `web_page`."""
+
+    hosts: Names = Field(min_length=1)
+    """The hosts whose pages may be read, as in `network` of a box: names, `*.` and a domain, or `*`. Only
+    public addresses are reached, unless an entry says `private`."""
+    page_length: int = Field(4000, ge=100, le=1_000_000)
+    """The largest number of characters of a page that one call shows."""
+    most_bytes: int = Field(2_000_000, ge=1000, le=50_000_000)
+    """The largest number of bytes of a page that are read."""
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        async def state(context: ToolContext) -> Browser:
+            return await Browser(self.hosts).open()
+
+        most = self.page_length + 300
+
+        @tool(state=state, seconds=_SECONDS, max_length=most, replays=False)
+        async def web_page(browser: Browser, url: str, start: int = 0) -> Reply:
+            """Reads the text of a web page.
+
+            Args:
+                url: the address of the page
+                start: the first character to show, to go on in a long page
+            """
+            try:
+                page = await browser.get(url, self.most_bytes)
+            except WebError as error:
+                raise ToolError(str(error)) from None
+            text = await asyncio.to_thread(_text, page)
+            return Reply(_part(text, start, self.page_length, page), info={"url": page.url})
+
+        return [web_page]
+
+
+class WebSearchSettings(ToolSettings):
+    """The settings of the tool `web_search`: a search service of yours that answers with JSON."""
+
+    url: str
+    """The address of a search, with `{query}` for the words, such as
+    `https://search.example.org/search?format=json&q={query}`."""
+    results: str = "results"
+    """The key of the list of results; dots lead into inner objects. A result has `title`, `url`, and
+    `content` or `snippet`."""
+    top: int = Field(5, ge=1, le=50)
+    """The largest number of results that are shown."""
+    private: bool = False
+    """Whether the service's name may resolve to an address that is not public, such as of this machine."""
+    key_header: str = "Authorization"
+    """The header that has the key of the service."""
+    key_variable: str = ""
+    """The environment variable with the value of this header. Empty: the service needs no key."""
+
+    @model_validator(mode="after")
+    def _address(self) -> WebSearchSettings:
+        parts = urlsplit(self.url)
+        if "{query}" not in parts.path + parts.query or not parts.hostname:
+            raise ValueError("`url` needs a host, and `{query}` in its path or query")
+        if parts.scheme not in ("http", "https"):
+            raise ValueError("`url` must begin with http:// or https://")
+        rule(self._entry())
+        return self
+
+    def tools(self, folder: Path) -> Sequence[Tool]:
+        entries = [self._entry()]
+        headers = self._headers()
+
+        async def state(context: ToolContext) -> Browser:
+            return await Browser(entries).open()
+
+        @tool(state=state, seconds=_SECONDS, replays=False)
+        async def web_search(browser: Browser, query: str) -> Reply:
+            """Searches the web and shows the addresses and first words of pages.
+
+            Args:
+                query: a few words about what is wanted
+            """
+            if not query.strip() or len(query) > _LONGEST_QUERY:
+                raise ToolError(f"A query has 1 to {_LONGEST_QUERY} characters.")
+            url = self.url.replace("{query}", quote(query.strip(), safe="", errors="replace"))
+            rows = _results(await _answer(browser, url, headers), self.results)[: self.top]
+            texts = [_shown(number, row) for number, row in enumerate(rows, start=1)]
+            return Reply("\n\n".join(texts) or "Nothing was found.", info={"results": len(rows)})
+
+        return [web_search]
+
+    def _entry(self) -> str:
+        parts = urlsplit(self.url)
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+        return f"{parts.hostname}:{port}{' private' if self.private else ''}"
+
+    def _headers(self) -> dict[str, str]:
+        if not self.key_variable:
+            return {"Accept": "application/json"}
+        key = os.environ.get(self.key_variable)
+        if not key:
+            message = f"the environment variable {self.key_variable} is not set"
+            raise ConfigError(message, where="tool 'web_search'", remedy="set it to the key")
+        return {"Accept": "application/json", self.key_header: key}
+
+
+async def _answer(browser: Browser, url: str, headers: dict[str, str]) -> Page:
+    """Asks the service, again if it is busy. The model chose only the words of the query."""
+    for further in range(_TRIES - 1, -1, -1):
+        try:
+            return await browser.get(url, 2_000_000, headers)
+        except WebError as error:
+            if not error.server:
+                raise ToolError("The search service refuses this query.") from None
+            if not further:
+                raise InfrastructureError(f"the search service: {error}") from None
+        await asyncio.sleep(_PAUSE)
+    raise AssertionError("unreachable")
+
+
+def _results(page: Page, key: str) -> list[Any]:
+    try:
+        value: Any = json.loads(page.data)
+        for part in key.split("."):
+            value = value[part]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        value = None
+    if not isinstance(value, list):
+        raise InfrastructureError(f"the search service gives no list `{key}`")
+    return value
+
+
+def _shown(number: int, row: Any) -> str:
+    fields = row if isinstance(row, dict) else {}
+    title, url = str(fields.get("title") or ""), str(fields.get("url") or fields.get("link") or "")
+    content = " ".join(str(fields.get("content") or fields.get("snippet") or "").split())
+    cut = f"{content[:_CUT]} [… the first {_CUT} of {len(content)} characters]"
+    lines = [f"[{number}] {title[:_CUT]}", url[:_CUT], content if len(content) <= _CUT else cut]
+    return "\n".join(line for line in lines if line)
+
+
+def _text(page: Page) -> str:
+    text = decoded(page.data, page.charset)
+    if page.kind in ("text/html", "application/xhtml+xml"):
+        return text_of(text)
+    if page.kind.startswith("text/") or page.kind in ("application/json", "application/xml"):
+        return text
+    raise ToolError(f"The page is no text, but {page.kind[:100] or 'of no stated kind'}.")
+
+
+def _part(text: str, start: int, most: int, page: Page) -> str:
+    if start < 0 or start > len(text):
+        raise ToolError(f"The page has {len(text)} characters: start must be from 0 to that.")
+    end = min(len(text), start + most)
+    more = "" if page.whole else "; the page is longer than what is read of it"
+    note = (
+        ""
+        if (start, end) == (0, len(text)) and page.whole
+        else (f"\n[characters {start} to {end} of {len(text)}{more}]")
+    )
+    return (text[start:end] or "The page has no text.") + note
