@@ -13,7 +13,8 @@ score exceeds two standard errors each, and the control's improvement of the rew
 gain is measured as without them, so the figures of several recipes can be compared.
 
 With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`. With
-`--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`.
+`--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`. With `--harbor`, it
+learns a family of Harbor tasks: see `learning_harbor.py`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import learning_algorithms
+import learning_harbor
 import learning_worlds
 from rich.console import Console
 from rich.table import Table
@@ -83,6 +85,8 @@ def main() -> int:
         return learning_algorithms.main()
     if "--worlds" in sys.argv:
         return learning_worlds.main()
+    if "--harbor" in sys.argv:
+        return learning_harbor.main()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")

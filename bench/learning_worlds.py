@@ -208,7 +208,7 @@ def gains(results: Sequence[dict[str, Any]], game: str, arm: str, name: str) -> 
     return [result[arm][name] - result["before"][name] for result in mine]
 
 
-def report(results: Sequence[dict[str, Any]]) -> None:
+def report(results: Sequence[dict[str, Any]], measures: Sequence[str] = MEASURES) -> None:
     """Prints what is known so far."""
     from learning import mean_and_error
 
@@ -216,7 +216,7 @@ def report(results: Sequence[dict[str, Any]]) -> None:
     for column in ("game", "measure", "before", "trained", "control"):
         table.add_column(column)
     for game in dict.fromkeys(result["game"] for result in results):
-        for name in MEASURES:
+        for name in measures:
             before = fmean(r["before"][name] for r in results if r["game"] == game)
             cells = []
             for arm in ("trained", "control"):
