@@ -65,13 +65,7 @@ class ResearchEpisode(Episode):
     def instructions(self) -> str:
         """Returns what teaches the model the action format, with the optional tools of the episode."""
         assert self.format is not None
-        tools = self.world.tools
-        extra = [self.format.optional[name] for name in (tools.settings.offered if tools else ())]
-        if self.world.task.rules is not None:
-            extra.append("In this task `validate` scores nothing; only `submit` is graded.")
-        if self.world.servers is not None:
-            extra += [f"Not offered: {line}." for line in self.world.servers.left_out]
-        return "\n".join([self.format.instructions, *extra])
+        return self.world.instructions(self.format)
 
     def started(self) -> dict[str, Any]:
         """Returns the fields of the trajectory's first line that tell the task, its grading and its box."""

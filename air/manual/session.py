@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Coroutine
@@ -38,7 +39,7 @@ from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
 from air.sandbox.contract.shell import Shell
-from air.tasks import splits
+from air.tasks import splits, stage
 from air.tasks.spec import TaskSpec
 from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
@@ -141,6 +142,18 @@ class ManualEpisode:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
+    def _task_id(self) -> str:
+        """Returns the id of the task. Raises ConfigError if the settings name a set of several tasks."""
+        first: str
+        first, *others = self.config.taskset.members
+        if others:
+            raise ConfigError(
+                f"names {1 + len(others)} tasks",
+                where=self.config.taskset.tasks[0],
+                remedy=f"name one, such as {first}",
+            )
+        return first
+
     async def _open(self) -> None:
         settings = self._harness.config
         with boundary(ConfigError, "env.agent.harness.tokenizer", ImportError, OSError, ValueError):
@@ -148,8 +161,9 @@ class ManualEpisode:
         task = await asyncio.to_thread(
             self._recorded_task
         )  # before a box starts: it can be missing
+        name = self._task_id()
         await self._stack.enter_async_context(self._serving())
-        task = task or self._env.spec(self.config.taskset.tasks[0])
+        task = task or self._env.spec(name)
         self._boxes = await self._stack.enter_async_context(AsyncExitStack())
         box = await self._boxes.enter_async_context(self._env.lease(task))
         world, play = self._env.world(task, box), None
@@ -393,6 +407,10 @@ class ManualEpisode:
         """Closes the box, and starts one with the copy `archive`; returns `world` for the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
+        if world.task.rules is not None:
+            await stage(world.task, box)
+            for entry in await box.list(box.workspace, user="root"):
+                await box.remove(posixpath.join(box.workspace, entry.path), user="root")
         await unpack(archive, box)
         return world.fork(box)
 

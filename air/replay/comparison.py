@@ -85,10 +85,8 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the action format's instructions, the end of the system prompt, with the present ones."""
-        tools, action_format = self._world.tools, self._play.format
-        extra = [action_format.optional[name] for name in (tools.settings.offered if tools else ())]
-        text = "\n".join([action_format.instructions, *extra])
+        """Compares the instructions, the end of the system prompt, with the present ones."""
+        text = self._world.instructions(self._play.format)
         self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
     async def _step(self, step: Step) -> None:

@@ -55,6 +55,10 @@ class _End(_Line):
     metrics: _Metrics
 
 
+FORGEABLE = ("evaluator", "shared")
+"""The values of `trust` with which an agent can forge any score."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The outcome of a recorded episode: its scores, its reward and how it ended."""

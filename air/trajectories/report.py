@@ -17,7 +17,7 @@ from typing import Any
 from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.trajectories import evaluations, metric_rows
-from air.trajectories.outcome import Outcome, Start, outcome
+from air.trajectories.outcome import FORGEABLE, Outcome, Start, outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.reader import trajectory_files
 
@@ -223,9 +223,8 @@ def _note_methods(played: Played, tasks: Iterable[str], notes: list[str]) -> Non
         plain = sum(1 for one, _ in group if one.start and one.start.isolation == "process")
         if plain:
             notes.append(f"{method}: {plain} of {len(group)} episodes in process boxes")
-        weak = ("evaluator", "shared")
         forged = sorted(
-            {one.start.task for one, _ in group if one.start and one.start.trust in weak}
+            {one.start.task for one, _ in group if one.start and one.start.trust in FORGEABLE}
         )
         if forged:
             notes.append(f"{method}: an artefact can print any score of {', '.join(forged)}")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from air import paths
+from air.trajectories.outcome import FORGEABLE
 from air.view.index.episode_file import Single
 from air.view.index.facts import number
 from air.view.index.run_discovery import Run
@@ -169,6 +170,8 @@ def _facts(out: Console, single: Single) -> None:
     for key in ("isolation", "image", "format", "seed"):
         if start.get(key) not in (None, ""):
             line.append(f"  {key} {one_line(str(start[key]), 40)}", "bright_black")
+    if start.get("trust") in FORGEABLE:
+        line.append(f"  trust {start['trust']}", "yellow")
     out.print(line)
     out.print(
         Text(f"{one_line(single.path.stem, 80)}  {one_line(facts.model or '', 80)}", "bright_black")

@@ -24,13 +24,14 @@ _TABLE = "[environment]\n"
 
 
 def with_image(folders: Iterable[Folder], root: Path) -> list[Path]:
-    """Builds `IMAGE`, and writes the tasks of one step that can use it, with `docker_image` naming it."""
+    """Builds `IMAGE`, and writes the tasks of one step that can use it, with `docker_image` naming it. They
+    declare artefacts: Harbor hands in nothing else when the tests run apart."""
     chosen = [
         replace(
             one, settings=one.settings.replace(_TABLE, f'{_TABLE}docker_image = "{IMAGE}"\n', 1)
         )
         for one in folders
-        if one.image == DATA and one.instruction and _TABLE in one.settings
+        if one.image == DATA and one.instruction and one.artifacts and _TABLE in one.settings
     ]
     paths = write(chosen, root)
     environment = str(paths[0] / "environment")

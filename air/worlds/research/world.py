@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from air.actions.base import Action, Standing, ToolCall
+from air.actions.base import Action, ActionFormat, Standing, ToolCall
 from air.errors import ArtefactError, BoxEndedError, StagingError
 from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.sandbox.contract.box import Box, ExecResult
@@ -148,6 +148,16 @@ class ResearchWorld:
         self._began = time.monotonic()
         self.times.box += self._began - start
         return Observation(text=describe(self.task))
+
+    def instructions(self, action_format: ActionFormat) -> str:
+        """Returns what teaches the model a format of its actions, with the optional tools of the episode."""
+        offered = self.tools.settings.offered if self.tools else ()
+        extra = [action_format.optional[name] for name in offered]
+        if self.task.rules is not None:
+            extra.append("In this task `validate` scores nothing; only `submit` is graded.")
+        if self.servers is not None:
+            extra += [f"Not offered: {line}." for line in self.servers.left_out]
+        return "\n".join([action_format.instructions, *extra])
 
     def standing(self, left: int | None) -> Standing:
         """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from air.trajectories.outcome import FORGEABLE
 from air.view.app import plots, url_state
 from air.view.app.pages import turn_tokens, widgets
 from air.view.index.facts import number
@@ -55,6 +56,7 @@ def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
     ending = facts.why or facts.how if facts.how == "well" else facts.how
     chips = [chip(ending, kind)]
     chips += [chip(str(start[key])) for key in ("isolation", "format") if start.get(key)]
+    chips += [chip(f"trust: {start['trust']}", "red")] if start.get("trust") in FORGEABLE else []
     chips += [chip(f"seed {start['seed']}")] if "seed" in start else []
     if episode.step is not None:
         chips.append(chip(f"step {episode.step} · group {episode.group}"))
