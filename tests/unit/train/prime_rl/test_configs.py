@@ -39,6 +39,7 @@ VERIFIERS = "eval/endpoint.toml"
 EMBEDDED = {
     "quickstart.toml",
     "qwen3-0.6b/grpo_embedded.toml",
+    "harbor/small.toml",
     "questions/small.toml",
     "grl/small.toml",
     "grl/sokoban.toml",
