@@ -208,7 +208,7 @@ async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> d
     found = {"reward": fmean(one.reward for one in good)}
     found["well_formed"] = metrics.of_rollouts(good)["well_formed"] or 0.0
     for kind in harbor_family.KINDS:
-        mine = [one.reward for one in good if f"/{kind}-" in one.task]
+        mine = [one.reward for one in good if f"-{kind}-" in one.task]
         found[kind] = fmean(mine)
     return {**found, "episodes": len(rollouts), "failed": len(rollouts) - len(good)}
 
