@@ -148,8 +148,8 @@ def split(seed: int = 0) -> tuple[list[FamilyTask], list[FamilyTask]]:
 
 
 def write(family: Sequence[FamilyTask], root: Path) -> None:
-    """Writes the tasks' folders below `root`. Their names begin with a number, because training takes tasks in
-    the order of their names, and the kinds shall stay mixed as in `family`."""
+    """Writes the tasks' folders below `root`. Their names begin with a number, because training takes tasks
+    in the order of their names, and the kinds shall stay mixed as in `family`."""
     for number, task in enumerate(family):
         for name, text in task.files().items():
             file = root / f"{number:03}-{task.name}" / name
