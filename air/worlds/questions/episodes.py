@@ -160,8 +160,8 @@ def digest(*parts: object) -> str:
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
-def source_digest(package: str) -> str:
-    """Returns a digest of the rules and generators of a world: the source text of its package and of this
-    module. `package` is the path of one of the package's modules."""
-    files = [Path(__file__), *sorted(Path(package).parent.glob("*.py"))]
+def source_digest(package: str, *others: str) -> str:
+    """Returns a digest of the rules and generators of a world: the source text of its package, of this module
+    and of `others`. `package` is the path of one of the package's modules, `others` are paths of modules."""
+    files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(file.read_text("utf-8") for file in files))

@@ -1,13 +1,13 @@
 """An episode of arithmetic: one word problem and one or more answers to it.
 
-The last integer of an answer counts (`numbers.py`). The right one earns 10 and ends the episode. Each
-other answer costs 0.1.
+The last integer of an answer counts (`air.rewards.answers.integers`). The right one earns 10 and ends the
+episode. Each other answer costs 0.1.
 """
 
 from __future__ import annotations
 
+from air.rewards.answers.integers import last_integer
 from air.worlds.base import Observation, Step
-from air.worlds.questions.arithmetic.numbers import last_integer
 from air.worlds.questions.arithmetic.problems import Problem, Problems
 from air.worlds.questions.episodes import Tally
 

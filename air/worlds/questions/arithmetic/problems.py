@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 from air.errors import ConfigError, MissingError
+from air.rewards.answers.integers import final_answer
 from air.worlds.questions.arithmetic.expressions import Expression, NotWhole, read, solve
-from air.worlds.questions.arithmetic.numbers import final_answer
 from air.worlds.questions.arithmetic.stories import story
 from air.worlds.questions.arithmetic.templates import ITEMS, NAMES, TEMPLATES
 from air.worlds.questions.episodes import belongs, for_validation
@@ -28,7 +28,7 @@ class Problem:
 
     question: str
     answer: str
-    """The integer, as `numbers.canonical` writes it."""
+    """The integer, as `integers.canonical` writes it."""
     solution: str
     """The solution in GSM8K's form; its last line is `#### ` and the answer."""
     expression: Expression | None = None

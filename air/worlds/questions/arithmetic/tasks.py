@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from air.rewards.answers import integers
 from air.worlds.questions.arithmetic.episode import INSTRUCTIONS, ArithmeticEpisode
 from air.worlds.questions.arithmetic.players import perfect
 from air.worlds.questions.arithmetic.problems import LEVELS, Problems, from_files, generated
@@ -39,7 +40,7 @@ def load(name: Name) -> WorldTask:
         id=name.task_id,
         make=lambda: EpisodeWorld(functools.partial(ArithmeticEpisode, problems, turns)),
         instructions=INSTRUCTIONS + again,
-        digest=digest(source_digest(__file__), turns, data),
+        digest=digest(source_digest(__file__, integers.__file__), turns, data),
         replays=True,
         max_turns=turns,
         names_turns=turns > 1,

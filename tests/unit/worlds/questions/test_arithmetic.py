@@ -14,10 +14,10 @@ import pytest
 
 from air.actions.base import Action
 from air.errors import ConfigError, MissingError
+from air.rewards.answers.integers import final_answer, last_integer
 from air.worlds.questions import SOURCE
 from air.worlds.questions.arithmetic import players
 from air.worlds.questions.arithmetic.episode import ArithmeticEpisode
-from air.worlds.questions.arithmetic.numbers import final_answer, last_integer
 from air.worlds.questions.arithmetic.problems import LEVELS, from_files, generated
 from air.worlds.questions.arithmetic.templates import TEMPLATES
 from air.worlds.sources import VALIDATION_SEED
