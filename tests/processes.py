@@ -18,9 +18,11 @@ LASTING = (
     "tests/docker/private_engine/supervisor.py",
     "multiprocessing",
     "air/tools/sql/worker.py",
+    "air/rewards/answers/worker.py",
 )
 """Parts of the command lines of children that outlive tests: the fork server, the private engine, the helpers
-of Python's multiprocessing, and the processes of SQL questions, which are kept for the next query."""
+of Python's multiprocessing, and the processes of SQL questions and of mathematical answers, which are kept
+for the next ones."""
 
 
 @asynccontextmanager

@@ -1,0 +1,98 @@
+"""Finds the answer in a reply. This is the one rule by which every checker decides which answer counts.
+
+1. Thoughts do not count: what is between `<think>` and `</think>`, all that is before a `</think>` without a
+   beginning, and all that is after a `<think>` without an end. `thinking`, `thought` and `reasoning` are
+   such tags too.
+2. If the rest has an `<answer>`, only the text in the last one counts. Without its end there is no answer.
+3. If that has a `\\boxed{`, only the content of the box that begins last counts. Without its end, or with
+   nothing in it, there is no answer.
+4. If there is neither, and the last line has `The answer is …`, `Answer: …` or `#### …`, what follows counts.
+5. Else the whole text is the answer.
+
+All of it takes time in proportion to the length of the reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+MOST_CHARACTERS = 100_000
+"""Of a longer reply, only so many characters at its end are read."""
+_THOUGHT = re.compile(r"<(?P<end>/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
+_ANSWER = re.compile(r"<answer>", re.IGNORECASE)
+_ANSWER_END = re.compile(r"</answer>", re.IGNORECASE)
+_BOX = re.compile(r"\\(?:boxed|fbox)[ \t]{0,8}\{")
+_LEAD = re.compile(r"\banswer(?: is|:| is:)[ \t*:]{0,8}(?=\S)|#### {0,8}(?=\S)", re.IGNORECASE)
+
+
+def final_answer(reply: str) -> str:
+    """Returns the answer that counts, without spaces around it; an empty text if there is none."""
+    text = outside_thoughts(reply[-MOST_CHARACTERS:])
+    tagged = last_tagged(text)
+    if tagged is not None:
+        text = tagged
+    content = last_boxed(text)
+    if content is not None:
+        return content
+    return text.strip() if tagged is not None else _after_lead(text.strip())
+
+
+def last_boxed(text: str) -> str | None:
+    """Returns the content of the box that begins last, which is empty if the box has no end; None if there
+    is no box."""
+    start = _last(_BOX, text)
+    if start is None:
+        return None
+    depth, position = 1, start.end()
+    while position < len(text):
+        character = text[position]
+        if character == "\\":
+            position += 1  # the next character is escaped
+        elif character == "{":
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                return text[start.end() : position].strip()
+        position += 1
+    return ""
+
+
+def last_tagged(text: str) -> str | None:
+    """Returns the text in the last `<answer>`, which is empty if it has no end; None if there is no such
+    tag."""
+    start = _last(_ANSWER, text)
+    if start is None:
+        return None
+    end = _ANSWER_END.search(text, start.end())
+    return text[start.end() : end.start()].strip() if end else ""
+
+
+def outside_thoughts(text: str) -> str:
+    """Returns the parts of `text` that are no thoughts."""
+    parts: list[str] = []
+    depth, position = 0, 0
+    for tag in _THOUGHT.finditer(text):
+        if depth == 0:
+            parts.append(text[position : tag.start()])
+        if not tag["end"]:
+            depth += 1
+        elif depth:
+            depth -= 1
+        else:
+            parts.clear()  # the thought began before this text
+        position = tag.end()
+    if depth == 0:
+        parts.append(text[position:])
+    return "".join(parts)
+
+
+def _after_lead(text: str) -> str:
+    line = text.rpartition("\n")[2]
+    lead = _last(_LEAD, line)
+    return line[lead.end() :].strip() if lead else text
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)

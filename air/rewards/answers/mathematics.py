@@ -1,0 +1,228 @@
+"""Mathematical equality, and the checkers that pay for it.
+
+Two answers are equal if their texts are, or if they have the same parts (`structure.py`) whose numbers
+and units are equal (`quantities.py`) or whose expressions are, which math-verify compares in a process
+with limits (`runner.py`). A prediction that is not an expression of the notation that `is_expression` knows
+is wrong: prose, commands of LaTeX that are not in a list, and hedged answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from air.errors import ConfigError
+from air.rewards.answers import quantities, runner
+from air.rewards.answers.extraction import final_answer, last_boxed, outside_thoughts
+from air.rewards.answers.integers import last_integer
+from air.rewards.answers.notation import compact, normal
+from air.rewards.answers.structure import Parts, split
+from air.rewards.answers.verdict import Verdict
+
+MOST_PARTS = 32
+"""An answer with more parts, such as a set of more numbers, equals only its own text."""
+MOST_DEPTH = 20
+"""An expression with more brackets in each other is none."""
+_COMMANDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    frac sqrt pi infty cdot times div le ge lt gt ne in cup cap emptyset mathbb binom log ln
+    exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh begin end text lfloor
+    rfloor lceil rceil circ angle alpha beta gamma delta epsilon varepsilon zeta eta theta iota
+    kappa lambda mu nu xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta
+    Lambda Xi Pi Sigma Phi Psi Omega operatorname
+    """,
+    )
+)
+_TOKEN = re.compile(
+    r"""\\(?:begin|end)\s*\{[pbvBV]?matrix\}|\\(?:text|mathbb)\s*\{\s*[A-Za-z]{1,12}\s*\}|\\\\
+    |\\[{}]|\\(?P<command>[A-Za-z]+)|(?P<letters>[A-Za-z]+)
+    |[0-9]+(?:\.[0-9]*)?|\.[0-9]+|[-+/^_=<>!|&(){}\[\],:]|\s+""",
+    re.VERBOSE,
+)
+_COSTLY = re.compile(
+    r"""\^[^^+]{0,9}\^[^^+]{0,9}\^  # a tower of powers
+    |(?:[)}\]!]|[0-9]{4})\s*!       # a factorial of a factorial, of brackets, of a large number
+    |\^\s*\{?\s*-?[0-9]{5}          # a large power""",
+    re.VERBOSE,
+)
+_NUMBER_TYPES = (int, float, str)
+
+
+def equal(gold: object, prediction: str, question: str = "") -> bool:
+    """Tells whether two mathematical answers are equal. Words of the question may be units. Raises
+    ConfigError if `gold` is no answer, and InfrastructureError if they could not be compared."""
+    right, other = normal(_gold_text(gold)), normal(prediction)
+    if not right:
+        raise ConfigError(
+            "the answer of the row is empty or too long", where="answer", remedy="correct the row"
+        )
+    if not other:
+        return False
+    if compact(right) == compact(other):
+        return True
+    return _equal_parts(split(right), split(other), question)
+
+
+def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool:
+    if gold.kind != prediction.kind or len(gold.parts) != len(prediction.parts):
+        return False
+    if gold.name and prediction.name and gold.name != prediction.name:
+        return False
+    if not len(gold.parts) <= MOST_PARTS:
+        return False
+    ordered = gold.is_ordered
+    known = [
+        [
+            _known(one, other, question) if row == column or not ordered else False
+            for column, other in enumerate(prediction.parts)
+        ]
+        for row, one in enumerate(gold.parts)
+    ]
+    if all(value is not None for row in known for value in row):
+        return _matched(known, ordered=ordered)
+    return runner.equal(
+        [_expression(part) for part in gold.parts],
+        [_expression(part) for part in prediction.parts],
+        known,
+        ordered=ordered,
+    )
+
+
+def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
+    """Tells whether each row has a column of its own that is true; its own number if they are ordered."""
+    if ordered:
+        return all(row[index] for index, row in enumerate(known))
+    free = set(range(len(known)))
+    for row in known:
+        column = next((c for c in sorted(free) if row[c]), None)
+        if column is None:
+            return False
+        free.remove(column)
+    return True
+
+
+def _known(gold: str, prediction: str, question: str) -> bool | None:
+    """Tells whether two parts are equal, or returns None if only their expressions can tell."""
+    if compact(gold) == compact(prediction):
+        return True
+    (one, unit), (other, other_unit) = (
+        quantities.without_unit(t, question) for t in (gold, prediction)
+    )
+    if "%" in (unit, other_unit) and unit != other_unit:
+        return _equal_percent(one, other, gold_has_sign=unit == "%")
+    if not quantities.same_unit(unit, other_unit):
+        return False
+    right, given = quantities.number(one), quantities.number(other)
+    if right is not None and given is not None:
+        return quantities.equal(right, given)
+    if ("=" in one) != ("=" in other):
+        return False  # the value of an equation is not its right side
+    if not (is_expression(one) and is_expression(other)):
+        return False
+    return None
+
+
+def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
+    """Compares a percentage with a number: they are equal if the numbers are, or with a hundredth of it."""
+    right, given = quantities.number(gold), quantities.number(prediction)
+    if right is None or given is None:
+        return False
+    percent, plain = (right, given) if gold_has_sign else (given, right)
+    hundredth = quantities.Quantity(percent.value / 100)
+    return quantities.equal(percent, plain) or quantities.equal(hundredth, plain)
+
+
+def is_expression(text: str) -> bool:
+    """Tells whether a text has only what the comparison of expressions may read: numbers, operators,
+    names of one or two letters, and the commands of a list. Towers of powers and factorials of large numbers
+    are refused because they only cost time."""
+    if _COSTLY.search(text):
+        return False
+    position, depth, brackets = 0, 0, 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None or len(token["letters"] or "") > 2:
+            return False
+        if token["command"] and token["command"] not in _COMMANDS:
+            return False
+        depth += token[0].count("{") - token[0].count("}")
+        brackets += (token[0] in "([") - (token[0] in ")]")
+        if depth < 0 or depth + brackets > MOST_DEPTH:
+            return False
+        position = token.end()
+    return depth == 0 and bool(text.strip())
+
+
+def _expression(part: str) -> runner.Expression:
+    text = quantities.without_unit(part)[0]
+    number = quantities.number(text)
+    if number is None:
+        return runner.Expression(text)
+    decimals = number.decimals if number.is_rounded else None
+    value = number.value
+    latex = rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    return runner.Expression(latex if value.denominator != 1 else str(value.numerator), decimals)
+
+
+def _gold_text(gold: object) -> str:
+    if isinstance(gold, bool) or not isinstance(gold, _NUMBER_TYPES):
+        raise ConfigError(
+            f"the answer of the row must be a text or a number, not {gold!r:.80}",
+            where="answer",
+            remedy="correct the row, or choose another checker",
+        )
+    text = str(gold)
+    content = last_boxed(text)
+    return text if content is None else content
+
+
+def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
+    """Pays 1 if the final answer equals `answer`, else 0."""
+    right = equal(answer, final_answer(prediction), question)
+    return Verdict(float(right), {"accuracy": float(right)})
+
+
+def math_equal_tool(
+    prediction: str, answer: object, tool_calls: int, question: str = ""
+) -> Verdict:
+    """Pays 1 for a right answer and 0.1 for a wrong one, if a tool was called, else 0."""
+    right = equal(answer, final_answer(prediction), question)
+    reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
+    return Verdict(reward, {"accuracy": float(right)})
+
+
+def math_equal_think(
+    prediction: str,
+    answer: object,
+    tool_calls: int,
+    turns: int,
+    thoughts: Sequence[str],
+    question: str = "",
+) -> Verdict:
+    """Pays as `math_equal_tool` if every turn has a thought with a word in it, else 0."""
+    verdict = math_equal_tool(prediction, answer, tool_calls, question)
+    thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
+    always = turns > 0 and len(thinking) >= turns
+    metrics = {**verdict.metrics, "thinks": float(always)}
+    return Verdict(verdict.reward if always else 0.0, metrics)
+
+
+def math_string_equal(prediction: str, answer: object) -> Verdict:
+    """Pays 1 if the last integer of the final answer is `answer`, else 0."""
+    right = last_integer(_gold_text(answer))
+    if right is None:
+        raise ConfigError(
+            f"{answer!r:.80} is no integer", where="answer", remedy="choose the checker math_equal"
+        )
+    same = last_integer(final_answer(prediction)) == right
+    return Verdict(float(same), {"accuracy": float(same)})
+
+
+def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
+    """Pays 1 if the last boxed answer outside thoughts equals `answer`, else −1."""
+    boxed: Any = last_boxed(outside_thoughts(prediction))
+    right = bool(boxed) and equal(answer, boxed, question)
+    return Verdict(1.0 if right else -1.0, {"accuracy": float(right), "boxed": float(bool(boxed))})

@@ -1,0 +1,123 @@
+"""Brings the text of a mathematical answer into one notation, a small part of LaTeX, without its meaning.
+
+Digits of every script, wide characters, fractions such as `½`, exponents such as `²` and the signs `×`, `−`,
+`π` become LaTeX. Invisible characters, dollar signs, spaces of LaTeX and sizes of brackets are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+MOST_CHARACTERS = 1000
+"""A longer answer is no mathematical answer."""
+_SIGNS = {
+    **dict.fromkeys("−–—﹣－‒", "-"),
+    **dict.fromkeys("×⋅·∙", r"\cdot "),
+    "÷": "/",
+    "π": r"\pi ",
+    "∞": r"\infty ",
+    "√": r"\sqrt ",
+    "≤": r"\le ",
+    "≥": r"\ge ",
+    "≠": r"\ne ",
+    "∪": r"\cup ",
+    "∩": r"\cap ",
+    "∅": r"\emptyset ",
+    "±": r"\pm ",
+    "∈": r"\in ",
+    "ℝ": r"\mathbb{R}",
+    "°": r"^\circ ",
+    "’": "'",
+    "‘": "'",
+    "“": '"',
+    "”": '"',
+    "⁄": "/",
+}
+_SUPERSCRIPTS = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
+_RAISED = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_WRAPPERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
+_REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), by)
+    for pattern, by in (
+        (r"\\(?:left|right|bigl?|bigr|Bigl?|Bigr|displaystyle|limits)(?![a-zA-Z])\s*", ""),
+        (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+        (r"\\(?:leq|leqslant)(?![a-zA-Z])", r"\\le "),
+        (r"\\(?:geq|geqslant)(?![a-zA-Z])", r"\\ge "),
+        (r"\\neq(?![a-zA-Z])", r"\\ne "),
+        (r"\\varnothing(?![a-zA-Z])", r"\\emptyset "),
+        (r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf|mbox|textnormal)\s*\{([^{}]*)\}", r"\\text{\1}"),
+        (r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?", r"\\text{ degrees}"),
+        (r"\{,\}", ","),
+        (r"(?<=[0-9])\\[,!;: ](?=[0-9]{3})", ","),
+        (r"\\[,!;: ]|~|\\q?quad(?![a-zA-Z])", " "),
+        (r"\\%", "%"),
+        (r"\\\$|\\text\{\s*\\?\$\s*\}", "$"),
+        (r"\*\*", "^"),
+        (r"\*", r"\\cdot "),
+        (r"\^\s*(-?[0-9]+)", r"^{\1}"),
+        (r"\^\s*\(([^()]*)\)", r"^{\1}"),
+        (r"(?<![a-zA-Z\\])sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"(?<![a-zA-Z\\])(sqrt|pi|infty|sin|cos|tan|log|ln|exp)(?![a-zA-Z])", r"\\\1 "),
+        (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
+        (r"<=", r"\\le "),
+        (r">=", r"\\ge "),
+        (r"\\frac\s*([0-9])\s*([0-9])(?![0-9])", r"\\frac{\1}{\2}"),
+        (r"\\sqrt\s*([0-9]+)", r"\\sqrt{\1}"),
+    )
+)
+
+
+def normal(text: str) -> str:
+    """Returns the text in the notation of this module; an empty text if it is too long or has nothing in
+    it."""
+    if len(text) > MOST_CHARACTERS:
+        return ""
+    text = _unwrapped(_ascii(text))
+    for pattern, by in _REPLACED:
+        text = pattern.sub(by, text)
+    return " ".join(text.split())
+
+
+def compact(text: str) -> str:
+    """Returns a text in this notation without text commands and spaces (but those between digits), in small
+    letters, to be compared."""
+    text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
+    return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
+
+
+def _ascii(text: str) -> str:
+    text = _RAISED.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
+    return "".join(map(_replaced, text))
+
+
+def _replaced(character: str) -> str:
+    if character.isascii():
+        return character
+    if character in _SIGNS:
+        return _SIGNS[character]
+    kind = unicodedata.category(character)
+    if kind == "Cf":
+        return ""
+    if kind == "Zs":
+        return r"\," if character in "\u2009\u202f\u00a0" else " "
+    if kind == "Nd":
+        return str(unicodedata.decimal(character))
+    if kind == "No" and unicodedata.decomposition(character).startswith("<fraction>"):
+        return " " + unicodedata.normalize("NFKC", character).replace("\u2044", "/")
+    if "\uff01" <= character <= "\uff5e":  # wide forms of ASCII
+        return chr(ord(character) - 0xFEE0)
+    return character
+
+
+def _unwrapped(text: str) -> str:
+    """Returns the text without what is around it: spaces, a full stop, dollar signs, marks of Markdown."""
+    before = None
+    while text != before:
+        before = text
+        text = text.strip().removesuffix(".").rstrip()
+        for start, end in _WRAPPERS:
+            inner = text[len(start) : -len(end)]
+            if text.startswith(start) and text.endswith(end) and inner and start not in inner:
+                text = inner
+    return text

@@ -1,0 +1,239 @@
+"""The checker of programs: hidden tests run the answer's code in the box of the episode.
+
+The expected values never enter the box. A test's call runs there, and its value is compared here; so
+code that ends early, prints forged results, reads its own source or changes the interpreter gains
+nothing.
+
+A test is `{"call": "f(2)", "value": 4}`, an assertion `assert f(2) == 4` whose right side is a literal, or
+`{"stdin": …, "stdout": …}` for a whole program. Each runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import math
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from air.errors import ConfigError
+from air.rewards.answers.extraction import outside_thoughts
+from air.rewards.answers.verdict import Verdict
+
+MOST_CHARACTERS = 60_000
+"""Longer code is no answer."""
+_NEAR = 1e-9
+_LANGUAGES = ("", "python", "py", "python3")
+_CHILD = """\
+import json, sys
+def plain(v, d=0):
+    if d > 50: return ["deep"]
+    if v is None or type(v) in (bool, str): return v
+    if type(v) is int: return ["int", hex(v)]
+    if type(v) is float: return ["float", v.hex()]
+    if type(v) in (list, tuple): return [type(v).__name__, [plain(x, d + 1) for x in v]]
+    if type(v) in (set, frozenset): return ["set", [plain(x, d + 1) for x in v]]
+    if type(v) is dict: return ["dict", [[plain(k, d + 1), plain(x, d + 1)] for k, x in v.items()]]
+    return ["other", type(v).__name__]
+names = {"__name__": "answer"}
+exec(compile(open(sys.argv[1], encoding="utf-8").read(), "answer.py", "exec"), names)
+print("\\n" + sys.argv[2] + json.dumps(plain(eval(sys.argv[3], names))), flush=True)
+"""
+"""The program that runs one call. `__name__` is not `__main__`, so that the code's own main program does not
+run."""
+
+
+class Ran(NamedTuple):
+    """What a script in a box did."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[[str], Awaitable[tuple[int, str, str]]]
+"""Runs a shell script in the box of the episode, and returns exit code, stdout and stderr. Raises
+InfrastructureError if the script could not run; what the script itself causes is an exit code."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """One hidden test."""
+
+    call: str = ""
+    value: Any = None
+    stdin: str = ""
+    stdout: str = ""
+
+
+async def code_tests(
+    prediction: str, tests: Sequence[Any], run: Run, seconds: float = 10.0
+) -> Verdict:
+    """Pays 1 if the answer's code passes all hidden tests, else 0. The tests end at the first failure.
+
+    `seconds` is the time limit of each test.
+    """
+    hidden = [_test(test, number) for number, test in enumerate(_listed(tests), start=1)]
+    code = code_of(prediction)
+    passed = 0
+    if code and len(code) <= MOST_CHARACTERS:
+        for test in hidden:
+            if not await _passes(code, test, run, seconds):
+                break
+            passed += 1
+    right = passed == len(hidden)
+    return Verdict(
+        float(right), {"tests_passed": passed / len(hidden), "has_code": float(bool(code))}
+    )
+
+
+def code_of(prediction: str) -> str:
+    """Returns the last fenced block of Python outside thoughts, or the whole text if there is no fence."""
+    text = outside_thoughts(prediction).replace("\r\n", "\n")
+    code: str | None = None
+    inside: tuple[bool, list[str]] | None = None
+    for line in text.split("\n"):
+        fence = line.rstrip().startswith("```")
+        if fence and inside is None:
+            inside = (line.strip()[3:].strip().lower() in _LANGUAGES, [])
+        elif fence and line.strip() == "```" and inside is not None:
+            code = "\n".join(inside[1]) if inside[0] else code
+            inside = None
+        elif inside is not None:
+            inside[1].append(line)
+    if code is None:
+        return "" if "```" in text else text.strip()
+    return code
+
+
+async def _passes(code: str, test: Test, run: Run, seconds: float) -> bool:
+    mark = secrets.token_hex(16)
+    if test.call:
+        status, stdout, _ = await run(
+            _script(code, ["child.py", "answer.py", mark, test.call], seconds)
+        )
+        lines = [line for line in stdout.split("\n") if line.startswith(mark)]
+        return (
+            status == 0
+            and len(lines) == 1
+            and _same(test.value, _value(lines[0].removeprefix(mark)))
+        )
+    status, stdout, _ = await run(_script(code, ["answer.py"], seconds, test.stdin))
+    return status == 0 and _lines(stdout) == _lines(test.stdout)
+
+
+def _script(code: str, arguments: Sequence[str], seconds: float, stdin: str = "") -> str:
+    """Returns a shell script that runs Python in a folder of its own, which is removed at the end."""
+    files = {"answer.py": code, "child.py": _CHILD, "stdin": stdin}
+    texts = {
+        name: base64.b64encode(text.encode("utf-8", "replace")).decode()
+        for name, text in files.items()
+    }
+    writes = [f"printf %s {text} | base64 -d > {name}" for name, text in texts.items()]
+    quoted = " ".join("'" + argument.replace("'", "'\"'\"'") + "'" for argument in arguments)
+    return "\n".join(
+        (
+            "set -e",
+            "folder=$(mktemp -d)",
+            "trap 'rm -rf \"$folder\"' EXIT",
+            'cd "$folder"',
+            *writes,
+            f"timeout -k 1 {seconds:g} python3 {quoted} < stdin",
+        )
+    )
+
+
+def _listed(tests: Any) -> Sequence[Any]:
+    if not isinstance(tests, Sequence) or isinstance(tests, str) or not tests:
+        raise ConfigError(
+            f"must be a list of tests, not {tests!r:.80}",
+            where="field tests of the row",
+            remedy="give at least one test",
+        )
+    return tests
+
+
+def _test(test: Any, number: int) -> Test:
+    where = f"field tests of the row, test {number}"
+    if isinstance(test, str):
+        return _assertion(test, where)
+    if (
+        isinstance(test, Mapping)
+        and set(test) == {"call", "value"}
+        and isinstance(test["call"], str)
+    ):
+        return Test(call=test["call"].strip(), value=test["value"])
+    if isinstance(test, Mapping) and set(test) == {"stdin", "stdout"}:
+        return Test(stdin=str(test["stdin"]), stdout=str(test["stdout"]))
+    raise ConfigError(
+        f"{test!r:.80} is no test",
+        where=where,
+        remedy='write {"call": …, "value": …}, {"stdin": …, "stdout": …} or "assert CALL == VALUE"',
+    )
+
+
+def _assertion(text: str, where: str) -> Test:
+    try:
+        (statement,) = ast.parse(text.strip()).body
+        assert isinstance(statement, ast.Assert)
+        compared = statement.test
+        assert isinstance(compared, ast.Compare)
+        assert [type(op) for op in compared.ops] == [ast.Eq]
+        value = ast.literal_eval(compared.comparators[0])
+    except (SyntaxError, ValueError, AssertionError):
+        raise ConfigError(
+            f"{text!r:.80} cannot be split into a call and its value",
+            where=where,
+            remedy="write it as `assert CALL == LITERAL`",
+        ) from None
+    return Test(call=ast.unparse(compared.left), value=value)
+
+
+def _value(text: str) -> Any:
+    """Returns the value that `_CHILD` wrote; a `_Other` for what no test expects."""
+    try:
+        return _decoded(json.loads(text))
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
+        return _Other()  # the answer's code can write what it likes
+
+
+class _Other:
+    """A value that equals nothing."""
+
+
+def _decoded(data: Any) -> Any:
+    if data is None or isinstance(data, bool | str):
+        return data
+    kind, content = data
+    if kind == "int":
+        return int(content, 16)
+    if kind == "float":
+        return float.fromhex(content)
+    if kind in ("list", "tuple"):
+        return {"list": list, "tuple": tuple}[kind](map(_decoded, content))
+    if kind == "set":
+        return set(map(_decoded, content))
+    if kind == "dict":
+        return {_decoded(key): _decoded(value) for key, value in content}
+    return _Other()
+
+
+def _same(wanted: Any, value: Any) -> bool:
+    """Tells whether a value is the expected one. Floats may differ a little; a tuple equals a list, because
+    JSON has no tuples."""
+    if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None:
+        return type(wanted) is type(value) and wanted == value
+    if isinstance(wanted, float) and isinstance(value, int | float):
+        return value == wanted or math.isclose(value, wanted, rel_tol=_NEAR, abs_tol=_NEAR)
+    if isinstance(wanted, list | tuple) and isinstance(value, list | tuple):
+        return len(wanted) == len(value) and all(map(_same, wanted, value))
+    if isinstance(wanted, dict) and isinstance(value, dict):
+        return wanted.keys() == value.keys() and all(_same(wanted[k], value[k]) for k in wanted)
+    return bool(wanted == value)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().split("\n")]

@@ -1,0 +1,105 @@
+"""Splits a mathematical answer in several parts into them: sets, tuples, intervals, lists and unions.
+
+The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) have no order; those in brackets do.
+A bare list equals a set. Nothing else of one kind equals another: `(1, 2)` is no set and `[1, 2]` is closed.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_NAME = r"[A-Za-z](?:_(?:\{\w{1,8}\}|\w))?(?:\s*\(\s*[A-Za-z]\s*\))?"
+_ASSIGNMENT = re.compile(rf"(?P<name>{_NAME})\s*(?:=|\\in(?![a-zA-Z]))\s*(?P<value>[^=]+)")
+_BETWEEN = re.compile(
+    r"\s*,?\s*(?<![A-Za-z\\])(?:\\text\{\s*(?:and|or)\s*\}|and|or)(?![A-Za-z])\s*"
+)
+_THOUSANDS = re.compile(r"-?\$?[0-9]{1,3}(?:,[0-9]{3})+(?![0-9,])")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of an answer."""
+
+    kind: str
+    """`one` for an answer in one part, `set`, `union`, or the pair of brackets around an ordered tuple."""
+    parts: tuple[str, ...]
+    name: str = ""
+    """The name before the equals sign, which is not in the parts; empty if there is none."""
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.kind not in ("set", "union")
+
+
+def split(text: str) -> Parts:
+    """Returns the parts of a text in the notation of `notation.py`."""
+    match = _ASSIGNMENT.fullmatch(text)
+    name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
+    kind, parts = _split(value.strip())
+    return Parts(kind, tuple(part.strip() for part in parts), name)
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    if text.startswith(r"\{") and text.endswith(r"\}") and _closes(text, 1) == len(text) - 1:
+        return "set", _pieces(text[2:-2], ",") if text[2:-2].strip() else []
+    if text in (r"\emptyset", r"\{\}"):
+        return "set", []
+    union = _pieces(text, r"\cup")
+    if len(union) > 1:
+        return "union", union
+    if text[:1] in tuple("([") and text[-1:] in tuple(")]") and _closes(text, 0) == len(text) - 1:
+        inner = _pieces(text[1:-1], ",")
+        if len(inner) > 1:
+            return text[0] + text[-1], inner
+    if text.startswith(r"\pm"):
+        rest = text.removeprefix(r"\pm").strip()
+        return "set", [rest, f"-{rest}"]
+    listed = _pieces(_BETWEEN.sub(",", text), ",")
+    if len(listed) > 1 and not _THOUSANDS.match(text + " "):
+        return "set", _without_names(listed)
+    if _THOUSANDS.match(text):
+        return _thousands(text)
+    return "one", [text]
+
+
+def _thousands(text: str) -> tuple[str, list[str]]:
+    """Splits a list whose first number has commas between thousands: at `, ` with a space only."""
+    listed = re.split(r",\s+", _BETWEEN.sub(", ", text))
+    return ("set", listed) if len(listed) > 1 else ("one", [text])
+
+
+def _without_names(listed: list[str]) -> list[str]:
+    """Returns `1` and `2` for `x = 1` and `x = 2`, if all have the same name."""
+    matches = [_ASSIGNMENT.fullmatch(part.strip()) for part in listed]
+    names = {match["name"] for match in matches if match}
+    if len(names) != 1 or (None in matches[1:] and any(matches[1:])):
+        return listed
+    return [match["value"] if match else part for match, part in zip(matches, listed, strict=True)]
+
+
+def _pieces(text: str, separator: str) -> list[str]:
+    """Splits the text at each separator that is in no brackets."""
+    pieces, depth, start, position = [], 0, 0, 0
+    while position < len(text):
+        if text.startswith(separator, position) and depth == 0:
+            pieces.append(text[start:position])
+            position += len(separator)
+            start = position
+            continue
+        character = text[position]
+        depth += (character in _OPEN) - (character in _CLOSE)
+        position += 1
+    return [*pieces, text[start:]]
+
+
+def _closes(text: str, start: int) -> int:
+    """Returns the position of the bracket that closes the one at `start`. Kinds of brackets do not matter,
+    because an interval may open with `[` and close with `)`."""
+    depth = 0
+    for position in range(start, len(text)):
+        depth += (text[position] in _OPEN) - (text[position] in _CLOSE)
+        if depth == 0:
+            return position
+    return -1

@@ -1,0 +1,125 @@
+"""Checkers of short answers in words: exact match and F1 with the normalisation of SQuAD, and their
+variants.
+
+The normalisation: small letters, no ASCII punctuation, no articles, one space between words. If nothing
+of the gold answer is left (`The The!`), its words are compared with their articles and punctuation. An
+empty answer is never right.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from air.errors import ConfigError
+from air.rewards.answers.extraction import final_answer, last_tagged, outside_thoughts
+from air.rewards.answers.verdict import Verdict
+
+Gold = str | int | float | Sequence[str]
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_CLOSED = {"yes", "no", "noanswer"}
+"""Answers that share no part with another: they are right as a whole or not at all."""
+_VQA_AGREEING = 3
+"""The soft accuracy of VQA is 1 if so many annotators gave the answer."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How two texts overlap in their words."""
+
+    f1: float = 0.0
+    precision: float = 0.0
+    recall: float = 0.0
+    em: float = 0.0
+
+
+def normalised(text: str) -> str:
+    """Returns the text in the normalisation of SQuAD."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def overlap(prediction: str, gold: str) -> Overlap:
+    """Returns F1 = 2PR/(P+R) of the words, with P and R, and whether the texts match exactly."""
+    one, other = normalised(prediction), normalised(gold)
+    if not other:
+        one, other = (" ".join(text.lower().split()) for text in (prediction, gold))
+    if not one or not other:
+        return Overlap()
+    if one == other:
+        return Overlap(1.0, 1.0, 1.0, 1.0)
+    if one in _CLOSED or other in _CLOSED:
+        return Overlap()
+    words, right = one.split(), other.split()
+    same = sum((Counter(words) & Counter(right)).values())
+    if not same:
+        return Overlap()
+    precision, recall = same / len(words), same / len(right)
+    return Overlap(2 * precision * recall / (precision + recall), precision, recall)
+
+
+def qa_f1(prediction: str, answer: Gold) -> Verdict:
+    """Pays the F1 of the final answer with the gold answer, the greatest if there are several."""
+    best = _best(prediction, texts(answer, "answer"))
+    metrics = {"f1": best.f1, "em": best.em, "precision": best.precision, "recall": best.recall}
+    return Verdict(best.f1, metrics)
+
+
+def qa_em(prediction: str, golden_answers: Gold) -> Verdict:
+    """Pays 1 if the final answer matches one of `golden_answers` exactly, else 0."""
+    best = _best(prediction, texts(golden_answers, "golden_answers"))
+    return Verdict(best.em, {"em": best.em, "f1": best.f1})
+
+
+def qa_em_format(response: str, golden_answers: Gold) -> Verdict:
+    """Pays 1 for an exact match in `<answer>…</answer>`, 0.1 for another answer in it, and 0 if the last
+    reply does not end in one such answer outside its thoughts."""
+    text = outside_thoughts(response).strip()
+    tags = [text.lower().count(tag) for tag in ("<answer>", "</answer>")]
+    formed = tags == [1, 1] and text.lower().endswith("</answer>") and bool(last_tagged(text))
+    gold = texts(golden_answers, "golden_answers")
+    em = _best(text, gold).em if formed else 0.0
+    return Verdict((1.0 if em else 0.1) if formed else 0.0, {"em": em, "format": float(formed)})
+
+
+def ok_vqa(prediction: str, answers: Gold) -> Verdict:
+    """Pays the greatest F1 with one of the annotators' `answers`. The metric `soft_accuracy` is VQA's: a
+    third for each annotator who gave the same answer, at most 1."""
+    gold = texts(answers, "answers")
+    given = final_answer(prediction)
+    agreeing = sum(overlap(given, one).em for one in gold)
+    best = _best(prediction, gold)
+    soft = min(1.0, agreeing / _VQA_AGREEING)
+    return Verdict(best.f1, {"f1": best.f1, "em": best.em, "soft_accuracy": soft})
+
+
+def infoseek(
+    prediction: str, answer: Gold, tool_calls: int, answer_eval: Sequence[object] = ()
+) -> Verdict:
+    """Pays 0.2 for at least two tool calls, plus 0.8 times the greatest F1 with one of `answer` and the
+    texts in `answer_eval`."""
+    more = [one for one in answer_eval if isinstance(one, str)]
+    best = _best(prediction, [*texts(answer, "answer"), *more])
+    used = float(tool_calls >= 2)
+    return Verdict(0.2 * used + 0.8 * best.f1, {"f1": best.f1, "em": best.em, "used_tools": used})
+
+
+def texts(gold: Gold, field: str) -> list[str]:
+    """Returns the gold answers of a row's field. Raises ConfigError if there are none."""
+    answers = [gold] if isinstance(gold, str | int | float) else list(gold or ())
+    good = all(isinstance(a, str | int | float) and not isinstance(a, bool) for a in answers)
+    if not answers or not good or not all(str(a).strip() for a in answers):
+        raise ConfigError(
+            f"must be a text, a number or a list of them, not {gold!r:.80}",
+            where=f"field {field} of the row",
+            remedy="correct the row, or choose another checker",
+        )
+    return [str(answer) for answer in answers]
+
+
+def _best(prediction: str, gold: Sequence[str]) -> Overlap:
+    given = final_answer(prediction)
+    return max((overlap(given, one) for one in gold), key=lambda o: (o.f1, o.em))

@@ -1,0 +1,144 @@
+"""The program that compares mathematical expressions: a process of its own, without air.
+
+Each line of standard input is a request (JSON), each line of standard output its reply. Every request has a
+process of its own, a copy of this one, which keeps nothing of it. Its CPU time and its memory are limited:
+an expression can take for ever to be computed. What reaches a limit ends this copy alone.
+
+A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits
+to which it was rounded, or null), `known` (for each pair whether they are equal, or null), `ordered` and
+`seconds`. The reply is `{"equal": …}`, or `{"status": …}` with the exit status of a copy that a limit
+ended.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+ADDRESS_BYTES = 2**31
+_DIGITS = 40
+"""Values are computed to so many digits."""
+_SAME = 25
+"""Values are equal if so many digits are."""
+
+
+def main() -> None:
+    """Answers requests until standard input ends."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the parent, which ends this process
+    logging.disable()
+    import math_verify  # noqa: F401  # so that the copies have it
+
+    _same(("x + 1", None), ("1 + x", None))  # the parser's tables, likewise
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(_in_a_copy(json.loads(line)))
+        sys.stdout.buffer.flush()
+
+
+def _in_a_copy(request: dict[str, Any]) -> bytes:
+    """Returns the reply of a copy of this process, as a line."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os._exit(_child(request, writer))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        reply = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status:
+        reply = json.dumps({"status": status}).encode()
+    return reply + b"\n"
+
+
+def _child(request: dict[str, Any], writer: int) -> int:
+    """Writes the reply to a request. Returns the exit status: 1 if the memory did not suffice."""
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        reply = {"equal": _all_same(request)}
+        os.write(writer, json.dumps(reply).encode())
+    except (MemoryError, RecursionError):
+        return 1
+    except (
+        Exception
+    ):  # sympy raises exceptions of many kinds for expressions that it cannot compare
+        os.write(writer, b'{"equal": false}')
+    return 0
+
+
+def _all_same(request: dict[str, Any]) -> bool:
+    """Tells whether each gold part has a prediction of its own that is equal."""
+    gold, prediction, known = request["gold"], request["prediction"], request["known"]
+
+    def same(row: int, column: int) -> bool:
+        if known[row][column] is None:
+            known[row][column] = _same(gold[row], prediction[column])
+        return bool(known[row][column])
+
+    if request["ordered"]:
+        return all(same(index, index) for index in range(len(gold)))
+    free = set(range(len(prediction)))
+    for row in range(len(gold)):
+        column = next((c for c in sorted(free) if same(row, c)), None)
+        if column is None:
+            return False
+        free.remove(column)
+    return True
+
+
+def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:
+    """Tells whether two expressions are equal."""
+    from math_verify import verify
+    from sympy import Basic
+
+    first, second = _parsed(gold[0]), _parsed(prediction[0])
+    if first is None or second is None:
+        return False
+    if all(isinstance(e, Basic) and e.is_number for e in (first, second)):
+        rounded = [decimals for decimals in (gold[1], prediction[1]) if decimals is not None]
+        return _same_value(first, second, min(rounded, default=None))
+    return bool(verify(first, second, timeout_seconds=None))
+
+
+def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
+    """Tells whether two expressions without variables have the same value, after rounding to `decimals`."""
+    from sympy import Float, Integer, Rational
+
+    exact = [
+        e.replace(lambda x: isinstance(x, Float), lambda x: Rational(str(x)))
+        for e in (first, second)
+    ]
+    one, other = (e.doit().evalf(_DIGITS) for e in exact)
+    if not (one.is_finite and other.is_finite):
+        return bool(one == other and one.is_extended_real)
+    if decimals is not None:
+        return bool(abs(one - other) <= Rational(1, 2) * Integer(10) ** -decimals)
+    size = max(abs(one), abs(other))
+    if abs(one - other) <= size * Rational(1, 10**_SAME):
+        return True
+    return bool(size < Rational(1, 10**_SAME) and (exact[0] - exact[1]).equals(0))
+
+
+def _parsed(latex: str) -> Any:
+    """Returns the expression, or None if the text is none."""
+    from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
+    from math_verify import parse
+    from math_verify.parser import LatexExtractionConfig
+
+    rules = NormalizationConfig(basic_latex=True, malformed_operators=True, nits=True, boxed="none")
+    kind = LatexExtractionConfig(boxed_match_priority=-1, normalization_config=rules)
+    found = parse(f"${latex}$", [kind], fallback_mode="no_fallback", parsing_timeout=None)
+    return found[0] if found else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Mathematical equality: limits, bad rows, and threads."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from air.errors import ConfigError, InfrastructureError
+from air.rewards.answers import runner
+from air.rewards.answers.extraction import final_answer
+from air.rewards.answers.mathematics import equal, math_equal, math_string_equal
+from air.rewards.answers.quantities import Quantity, number, without_unit
+
+
+def test_threads_compare_at_the_same_time() -> None:
+    pairs = [("x+1", "1+x", True), ("x+1", "x+2", False), (r"\sqrt{8}", r"2\sqrt{2}", True)] * 4
+    with ThreadPoolExecutor(6) as threads:
+        results = list(threads.map(lambda pair: equal(pair[0], pair[1]), pairs))
+    assert results == [wanted for _, _, wanted in pairs]
+
+
+def test_one_limit_holds_for_all_parts_together_and_spares_the_next_comparison() -> None:
+    """Eight parts that each take for ever are as dear as one."""
+    endless = ",".join(["(x+y+z+w)^{999}"] * 8)
+    start = os.times()
+    assert not equal(",".join(f"x+{n}" for n in range(8)), endless)
+    assert equal("x+y", "y+x")
+    end = os.times()
+    assert end.children_user - start.children_user < 10 * runner.SECONDS
+
+
+def test_a_process_that_something_else_ends_is_a_failure_of_ours() -> None:
+    equal("x+1", "1+x")  # so that there is an idle process
+    process = runner._workers[os.getpid()][-1]
+    process._process.kill()
+    process._process.wait()
+    with pytest.raises(InfrastructureError, match="has ended"):
+        equal("x+2", "2+x")
+    assert equal("x+2", "2+x")
+
+
+def test_long_replies_take_little_time() -> None:
+    replies = (
+        r"\boxed{" * 100_000,
+        "<think>" * 100_000,
+        "<answer>" * 100_000 + "1",
+        "answer is " * 100_000,
+        "1" * 1_000_000,
+        "(" * 1_000_000,
+        "#### " * 200_000,
+    )
+    start = time.process_time()
+    for reply in replies:
+        assert math_equal(reply, "1").reward == 0
+        assert math_string_equal(reply, "7").reward == 0
+    assert time.process_time() - start < 20  # measured: 0.5
+
+
+def test_only_the_end_of_a_long_reply_is_read() -> None:
+    assert final_answer(r"\boxed{1}" + " " * 200_000) == ""
+    assert final_answer(" " * 200_000 + r"\boxed{1}") == "1"
+
+
+@pytest.mark.parametrize("answer", ["", "  ", None, True, ["1"], {"a": 1}, "9" * 2000])
+def test_a_row_without_an_answer_is_the_users_fault(answer: object) -> None:
+    with pytest.raises(ConfigError, match="answer"):
+        equal(answer, "1")
+
+
+def test_the_last_integer_needs_an_integer_in_the_row() -> None:
+    with pytest.raises(ConfigError, match="no integer"):
+        math_string_equal("1", "a half")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12", "12"),
+        ("-1,234.5", "-2469/2"),
+        (r"2\frac{1}{2}", "5/2"),
+        ("1.5e3", "1500"),
+        (r"3 \cdot 10^{-2}", "3/100"),
+        ("1/0", None),
+        ("1,23", None),
+        ("12a", None),
+    ],
+)
+def test_plain_numbers(text: str, value: str | None) -> None:
+    read = number(text)
+    assert (str(read.value) if read else None) == value
+
+
+def test_six_digits_make_a_rounded_decimal() -> None:
+    assert number("0.333333") == Quantity(number("333333/1000000").value, 6)  # type: ignore[union-attr]
+    assert [number(text).is_rounded for text in ("0.333333", "0.33333", "0.000001", "42.0")] == [  # type: ignore[union-attr]
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        ("5 cm", "cm"),
+        ("5 square meters", "m2"),
+        ("$5", "dollar"),
+        ("5%", "%"),
+        ("5x", ""),
+        ("x", ""),
+    ],
+)
+def test_units(text: str, unit: str) -> None:
+    assert without_unit(text)[1] == unit
