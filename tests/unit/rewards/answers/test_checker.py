@@ -134,7 +134,7 @@ async def test_the_event_loop_goes_on_while_an_answer_is_checked() -> None:
     verdict = await check("math_equal")(prediction="(x+y+z+w)^{999}", answer="x")
     clock.cancel()
     assert verdict.reward == 0
-    assert ticks > 10  # some 250 are possible in the seconds of the comparison
+    assert ticks > 2  # it would be 1 at most if the comparison held the event loop; 42 were seen
 
 
 @pytest.mark.parametrize("name", sorted(set(CHECKERS) - {"judge"}))
