@@ -2,7 +2,8 @@
 
 `harbor:PATH` lists tasks of Harbor. `check` runs the tasks' reference solutions and compares their scores
 with the recorded ones; `record` writes new scores into the tasks' files. `new` makes a task's folder. `fetch`
-downloads files for a task's data. `export` writes tasks in another program's format.
+downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists
+rows of questions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from air.cli import attacks, flags, gate
+from air.cli import attacks, flags, gate, task_rows
 from air.cli.output import print_columns
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ EXAMPLES = (
     "air tasks check harbor:DIR --attacks",
     "air tasks new my-task",
     "air tasks export titanic digits --to harbor exported",
+    "air tasks rows:data.jsonl --where level=3",
 )
-_LIST, _HARBOR = "list", "harbor:"
+_LIST, _HARBOR, _ROWS = "list", "harbor:", "rows:"
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = (
     "split the data by this seed; compares only the order of the scores (default: the public split)"
@@ -49,7 +51,9 @@ EVALUATOR_CAVEAT = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_task_root(parser)
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
-    actions = parser.add_subparsers(dest="action", metavar="list|check|new|record|fetch|export")
+    actions = parser.add_subparsers(
+        dest="action", metavar="list|check|new|record|fetch|export|rows"
+    )
     listed = actions.add_parser(_LIST, help="list Harbor's tasks; `list` can be left out")
     listed.add_argument("ids", nargs="+", metavar="harbor:PATH", help="a task, or a set of tasks")
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
@@ -99,13 +103,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="harbor: a folder of Harbor for each task, DIR/ID",
     )
     export.add_argument("--force", action="store_true", help="replace folders that are there")
+    rows = actions.add_parser("rows", help="list rows of questions, and what leaks between splits")
+    task_rows.add_arguments(rows)
     for action in (check, record, fetch, export):
         flags.add_task_root(action, inner=True)
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Returns the arguments with the subcommand `list` if they begin with an id of Harbor."""
-    return [_LIST, *arguments] if arguments and arguments[0].startswith(_HARBOR) else arguments
+    """Returns the arguments with the subcommand `list` if they begin with an id of Harbor, and with `rows` if
+    they begin with an id of rows."""
+    for prefix, action in ((_HARBOR, _LIST), (_ROWS, "rows")):
+        if arguments and arguments[0].startswith(prefix):
+            return [action, *arguments]
+    return arguments
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,6 +130,8 @@ def run(args: argparse.Namespace) -> int:
         return _fetch(args.ids, args.task_root, args.mlgym_root)
     if args.action == "export":
         return _export(args)
+    if args.action == "rows":
+        return task_rows.run(args)
     if args.action == "new":
         return _new(args.name, args.dir)
     return _list(args.task_root, args.mlgym_root)

@@ -73,14 +73,16 @@ Check = Callable[[Case], Awaitable[None]]
 def strange_actions(task: WorldTask) -> list[Action]:
     """Returns actions that a model could write and that mean nothing to most worlds: texts, and calls of the
     task's tools, and of a tool that does not exist, with odd arguments."""
+    texts = [Action(answer=text) for text in TEXTS]
     if not task.tools:
-        return [Action(answer=text) for text in TEXTS]
+        return texts
     names = [str(tool.get("function", tool).get("name", "")) for tool in task.tools]
-    return [
+    calls = [
         Action(tool=ToolCall(name, arguments=arguments))
         for name in [*names, "no_such_tool"]
         for arguments in _ARGUMENTS
     ]
+    return [*calls, *texts] if task.answers else calls
 
 
 async def check(

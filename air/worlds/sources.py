@@ -22,6 +22,7 @@ from air.worlds.base import Run, World
 SOURCES = {
     "game": "air.worlds.games:SOURCE",
     "question": "air.worlds.questions:SOURCE",
+    "rows": "air.worlds.rows:SOURCE",
     "agentgym": "air.worlds.agentgym:SOURCE",
     "openenv": "air.worlds.openenv:SOURCE",
     "ors": "air.worlds.ors:SOURCE",

@@ -30,6 +30,7 @@ from air.tasks.spec import TaskSpec
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.prime_rl import schema
+from air.worlds.rows.settings import RowsSettings
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, Block, all_blocks, blocks, commands
 
 RUN_PAGES = [
@@ -127,6 +128,9 @@ def test_toml_is_valid(block: Block) -> None:
     if data.keys() <= TaskSpec.model_fields.keys():
         template = shipped("tasks") / "_template/files/task.toml"
         TaskSpec.model_validate(merged(read_toml(template), data) | {"id": "myTask"})
+        return
+    if {"data", "checker"} <= data.keys():
+        RowsSettings.model_validate(data)
         return
     base = {} if "max_steps" in data else read_toml(shipped("configs") / "quickstart.toml")
     whole = merged(base, data)

@@ -41,6 +41,7 @@ EMBEDDED = {
     "qwen3-0.6b/grpo_embedded.toml",
     "harbor/small.toml",
     "questions/small.toml",
+    "agentfly/small.toml",
     "grl/small.toml",
     "grl/sokoban.toml",
     "grl/tetris.toml",

@@ -1,0 +1,140 @@
+"""Finds questions of validation that are also, or almost, questions of training.
+
+Two questions are equal if they have the same words, numbers and signs, whatever their case, spaces and
+punctuation. They are near duplicates if their runs of three words have a Jaccard similarity of at least
+`NEAR`. MinHash with bands finds the candidates, which are then compared exactly: the time grows linearly with
+the rows, because a question is compared with at most `MOST_COMPARED` candidates. A pair with a similarity of
+0.8 becomes a candidate with a probability above 99.99 per cent, unless there are more candidates than that.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from air.worlds.rows.reading import Row
+
+NEAR = 0.8
+"""The least similarity of near duplicates."""
+MOST_COMPARED = 64
+"""The largest number of candidates with which a question of validation is compared."""
+_RUN = 3
+_BANDS, _ROWS = 24, 4
+_PRIME = np.uint64(2**31 - 1)
+_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
+_PUNCTUATION = frozenset(".,;:!?\"'`“”‘’…")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question of validation, and the question of training that is most like it."""
+
+    held_out: Row
+    training: Row
+    similarity: float
+    """1.0 if the questions are equal."""
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """What leaks between the splits."""
+
+    equal: Sequence[Pair]
+    near: Sequence[Pair]
+    crowded: int = 0
+    """The number of questions that had more than `MOST_COMPARED` candidates, so that a nearer one may have
+    been missed."""
+    compared: int = 0
+    """The number of pairs whose similarity was computed: at most `MOST_COMPARED` for each question."""
+
+
+def words(question: str) -> tuple[str, ...]:
+    """Returns a question's words, numbers and signs, without punctuation, in lower case."""
+    text = unicodedata.normalize("NFKC", question).casefold()
+    return tuple(token for token in _TOKEN.findall(text) if token not in _PUNCTUATION)
+
+
+def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
+    """Returns what the rows for training give away about the rows that are held out. The same rows give the
+    same result."""
+    by_words = {words(row.question): row for row in reversed(training)}
+    equal, others = [], []
+    for row in held_out:
+        if (same := by_words.get(words(row.question))) is not None:
+            equal.append(Pair(row, same, 1.0))
+        else:
+            others.append(row)
+    near, crowded, compared = _near(list(by_words.values()), others)
+    return Leakage(equal, near, crowded, compared)
+
+
+def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
+    """Returns the near duplicates, the number of crowded questions, and the number of compared pairs."""
+    runs = [_runs(row.question) for row in held_out]
+    best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
+    budget = [MOST_COMPARED] * len(held_out)
+    crowded: set[int] = set()
+    table: dict[bytes, list[int]] = defaultdict(list)
+    for number, own in enumerate(runs):
+        for key in _bands(own):
+            table[key].append(number)
+    for row in training:
+        its_runs = _runs(row.question)
+        candidates: set[int] = set()
+        for key in _bands(its_runs):
+            if numbers := table.get(key):
+                candidates.update(numbers)
+                if spent := [number for number in numbers if not budget[number]]:
+                    crowded.update(spent)
+                    # A question is looked up no more than it may be compared: the time stays linear.
+                    table[key] = [number for number in numbers if budget[number]]
+        for number in sorted(candidates - crowded):
+            if budget[number]:
+                budget[number] -= 1
+                value = len(its_runs & runs[number]) / len(its_runs | runs[number])
+                if value > best[number][0]:
+                    best[number] = value, row
+    pairs = [
+        Pair(row, nearest, value)
+        for row, (value, nearest) in zip(held_out, best, strict=True)
+        if nearest is not None and value >= NEAR
+    ]
+    return pairs, len(crowded), MOST_COMPARED * len(held_out) - sum(budget)
+
+
+def _runs(question: str) -> frozenset[int]:
+    """Returns digests of the runs of three words; of all words if there are fewer."""
+    tokens = words(question)
+    starts = range(max(1, len(tokens) - _RUN + 1))
+    return frozenset(_digest(" ".join(tokens[start : start + _RUN])) for start in starts)
+
+
+def _digest(text: str) -> int:
+    return zlib.crc32(text.encode()) % int(_PRIME)
+
+
+def _coefficients() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    drawn = np.random.default_rng(0).integers(
+        1, int(_PRIME), size=(2, _BANDS * _ROWS), dtype=np.uint64
+    )
+    return drawn[0], drawn[1]
+
+
+_FACTORS, _SUMMANDS = _coefficients()
+
+
+def _bands(runs: frozenset[int]) -> Iterator[bytes]:
+    """Yields the keys under which a question meets similar ones."""
+    digests = np.fromiter(runs, dtype=np.uint64, count=len(runs))
+    # Both factors are below 2^31, so no product overflows.
+    hashed = (digests[:, None] * _FACTORS + _SUMMANDS) % _PRIME
+    least = hashed.min(axis=0).astype(np.uint32).reshape(_BANDS, _ROWS)
+    for number, band in enumerate(least):
+        yield bytes([number]) + band.tobytes()

@@ -1,0 +1,192 @@
+"""A row as a world: the question is shown, a tool call gives its observation, an answer is checked.
+
+An answer, or a tool call whose result has the status `finish`, ends the episode. The checker alone sees the
+row's fields: what it needs them for, such as the answer, is in no prompt, observation, fact or record.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from air.actions.base import Action, Message, ToolCall
+from air.errors import ConfigError
+from air.rewards.answers import Checker, Verdict
+from air.sandbox.contract.box import Box
+from air.tools import OpenTools, ToolContext, ToolSet
+from air.worlds.base import Observation, Run, Step
+from air.worlds.rows.reading import Row
+from air.worlds.rows.splits import Deck
+
+FACTS: Mapping[str, str] = {
+    "success": "1 if the answer's reward is at least `success_at`, else 0",
+    "answered": "1 if the episode ended with an answer that was checked, else 0",
+    "tool_calls": "number of calls of the world's tools",
+    "tool_errors": "number of calls with an error, also of tools that do not exist",
+}
+"""The facts of every task of rows. Each tool and each metric of the checker has a further one."""
+CHECK_SECONDS = 120.0
+"""The time limit of a script that a checker runs in a fresh box."""
+_SCRIPT = "check.sh"
+_ENDED = Step(Observation("The episode has ended."), done=True)
+_MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "Answer:")
+"""Signs with which an action begins in a reply."""
+
+
+def calls_of(tool: str) -> str:
+    """Returns the name of the fact that counts the calls of a tool."""
+    return f"calls_{tool}"
+
+
+def metric_of(metric: str) -> str:
+    """Returns the name of the fact that has a metric of the checker."""
+    return f"answer_{metric}"
+
+
+@dataclass(frozen=True)
+class RowsTask:
+    """What the episodes of a task share."""
+
+    deck: Deck
+    tools: ToolSet
+    checker: Checker
+    public: Sequence[str] = ()
+    """The names of the fields that tools may read."""
+    metrics: Sequence[str] = ()
+    """The names of the checker's metrics that become facts."""
+    success_at: float = 1.0
+    """The smallest reward of an answer that counts as success."""
+
+
+@dataclass
+class Episode:
+    """What happened in an episode so far."""
+
+    row: Row
+    tools: OpenTools
+    turns: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+    """The number of calls, by tool. Calls of tools that do not exist are in `errors` only."""
+    errors: int = 0
+    uses: int = 0
+    """The number of calls without an error. Only they count for the checker: else a malformed call would earn
+    what some checkers pay for the use of a tool."""
+    thoughts: list[str] = field(default_factory=list)
+    verdict: Verdict | None = None
+    """What the checker said; None before the answer."""
+
+
+class RowsWorld:
+    """A world that asks the rows of a deck."""
+
+    def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
+        self._task = task
+        self._box = box
+        self._run = run
+        self._episode: Episode | None = None
+        self._ended = False
+
+    async def reset(self, seed: int) -> Observation:
+        task = self._task
+        if self._episode is not None:
+            await self._episode.tools.close()
+        row = task.deck.row(seed)
+        fields = {"question": row.question, **{name: row.field(name) for name in task.public}}
+        opened = await task.tools.open(ToolContext(seed=seed, fields=fields, box=self._box))
+        self._episode, self._ended = Episode(row, opened), False
+        return Observation(row.question)
+
+    async def step(self, action: Action) -> Step:
+        if self._episode is None:
+            raise RuntimeError("step before reset")
+        if self._ended:
+            return _ENDED
+        self._episode.turns += 1
+        self._episode.thoughts.append(thought_of(action.message))
+        if action.tool is not None:
+            return await self._call(self._episode, action, action.tool)
+        return await self._check(self._episode, action, action.answer)
+
+    async def _call(self, episode: Episode, action: Action, call: ToolCall) -> Step:
+        result = await episode.tools.call(call.name, dict(call.arguments or {}))
+        if call.name in self._task.tools.tools:
+            episode.calls[call.name] = episode.calls.get(call.name, 0) + 1
+        episode.errors += result.status == "error"
+        episode.uses += result.status != "error"
+        if result.status == "finish" or action.ending == "submit":
+            prediction = result.info.get("prediction", result.observation)
+            return await self._check(episode, action, str(prediction))
+        return Step(Observation(result.observation))
+
+    async def _check(self, episode: Episode, action: Action, prediction: str) -> Step:
+        """Checks the final answer, and ends the episode."""
+        self._ended = True
+        given: dict[str, Any] = {
+            "question": episode.row.question,
+            "prediction": prediction,
+            "response": _reply(action),
+            "tool_calls": episode.uses,
+            "turns": episode.turns,
+            "thoughts": list(episode.thoughts),
+        }
+        if self._run is not None:
+            given["run"] = functools.partial(_in_fresh_box, self._run)
+        try:
+            episode.verdict = await self._task.checker(**{**episode.row.fields, **given})
+        except ConfigError as error:
+            raise ConfigError(str(error), where=episode.row.where) from error
+        return Step(Observation(""), done=True, reward=episode.verdict.reward)
+
+    def facts(self) -> dict[str, float]:
+        episode = self._episode
+        verdict = episode.verdict if episode else None
+        calls = episode.calls if episode else {}
+        success = verdict is not None and verdict.reward >= self._task.success_at
+        metrics = verdict.metrics if verdict else {}
+        return {
+            "success": float(success),
+            "answered": float(verdict is not None),
+            "tool_calls": float(sum(calls.values())),
+            "tool_errors": float(episode.errors if episode else 0),
+            **{calls_of(name): float(calls.get(name, 0)) for name in self._task.tools.tools},
+            **{metric_of(name): float(metrics.get(name, 0.0)) for name in self._task.metrics},
+        }
+
+    async def close(self) -> dict[str, Any]:
+        self._ended = True
+        if self._episode is None:
+            return {}
+        await self._episode.tools.close()
+        return self.facts()
+
+
+async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
+    """Runs a shell script of the checker; returns exit status, standard output and standard error."""
+    files = {_SCRIPT: script.encode("utf-8", "replace")}
+    result = await run(["sh", _SCRIPT], seconds=CHECK_SECONDS, files=files)
+    stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
+    return result.code, stdout, stderr
+
+
+def thought_of(message: Message | None) -> str:
+    """Returns the thought of a message: the server's part, else what is before `</think>`, else the text
+    before the first sign of an action."""
+    if message is None:
+        return ""
+    if message.reasoning.strip():
+        return message.reasoning.strip()
+    before, closed, _ = message.text.rpartition("</think>")
+    if closed:
+        return before.removeprefix("<think>").strip()
+    places = [place for mark in _MARKS if (place := message.text.find(mark)) >= 0]
+    return message.text[: min(places)].removeprefix("Thought:").strip() if places else ""
+
+
+def _reply(action: Action) -> str:
+    """Returns the whole reply, with the thought that the server returned apart."""
+    if action.message is None:
+        return action.text
+    reasoning, text = action.message.reasoning, action.message.text
+    return f"<think>{reasoning}</think>\n{text}" if reasoning else text
