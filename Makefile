@@ -89,7 +89,7 @@ test-trl: $(READY)  ## train with TRL on a task that air serves, by ORS and by O
 	@$(AIR_CLI) setup
 	@AIR_TRL_PYTHON="$(CURDIR)/build/openenv-trl/bin/python" $(BIN)/pytest tests/openenv/test_trl.py $(ARGS)
 
-learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game; ARGS=--worlds: the games; ARGS=--harbor: Harbor tasks
+learning: $(READY)  ## show that training raises the reward, against a control (up to an hour); ARGS="--recipe two-validates": with a changed recipe; ARGS=--algorithms: each algorithm on a small game; ARGS=--worlds: the games; ARGS=--harbor: Harbor tasks; ARGS=--tools: when to call the calculator
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 

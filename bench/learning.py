@@ -14,7 +14,8 @@ gain is measured as without them, so the figures of several recipes can be compa
 
 With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`. With
 `--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`. With `--harbor`, it
-learns a family of Harbor tasks: see `learning_harbor.py`.
+learns a family of Harbor tasks: see `learning_harbor.py`. With `--tools`, it learns when to call the
+calculator: see `learning_tools.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Any
 
 import learning_algorithms
 import learning_harbor
+import learning_tools
 import learning_worlds
 from rich.console import Console
 from rich.table import Table
@@ -87,6 +89,8 @@ def main() -> int:
         return learning_worlds.main()
     if "--harbor" in sys.argv:
         return learning_harbor.main()
+    if "--tools" in sys.argv:
+        return learning_tools.main()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=200, help="of each task, before and after")

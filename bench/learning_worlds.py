@@ -176,18 +176,22 @@ def run_config(
 
 async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
     """Plays held-out episodes at the training temperature, the same ones before and after."""
-    rollouts = await _play(config, model, args.episodes)
+    rollouts = await play(config, model, args.episodes)
     good = [rollout for rollout in rollouts if rollout.ok]
     found = metrics.of_rollouts(good)
     found |= {name: fmean(r.metric(name) or 0.0 for r in good) for name in MEASURES[1:4]}
     return {name: found[name] for name in MEASURES} | {"failed": len(rollouts) - len(good)}
 
 
-async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
+async def play(
+    config: RunConfig, model: Path, episodes: int, tasks: Sequence[str] | None = None
+) -> list[Rollout]:
+    """Plays held-out episodes of the run file's first tasks, or of others."""
     policy = policies.load(model)
     env = config.orchestrator.train.source[0].env
     taskset = env.taskset.model_copy(
         update={"purpose": "evaluation", "examples_per_task": episodes}
+        | ({} if tasks is None else {"tasks": list(tasks)})
     )
     env = env.model_copy(update={"taskset": taskset})
     sampling = config.orchestrator.train.sampling

@@ -1,0 +1,242 @@
+"""Does a policy of about one million weights learn when to call the calculator? `make learning ARGS=--tools`.
+
+The questions are sums of two digits, which a small policy knows by heart, and products of numbers with two
+digits, which it cannot compute. A right answer earns 1, and a call of the calculator costs 0.3. So the best
+policy calls the calculator for products and for nothing else.
+
+For each seed: a player that calls the calculator in half of the episodes, whatever the question, writes
+demonstrations (some without the tool); `sft` trains a new policy on them (the warm start); GRPO trains it
+further (`configs/grl/small.toml`), and so does a control whose rewards are shuffled within each group. Before
+and after, the policy answers held-out questions of both kinds with the calculator, and without it.
+
+Results are written after each seed; the same command continues an interrupted program. Exit code 0 when the
+mean gain of the reward exceeds two standard errors over the seeds, and the control's does not.
+
+    make learning ARGS="--tools --seeds 1"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import learning_worlds
+from rich.console import Console
+from rich.table import Table
+
+from air import paths
+from air.actions import Action, ToolCall, get
+from air.actions.base import Standing
+from air.cli.runs import sft
+from air.train.config import overrides
+from air.train.config.run_config import RunConfig
+from air.train.config.sft_config import SFTRunConfig
+from air.train.loop import metrics
+from air.train.loop.progress import Progress
+from air.train.loop.run import EmbeddedRun
+from air.train.model import policy as policies
+from air.worlds import sources
+from air.worlds.sources import VALIDATION_SEED, WorldTask
+
+CONFIGS = paths.shipped("configs")
+FORMAT = "action"
+KINDS = ("sum", "product")
+MEASURES = {"reward": "reward", "right": "answer_right", "calls": "tool_calls"}
+"""The measures of an arm, and the metrics of episodes that they are the means of."""
+COLUMNS = tuple(f"{kind} {name}" for kind in KINDS for name in (*MEASURES, "right without"))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tools", action="store_true", help="this program, and not learning.py")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=64, help="held-out ones of each kind")
+    parser.add_argument("--demos", type=int, default=4000)
+    parser.add_argument("--sft-steps", type=int, default=500)
+    parser.add_argument("--out", type=Path, default=Path("outputs/learning-tools"))
+    parser.add_argument("--only-real", action="store_true", help="leave the control out")
+    args, rest = parser.parse_known_args()
+    args.out = args.out.absolute()
+    write_rows(args.out)
+    return asyncio.run(all_seeds(args, rest))
+
+
+def write_rows(folder: Path) -> None:
+    """Writes the rows, and the settings of the tasks with and without the calculator."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sums = [(a, b, a + b, "sum") for a in range(10) for b in range(10)]
+    products = [(a, b, a * b, "product") for a in range(11, 100) for b in range(11, 100)]
+    random.Random(0).shuffle(products)
+    rows = [
+        {"question": f"{a} {'+' if kind == 'sum' else '*'} {b}", "answer": str(c), "kind": kind}
+        for a, b, c, kind in (*sums, *products[:1500])
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    checker = Path(__file__).with_name("learning_tools_checker.py")
+    common = (
+        'data = "rows.jsonl"\nmetrics = ["right"]\nsuccess_at = 0.5\nturns = 2\n'
+        f'format = "{FORMAT}"\ninstructions = "Compute."\nchecker = "{checker}:paid"\n'
+    )
+    (folder / "with.toml").write_text(common + 'tools = ["calculator"]\n')
+    (folder / "without.toml").write_text(common)
+
+
+def task_id(folder: Path, kind: str, *, tools: bool = True) -> str:
+    """Returns the id of the task with one kind of question."""
+    return f"rows:{folder / ('with' if tools else 'without')}.toml#where.kind={kind}"
+
+
+async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Runs the seeds that `results.json` does not have yet."""
+    file = args.out / "results.json"
+    results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    for seed in range(args.seeds):
+        if seed not in {result["seed"] for result in results}:
+            results.append(await one_seed(args, rest, seed))
+            file.write_text(json.dumps(results, indent=1))
+            report(results)
+    return verdict(results)
+
+
+async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> dict[str, Any]:
+    """The warm start of a seed, then before, after training, and after the control."""
+    folder, began = args.out / f"seed{seed}", time.monotonic()
+    warm = folder / "warm"
+    if not (warm / "config.json").exists():  # it is written last
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        await warm_start(args, folder, seed)
+    result: dict[str, Any] = {"seed": seed, "sft_seconds": time.monotonic() - began}
+    config = run_config(args, rest, seed, "trained", warm)
+    result["before"] = await measure(args, config, warm)
+    for arm in ["trained"] if args.only_real else ["trained", "control"]:
+        shutil.rmtree(folder / arm, ignore_errors=True)
+        config = run_config(args, rest, seed, arm, warm)
+        began = time.monotonic()
+        with Progress(config.max_steps, title=f"tools seed {seed} {arm}") as progress:
+            outcome = await EmbeddedRun(config, progress).run()
+        assert outcome.checkpoint is not None
+        result[arm] = await measure(args, config, outcome.checkpoint)
+        result[arm]["train_seconds"] = time.monotonic() - began
+    return result
+
+
+async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
+    """A new policy with this seed, trained on demonstrations that `folder` gets."""
+    tasks = {
+        (kind, tools): sources.load(task_id(args.out, kind, tools=tools))
+        for kind in KINDS
+        for tools in (True, False)
+    }
+    numbers, talks = random.Random(seed), []
+    for number in range(args.demos):
+        kind = numbers.choice(KINDS)
+        tools = numbers.random() < 0.8
+        talks.append(await conversation(tasks[kind, tools], number, numbers))
+    data = folder / "demos.jsonl"
+    data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+    texts = [message["content"] for talk in talks[:40] for message in talk]
+    policies.build(folder / "base", texts, seed=seed, max_length=1024)
+    flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
+    flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "1024"]
+    flags += ["--data.batch-size", "8", "--max-steps", str(args.sft_steps)]
+    flags += ["--scheduler.decay-steps", str(args.sft_steps // 2)]
+    flags += ["--output-dir", str(folder), "--run.name", "warm", *learning_worlds.ONE_THREAD]
+    return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
+
+
+async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> list[dict[str, str]]:
+    """An episode as the harness shows it to a model. With the calculator, half of the players call it. An
+    answer without a call is right for sums, and a guess for products."""
+    form = get(FORMAT).with_tools(task.tools, answers=True)
+    world = task.world()
+    first = await world.reset(seed % VALIDATION_SEED)
+    messages = [
+        {"role": "system", "content": form.instructions},
+        {"role": "user", "content": f"{task.instructions}\n\n{first.text}"},
+    ]
+    left, sign, right = first.text.split()
+    answer = str(int(left) + int(right)) if sign == "+" else str(numbers.randrange(121, 9802))
+    if task.tools and numbers.random() < 0.5:
+        call = Action(tool=ToolCall("calculator", arguments={"expression": first.text}))
+        messages.append({"role": "assistant", "content": form.render("", call)})
+        step = await world.step(call)
+        answer = step.observation.text
+        messages.append({"role": "user", "content": answer + form.footer(Standing(left=1))})
+    messages.append({"role": "assistant", "content": answer})
+    await world.close()
+    return messages
+
+
+def run_config(
+    args: argparse.Namespace, rest: Sequence[str], seed: int, arm: str, model: Path
+) -> RunConfig:
+    """The run file of small policies for both kinds of questions, with the control's overlay if asked."""
+    files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
+    if arm == "control":
+        files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
+    env = "--orchestrator.train.source.0.env"
+    tasks = json.dumps([task_id(args.out, kind) for kind in KINDS])
+    flags = ["--embedded.seed", str(seed), "--model.name", str(model), "--max-steps", "20"]
+    flags += ["--output-dir", str(args.out), "--run.name", f"seed{seed}/{arm}"]
+    flags += [f"{env}.taskset.tasks", tasks, f"{env}.agent.harness.format", FORMAT]
+    flags += ["--orchestrator.train.sampling.max-completion-tokens", "24"]
+    parsed = overrides.parse([*files, *flags, *learning_worlds.ONE_THREAD, *rest], RunConfig)
+    return overrides.build(RunConfig, parsed)
+
+
+async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
+    """Plays held-out episodes of each kind at the training temperature, with and without the calculator."""
+    measured: dict[str, Any] = {}
+    for kind in KINDS:
+        for tools in (True, False):
+            name = task_id(args.out, kind, tools=tools)
+            rollouts = await learning_worlds.play(config, model, args.episodes, [name])
+            good = [rollout for rollout in rollouts if rollout.ok]
+            if tools:
+                measured[f"{kind} reward"] = metrics.of_rollouts(good)["reward"]
+                for column, fact in list(MEASURES.items())[1:]:
+                    measured[f"{kind} {column}"] = fmean(r.metric(fact) or 0.0 for r in good)
+            else:
+                right = fmean(r.metric(MEASURES["right"]) or 0.0 for r in good)
+                measured[f"{kind} right without"] = right
+            measured["failed"] = measured.get("failed", 0) + len(rollouts) - len(good)
+    measured["reward"] = fmean(measured[f"{kind} reward"] for kind in KINDS)
+    return measured
+
+
+def report(results: Sequence[dict[str, Any]]) -> None:
+    """Prints the means over the seeds so far."""
+    table = Table(title=f"means over {len(results)} seeds", title_justify="left")
+    arms = [arm for arm in ("before", "trained", "control") if arm in results[0]]
+    for column in ("measure", *arms):
+        table.add_column(column)
+    for name in ("reward", *COLUMNS):
+        table.add_row(name, *(f"{fmean(r[arm][name] for r in results):.3f}" for arm in arms))
+    Console(width=100).print(table)
+
+
+def verdict(results: Sequence[dict[str, Any]]) -> int:
+    """0 when the reward rises by more than two standard errors, and the control's does not. One seed has no
+    error, and only says how much it rose."""
+    from learning import mean_and_error
+
+    right = True
+    for arm in ("trained", "control"):
+        gains = [r[arm]["reward"] - r["before"]["reward"] for r in results if arm in r]
+        if len(gains) < 2:
+            print(f"{arm}: {gains}: one seed shows no error")
+            continue
+        mean, error = mean_and_error(gains)
+        rises = mean > 2 * error
+        right = right and rises == (arm == "trained")
+        print(f"{arm}: {mean:+.3f} ± {error:.3f}: {'rises' if rises else 'does not rise'}")
+    return 0 if right else 1
