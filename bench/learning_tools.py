@@ -148,7 +148,7 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "1024"]
     flags += ["--data.batch-size", "8", "--max-steps", str(args.sft_steps)]
-    flags += ["--scheduler.decay-steps", str(args.sft_steps // 2)]
+    flags += ["--scheduler.decay-steps", str(args.sft_steps - 20)]
     flags += ["--output-dir", str(folder), "--run.name", "warm", *learning_worlds.ONE_THREAD]
     return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
