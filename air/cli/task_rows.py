@@ -1,4 +1,4 @@
-"""The command `air tasks rows:PATH`: lists the rows of a task `rows:PATH`, and what leaks between its splits."""
+"""The command `air tasks rows:PATH`: lists rows of questions, and what leaks between their splits."""
 
 from __future__ import annotations
 
