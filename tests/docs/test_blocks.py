@@ -115,7 +115,8 @@ def parse(name: str, args: list[str]) -> None:
     module = import_module(COMMANDS[name])
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
-    parser.parse_args(args)
+    spelled_out = getattr(module, "spelled_out", list)
+    parser.parse_args(spelled_out(args))
     raise Parsed
 
 
