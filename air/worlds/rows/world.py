@@ -71,8 +71,8 @@ class Episode:
     """The number of calls, by tool. Calls of tools that do not exist are in `errors` only."""
     errors: int = 0
     uses: int = 0
-    """The number of calls without an error. Only they count for the checker: else a malformed call would earn
-    what some checkers pay for the use of a tool."""
+    """The number of calls without an error that do not end the episode. Only they count for the checker: else
+    a malformed call, or the call that answers, would earn what some checkers pay for the use of a tool."""
     thoughts: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
     """What the checker said; None before the answer."""
@@ -114,7 +114,7 @@ class RowsWorld:
         if call.name in self._task.tools.tools:
             episode.calls[call.name] = episode.calls.get(call.name, 0) + 1
         episode.errors += result.status == "error"
-        episode.uses += result.status != "error"
+        episode.uses += result.status == "success"
         if result.status == "finish" or action.ending == "submit":
             prediction = result.info.get("prediction", result.observation)
             return await self._check(episode, action, str(prediction))

@@ -174,10 +174,11 @@ async def test_calls_are_answered_and_counted_and_one_that_fails_is_no_use(folde
 
 
 async def test_a_tool_may_finish_the_episode(folder: Path) -> None:
-    task = load(folder)
+    task = load(folder, metrics=["calls"])
     right = answer_of(await question_of(task, 5))
     (step,), facts, _ = await play(task, called("decide", answer=right), seed=5)
     assert (step.done, step.reward, facts["success"]) == (True, 1.0, 1)
+    assert facts["answer_calls"] == 0  # to answer by a tool is no use of a tool
     (step, after), facts, _ = await play(task, called("give_up"), said("x"), seed=5)
     assert (step.done, step.reward, facts["answered"]) == (True, 0.0, 1)
     assert (after.done, after.reward) == (True, 0.0)
