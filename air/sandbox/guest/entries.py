@@ -156,7 +156,7 @@ class Gathering:
         if self.entries < 0 or depth > MAX_DEPTH:
             raise Refused("there are too many files, or folders are too deep")
         header = {"path": path, "mode": stat.S_IMODE(status.st_mode), "kind": "other"}
-        header |= {"uid": status.st_uid, "gid": status.st_gid}
+        header.update(uid=status.st_uid, gid=status.st_gid)
         try:
             if stat.S_ISLNK(status.st_mode):
                 link = os.readlink(name, dir_fd=folder)

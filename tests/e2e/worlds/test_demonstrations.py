@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from air.cli.main import main
-from air.errors import UsageError
+from air.errors import ConfigError, UsageError
 from air.manual.demonstrations import demonstrate
 from air.train.model import policy as policies
 from air.train.model.demonstrations import read_examples, tokenize
@@ -20,7 +20,11 @@ from tests.e2e.worlds.test_formats import DOORS, LETTERS, WORLDS, model, only, t
 __all__ = ["model"]
 
 
-@pytest.mark.parametrize("name", [name for name in WORLDS if name != "search_r1"])
+ONE_TEXT = ("search_r1", "action", "bash_swe", "code")
+"""Formats that write one text, for a world's only tool. This world has two."""
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if name not in ONE_TEXT])
 async def test_supervised_training_sees_the_tokens_of_an_episode(
     name: str, model: Path, tmp_path: Path
 ) -> None:
@@ -45,8 +49,11 @@ async def test_supervised_training_sees_the_tokens_of_an_episode(
 async def test_what_cannot_be_demonstrated_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no scripted player"):
         await demonstrate(LETTERS, [0], tmp_path, thought="")
-    with pytest.raises(UsageError, match="'search_r1' cannot call the tool"):
-        await demonstrate(DOORS, [0], tmp_path, action_format="search_r1", thought="")
+    for name in ONE_TEXT:
+        with pytest.raises(
+            (UsageError, ConfigError), match=f"'{name}' (cannot call the tool|writes one text)"
+        ):
+            await demonstrate(DOORS, [0], tmp_path, action_format=name, thought="")
 
 
 @pytest.mark.parametrize(
