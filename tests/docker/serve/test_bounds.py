@@ -112,15 +112,17 @@ async def test_200_streams_are_served_at_once_and_leave_nothing(server: Served) 
             "Content-Type": "application/connect+json",
         }
 
-        async def opened(path: str, **fields: Any) -> tuple[httpx.Response, Any]:
-            """A stream, and its first message."""
+        readers = []  # a reader that nobody holds would close its stream
+
+        async def opened(path: str, **fields: Any) -> Any:
+            """Opens a stream; returns its first message."""
             request = client.stream("POST", path, content=message(**fields), headers=headers)
             answer = await streams.enter_async_context(request)
-            pieces = answer.aiter_raw()
-            return answer, json.loads((await anext(pieces))[5:])
+            readers.append(reader := answer.aiter_raw())
+            return json.loads((await anext(reader))[5:])
 
         argv = {"cmd": "/bin/bash", "args": ["-c", "sleep 600"]}
-        _, first = await opened("/process.Process/Start", process=argv)
+        first = await opened("/process.Process/Start", process=argv)
         before = files()
         wanted = {"pid": first["event"]["start"]["pid"]}
         await asyncio.gather(
