@@ -39,23 +39,32 @@ class SolutionCheck:
         self._pool = pool
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
+        self._latest: dict[tuple[str, int], tuple[float, str]] = {}
+        """When the latest play of a solution began, and what came of it."""
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> str:
         """Returns why the solution of a step gets no reward, or "" if it gets one. `grade` grades an artefact
-        in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed."""
-        key = (task.hash, step)
+        in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed.
+
+        Those who ask during a play share the next one. Otherwise agents whose work breaks the tests could make
+        others wait for as many plays."""
+        key, asked = (task.hash, step), time.monotonic()
         async with self._locks[key]:
-            if time.monotonic() < self._kept.get(key, 0.0):
+            began = time.monotonic()
+            if began < self._kept.get(key, 0.0):
                 return ""
+            if key in self._latest and self._latest[key][0] >= asked:
+                return self._latest[key][1]
+            problem = ""
             try:
-                has_network = await self._graded(task, step, grade)
+                if not await self._graded(task, step, grade):
+                    self._kept[key] = time.monotonic() + KEPT_SECONDS
             except _FAILURES as error:
-                return " ".join(str(error).split())
-            if not has_network:
-                self._kept[key] = time.monotonic() + KEPT_SECONDS
-            return ""
+                problem = " ".join(str(error).split())
+            self._latest[key] = (began, problem)
+            return problem
 
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
