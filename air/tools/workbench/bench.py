@@ -14,6 +14,9 @@ from air.tools.workbench.lines import Lines
 OUTPUT_BYTES = 16_000
 MARGIN = 4
 """The number of lines that the answer to an edit shows above and below it."""
+MOST_LINES = 10_000
+"""The largest number of lines that a tool shows. A file of 16 MB can have 16 million empty ones, which take
+gigabytes with their numbers."""
 MOST_UNDO_CHARACTERS = 16_000_000
 """The largest size of all texts that `undo_edit` can bring back; the oldest are forgotten first."""
 
@@ -116,4 +119,8 @@ class Workbench:
 
 
 async def _shown(lines: Lines, first: int, last: int) -> str:
-    return await asyncio.to_thread(lambda: numbered(lines.between(first, last), first))
+    """Returns lines with their numbers. If there are too many, a last line says which are missing."""
+    last = min(last, len(lines))
+    end = min(last, first + MOST_LINES - 1)
+    text = await asyncio.to_thread(lambda: numbered(lines.between(first, end), first))
+    return text if end == last else f"{text}\n[… the lines {end + 1} to {last} are not shown …]"

@@ -10,6 +10,8 @@ from air.errors import ConfigError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.tools import OpenTools, ToolContext, ToolSet, load
+from air.tools.workbench.bench import MOST_LINES, _shown
+from air.tools.workbench.lines import Lines
 
 SPEC = BoxSpec(provider="process", limits=BoxLimits(memory_mb=256, pids=64, disk_mb=16))
 
@@ -73,6 +75,17 @@ async def test_files_are_created_shown_edited_and_edits_undone(opened: OpenTools
     assert "undone" in await call(opened, "undo_edit", path="f")
     assert (await bash(opened, "cat f"))[0] == text.rstrip("\n")
     assert "no edit" in await call(opened, "undo_edit", path="f")
+
+
+async def test_a_file_of_too_many_lines_is_shown_in_part() -> None:
+    lines = Lines("\n" * (3 * MOST_LINES))
+    text = await _shown(lines, 2, 3 * MOST_LINES)
+    end = MOST_LINES + 1
+    assert text.endswith(f"\n{end}:\n[… the lines {end + 1} to {3 * MOST_LINES} are not shown …]")
+    assert text.count("\n") == MOST_LINES
+    assert await _shown(lines, 2 * MOST_LINES + 1, 9 * MOST_LINES) == "\n".join(
+        f"{number}:" for number in range(2 * MOST_LINES + 1, 3 * MOST_LINES + 1)
+    )
 
 
 async def test_wrong_edits_change_nothing(opened: OpenTools) -> None:
