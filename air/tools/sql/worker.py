@@ -35,6 +35,8 @@ OUT_OF_MEMORY = 77
 """The exit status after a query for which the memory did not suffice."""
 _STEPS_BETWEEN_LOOKS = 10_000
 _LONGEST_CELL = 200
+_MOST_SHOWN = 1_000_000
+"""After this many characters of cells, no further row is shown: the parent reads them all."""
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -84,11 +86,11 @@ def main() -> None:
         try:
             request = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, request["seconds"])
-            reply = answer(request)
+            reply = json.dumps(answer(request)).encode()
             signal.setitimer(signal.ITIMER_PROF, 0)
         except MemoryError:
             sys.exit(OUT_OF_MEMORY)
-        sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n")
+        sys.stdout.buffer.write(reply + b"\n")
         sys.stdout.buffer.flush()
 
 
@@ -194,10 +196,14 @@ def _rows(cursor: sqlite3.Cursor, most_rows: int, most_bytes: int) -> list[tuple
 def _shown(cursor: sqlite3.Cursor, most_rows: int) -> dict[str, Any]:
     if cursor.description is None:
         raise _LimitReached("the query gives no table")
-    rows = cursor.fetchmany(most_rows)
+    cells: list[list[str]] = []
+    room = _MOST_SHOWN
+    while len(cells) < most_rows and room > 0 and (row := cursor.fetchone()) is not None:
+        cells.append([_cell(value) for value in row])
+        room -= sum(map(len, cells[-1]))
     return {
         "columns": [_cell(column[0]) for column in cursor.description],
-        "cells": [[_cell(value) for value in row] for row in rows],
+        "cells": cells,
         "more": cursor.fetchone() is not None,
     }
 

@@ -54,6 +54,14 @@ async def test_more_rows_than_are_shown(folder: Path) -> None:
     assert (await asked(folder, endless, spec)).info == {"rows": 1, "more": True}
 
 
+async def test_a_wide_result_shows_fewer_rows(folder: Path) -> None:
+    """An agent cannot fill the memory of the process that reads the rows."""
+    wide = ", ".join(["printf('%.200c', 'x')"] * 100)
+    query = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1000) SELECT {wide} FROM n"
+    result = await asked(folder, query, {"name": "sql", "database": "a.sqlite", "rows": 1000})
+    assert result.info == {"rows": 50, "more": True}  # 20,000 characters each
+
+
 async def test_each_row_has_its_file(folder: Path) -> None:
     spec = {"name": "sql", "field": "db"}
     query = "SELECT count(*) FROM people"
