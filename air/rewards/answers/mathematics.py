@@ -24,6 +24,8 @@ MOST_PARTS = 32
 """An answer with more parts, such as a set of more numbers, equals only its own text."""
 MOST_DEPTH = 20
 """An expression with more brackets in each other is none."""
+MOST_BITS = 10_000
+"""A number with more bits, such as `1e9999`, is not written out: Python refuses to."""
 _COMMANDS = frozenset(
     re.findall(
         r"\w+",
@@ -159,7 +161,7 @@ def is_expression(text: str) -> bool:
 def _expression(part: str) -> runner.Expression:
     text = quantities.without_unit(part)[0]
     number = quantities.number(text)
-    if number is None:
+    if number is None or max(map(int.bit_length, number.value.as_integer_ratio())) > MOST_BITS:
         return runner.Expression(text)
     decimals = number.decimals if number.is_rounded else None
     value = number.value

@@ -43,6 +43,7 @@ async def checked(code: str, tests: Any, **settings: Any) -> Verdict:
         ("def f(n): return {'a': [n / 3]}", {"call": "f(1)", "value": {"a": [0.3333333333]}}, True),
         ("def f(n): return 1", {"call": "f(1)", "value": True}, False),
         ("def f(n): return 'it''s'", "assert f('\"') == \"it's\"", False),
+        ("def f(n): return 10**400", {"call": "f(1)", "value": 0.5}, False),
         ("print(int(input()) * 2)", {"stdin": "4\n", "stdout": "8"}, True),
         ("print(int(input()) * 2)", {"stdin": "4\n", "stdout": "9"}, False),
         ("import sys\nprint(8)\nsys.exit(1)", {"stdin": "4\n", "stdout": "8"}, False),
