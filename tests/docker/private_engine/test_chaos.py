@@ -356,13 +356,14 @@ def test_many_leases_in_a_row_leave_nothing_behind(
     assert process.stdout is not None
     samples = [json.loads(line) for line in process.stdout]
     assert process.wait(60) == 0
-    warm, last = samples[2], samples[-1]
-    assert last["leases"] == LEASES[provider]
-    for what in ("threads", "tasks", "children"):
-        assert last[what] <= warm[what], samples
-    # Some connections to the engine more may be pooled; a leak is one of every lease.
-    assert last["descriptors"] <= warm["descriptors"] + 3, samples
-    assert last["megabytes"] < warm["megabytes"] + 5, samples
+    assert samples[-1]["leases"] == LEASES[provider]
+    # A box that is being closed or made ready holds a few of each for a moment; a leak is one of every lease.
+    first, last = samples[:3], samples[-3:]
+    leak = last[0]["leases"] - first[-1]["leases"]
+    for what in ("threads", "tasks", "children", "descriptors"):
+        growth = min(s[what] for s in last) - max(s[what] for s in first)
+        assert growth < leak / 3, (what, samples)
+    assert samples[-1]["megabytes"] < samples[2]["megabytes"] + 5, samples
     assert not engine.containers()
     assert not engine.volumes()
     assert not engine.processes()
