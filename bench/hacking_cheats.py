@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from air.actions import Action, get
 from air.testing import Message
-from air.train.loop.scripted_agent import ScriptedAgent
+from air.train.evaluation.scripted_agent import ScriptedAgent
 from air.trajectories.trajectory import Trajectory
 
 ARTEFACT = "submission.csv"

@@ -41,9 +41,9 @@ from air.sandbox.process import namespaces
 from air.tasks.splits import VARIABLE
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
+from air.train.evaluation.scripted_agent import demonstrate
 from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun
-from air.train.loop.scripted_agent import demonstrate
 from air.trajectories.conversations import to_sft
 
 ENV = "--orchestrator.train.source.0.env"

@@ -47,7 +47,7 @@ IMPORTED = (
     "air.cli.runs.eval",
     "air.cli.runs.demos",
     "air.train.loop.run",
-    "air.train.loop.scripted_agent",
+    "air.train.evaluation.scripted_agent",
     "air.train.model.demonstrations",
     "air.train.model.sft",
     "air.env.environment",

@@ -79,8 +79,8 @@ def write(
 
     from air.errors import UsageError
     from air.manual import demonstrations
+    from air.train.evaluation.scripted_agent import demonstrate
     from air.train.loop.metrics import mean
-    from air.train.loop.scripted_agent import demonstrate
     from air.trajectories.conversations import to_sft
     from air.worlds.sources import VALIDATION_SEED, is_world
 

@@ -113,7 +113,7 @@ def _stamp(*settings: object) -> str:
     """Returns a digest of all settings, tasks and source code that determine the warm-started model."""
     from air import actions, tasks
     from air.env.chat import harness
-    from air.train.loop import scripted_agent
+    from air.train.evaluation import scripted_agent
     from air.train.model import demonstrations, policy, sft, tokenizer
     from air.worlds.research import world
 

@@ -19,7 +19,7 @@ from air.replay.options import ReplayOptions
 from air.replay.regrade import rescore
 from air.replay.replayer import Replayer
 from air.testing import replies
-from air.train.loop.scripted_agent import demonstrate
+from air.train.evaluation.scripted_agent import demonstrate
 from air.trajectories import load, trajectory_files
 from tests.e2e.commands.test_commands import cold
 from tests.e2e.conftest import attempt, played_by, research

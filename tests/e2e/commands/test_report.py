@@ -11,8 +11,8 @@ import pytest
 from air.cli.main import main
 from air.rewards.normalise import phi_on
 from air.tasks import load
+from air.train.evaluation.scripted_agent import demonstrate
 from air.train.loop.rollout import Rollout
-from air.train.loop.scripted_agent import demonstrate
 from air.trajectories.report import read_run
 from tests.e2e.commands.test_commands import bad, command
 
