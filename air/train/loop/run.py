@@ -15,20 +15,17 @@ import resource
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import verifiers.v1 as vf
 from torch import Tensor
 
 from air import json_lines, paths
-from air.aio import cancelled_by_signals, ended, to_the_end, together
-from air.env import recording
+from air.aio import cancelled_by_signals, ended, to_the_end
 from air.env.environment import ResearchEnv
-from air.env.world_episode import TURN_LIMIT
 from air.errors import InferenceError, InfrastructureError
 from air.train import monitors
 from air.train.config import overrides
@@ -40,22 +37,17 @@ from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.opening import Opening, Resources
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import (
-    Gate,
     Group,
     Positions,
-    Prompt,
     Rollout,
     Source,
-    context,
-    play_group,
-    prompts,
 )
 from air.train.loop.samples import Needed
 from air.train.loop.samples import samples as make_samples
+from air.train.loop.step_player import Batch, Played, StepPlayer
 from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
 from air.train.serving import context_length
-from air.train.serving.choose_server import Server
 from air.train.tree.sample import Sample
 from air.trajectories import evaluations
 
@@ -71,31 +63,6 @@ class Outcome:
     """The lines of `metrics.jsonl`, one dict per training step."""
     checkpoint: Path | None = None
     """The folder of the last checkpoint, or None if the run has none."""
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """What one training step plays and then trains on."""
-
-    step: int
-    prompts: Sequence[Prompt]
-    positions: Positions
-    """The positions of the sources of tasks after this step."""
-
-    @property
-    def episodes(self) -> int:
-        """The number of episodes in all groups."""
-        return sum(source.group_size for source, _ in self.prompts)
-
-
-@dataclass(frozen=True)
-class _Played:
-    """The episodes of a training step."""
-
-    batch: _Batch
-    groups: Sequence[Group]
-    seconds: float
-    """Seconds (wall time) in which they were played."""
 
 
 class EmbeddedRun:
@@ -119,12 +86,7 @@ class EmbeddedRun:
         """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
         self._done = 0
         """The number of the last training step that was done."""
-        self._served = 0
-        """The number of the training step after which the inference server's weights were made."""
-        self._versions: dict[int | None, int] = {}
-        """The number of that step for each version of the weights that the server had."""
-        self._played_until = 0.0
-        """When the last step's episodes had ended, by the monotonic clock."""
+        self._player = StepPlayer(self.config, progress)
 
     async def run(self) -> Outcome:
         """Trains until `max_steps` steps are done, and writes metrics, trajectories and checkpoints.
@@ -140,7 +102,9 @@ class EmbeddedRun:
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
-                await context_length.learn(self._context(resources, 1.0, None), resources.policy)
+                await context_length.learn(
+                    self._player.context(resources, 1.0, None), resources.policy
+                )
                 await asyncio.to_thread(self._set_aside)
                 # Without `resume`: who names this file must say again from where to go on.
                 written = self.config.model_copy(update={"resume": None})
@@ -159,7 +123,6 @@ class EmbeddedRun:
         state = None
         if self.outcome.checkpoint is not None:
             self._done, state = checkpoint.load_state(self.outcome.checkpoint)
-            self._served = self._done
             self._positions = state.get("positions")
             self._algorithm.load_state_dict(state.get("algorithm", {}))
             self._curriculum.load_state_dict(state.get("curriculum", {}))
@@ -168,6 +131,7 @@ class EmbeddedRun:
             self.config, self._algorithm.needs, self.outcome.checkpoint, state, self.progress.say
         ).open(stack)
         self.config = resources.config
+        self._player = StepPlayer(self.config, self.progress, self._done)
         return resources
 
     def _set_aside(self) -> None:
@@ -186,7 +150,6 @@ class EmbeddedRun:
 
     async def _steps(self, resources: Resources) -> None:
         self.progress.begin(self._done)
-        self._versions = {0: self._done}
         try:
             await self._evaluate(resources)
             await self._play_and_train(resources)
@@ -203,17 +166,19 @@ class EmbeddedRun:
         # With overlap, no more episodes play at once than without.
         gate = asyncio.Semaphore(batch.episodes) if self.config.overlaps else nullcontext()
         at_once = 2 if self.config.overlaps else 1
-        playing: deque[tuple[_Batch, asyncio.Task[_Played]]] = deque()
+        playing: deque[tuple[Batch, asyncio.Task[Played]]] = deque()
         try:
             for step in range(first, last + 1):
                 began = time.monotonic()
-                await asyncio.to_thread(self._update_server, resources.server)
+                await asyncio.to_thread(self._player.update_server, resources.server, self._done)
                 updated = time.monotonic()
                 for number in range(step + len(playing), min(step + at_once, last + 1)):
                     # Not earlier: the levels of a step follow from the steps before it.
                     if number != batch.step:
                         batch = self._batch(number, resources.sources, batch.positions)
-                    playing.append((batch, asyncio.create_task(self._play(batch, resources, gate))))
+                    playing.append(
+                        (batch, asyncio.create_task(self._player.play(batch, resources, gate)))
+                    )
                 present, task = playing[0]
                 self.progress.phase(f"step {step}", present.episodes)
                 played = await task
@@ -236,10 +201,10 @@ class EmbeddedRun:
         of_run, step = resources.evaluations, self._done
         if of_run is None or not of_run.due(step, self.config.max_steps):
             return
-        await asyncio.to_thread(self._update_server, resources.server)
+        await asyncio.to_thread(self._player.update_server, resources.server, self._done)
         self.progress.phase(f"evaluation after step {step}", of_run.episodes())
         sampling = of_run.config.sampling
-        ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
+        ctx = self._player.context(resources, sampling.temperature, sampling.max_completion_tokens)
         row = await of_run.play(step, ctx, lambda _: self.progress.episode())
         await asyncio.to_thread(resources.server.ready)
         resources.server.step_metrics()  # the next training step's do not count the evaluation
@@ -249,17 +214,12 @@ class EmbeddedRun:
         if step and of_run.best_step([*run_folder.steps(self._checkpoints), step]) == step:
             self._save(resources, final=True)
 
-    def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> _Batch:
+    def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
         """Returns what a step plays; `positions` are those of the sources before it."""
-        size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
         sources = self._curriculum.at(sources, step - self._done - 1)
-        if positions is None:  # a checkpoint of an older air: draw the earlier steps again
-            positions = {}
-            for earlier in range(1, step):
-                _, positions = prompts(sources, size, seed, earlier, positions)
-        return _Batch(step, *prompts(sources, size, seed, step, positions))
+        return self._player.batch(step, sources, positions)
 
-    async def _check(self, played: _Played, resources: Resources) -> None:
+    async def _check(self, played: Played, resources: Resources) -> None:
         """Stops the run, before its weights change, if the server is gone or too many episodes failed."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
@@ -275,7 +235,7 @@ class EmbeddedRun:
 
     async def _train(
         self,
-        played: _Played,
+        played: Played,
         scored: Needed,
         resources: Resources,
         seconds: Mapping[str, float],
@@ -321,81 +281,6 @@ class EmbeddedRun:
         ckpt = self.config.ckpt
         if ckpt is not None and ckpt.interval and batch.step % ckpt.interval == 0:
             self._save(resources, final=False)
-
-    def _update_server(self, server: Server) -> None:
-        """Makes the server load the present weights unless it has them; waits until it answers."""
-        if self._served != self._done:
-            self._versions[server.update_weights()] = self._done
-            self._served = self._done
-        server.ready()
-
-    async def _play(self, batch: _Batch, resources: Resources, gate: Gate) -> _Played:
-        greedy, began = resources.needed.greedy, time.monotonic()
-        step, version = batch.step, self._served
-        recording.TRAINING_STEP.set(step)
-        rounds = self.config.embedded.rounds
-        TURN_LIMIT.set(None if rounds is None else rounds.at(step))
-        sampling = self.config.orchestrator.train.sampling
-        ctx = self._context(resources, sampling.temperature, sampling.max_completion_tokens)
-        tick = self.progress.episode
-
-        def play(number: int, replay: int = 0) -> Coroutine[Any, Any, Group]:
-            seed = f"sampling {self.config.embedded.seed} {step} {number}"
-            seed += f" replay {replay}" if replay else ""
-            return play_group(
-                *batch.prompts[number],
-                ctx,
-                lambda _: tick(),
-                seed=seed if self.config.seeds_requests else None,
-                with_greedy=greedy,
-                gate=gate,
-            )
-
-        groups = await together([play(number) for number in range(len(batch.prompts))])
-        for replay in range(1, self.config.embedded.replays_without_spread + 1):
-            again = [number for number, group in enumerate(groups) if group.lacks_spread]
-            if not again:
-                break
-            episodes = sum(len(groups[number].played) for number in again)
-            self.progress.phase(f"step {step}, replay {replay}", episodes)
-            for number, group in zip(
-                again, await together([play(n, replay) for n in again]), strict=True
-            ):
-                group.replays = replay
-                groups[number] = group
-        for rollout in (rollout for group in groups for rollout in group.played):
-            rollout.weights_version = version
-            if self._served != version:
-                self._note_versions(rollout, resources.server)
-        now = time.monotonic()
-        seconds, self._played_until = now - max(began, self._played_until), now
-        return _Played(batch, groups, seconds)
-
-    def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Sets the versions of the replies of an episode during which the weights changed."""
-        versions: dict[int, int] = {}
-        for trace in rollout.traces:
-            ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
-            for number, node in enumerate(trace.nodes):
-                if not (node.sampled and any(node.mask)):
-                    continue
-                ids = [t for t, drawn in zip(node.token_ids, node.mask, strict=True) if drawn]
-                version = server.version_of(ids, node.logprobs, ends.get(number, 0.0))
-                versions[id(node)] = self._versions.get(version, rollout.weights_version or 0)
-        rollout.weights_version = min(versions.values(), default=rollout.weights_version)
-        rollout.reply_versions = versions
-
-    def _context(
-        self, resources: Resources, temperature: float, max_tokens: int | None
-    ) -> vf.ModelContext:
-        return context(
-            resources.policy,
-            resources.server.url,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            renderer=self.config.orchestrator.renderer,
-            name=resources.server.name,
-        )
 
     def _count_failures(self, step: int, rollouts: Sequence[Rollout]) -> None:
         errors = [r.error for r in rollouts if not r.ok]
@@ -454,7 +339,7 @@ class EmbeddedRun:
 
     def _learn(
         self,
-        batch: _Batch,
+        batch: Batch,
         samples: Sequence[Sample],
         scored: Needed,
         resources: Resources,
@@ -481,7 +366,7 @@ class EmbeddedRun:
                 self._done, self._positions = batch.step, batch.positions
                 report |= models.train(samples, scored)
                 if overlaps:
-                    self._update_server(resources.server)
+                    self._player.update_server(resources.server, self._done)
         except Exception as error:  # whatever failed, a change of the weights has its lines
             if self._done != batch.step:
                 raise

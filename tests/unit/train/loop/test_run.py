@@ -17,8 +17,9 @@ from air.train.config.run_config import RunConfig
 from air.train.loop.needed import NeededModels
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.run import EmbeddedRun, _Batch, _Played
+from air.train.loop.run import EmbeddedRun
 from air.train.loop.samples import Needed
+from air.train.loop.step_player import Batch, Played, StepPlayer
 from tests.rollouts import chain, payment
 from tests.unit.train.loop.test_needed import Places
 
@@ -90,10 +91,10 @@ class Fakes:
         )
 
 
-class WithoutClient(EmbeddedRun):
-    """A run whose episodes need no client of a model."""
+class WithoutClient(StepPlayer):
+    """Plays episodes that need no client of a model."""
 
-    def _context(self, *_: Any) -> Any:
+    def context(self, *_: Any) -> Any:
         return None
 
 
@@ -113,7 +114,8 @@ def new_run(folder: Path, overlap: int = 0) -> EmbeddedRun:
         "model": {"name": "m"},
         "orchestrator": orchestrator,
     }
-    run = WithoutClient(RunConfig.model_validate(settings).named(), Progress(2))
+    run = EmbeddedRun(RunConfig.model_validate(settings).named(), Progress(2))
+    run._player = WithoutClient(run.config, run.progress)
     run.folder.mkdir(parents=True)
     return run
 
@@ -121,7 +123,7 @@ def new_run(folder: Path, overlap: int = 0) -> EmbeddedRun:
 def train(run: EmbeddedRun, fakes: Fakes) -> None:
     traces = [chain(1, [payment(3, delta=delta)]) for delta in (0.0, 1.0)]
     groups = [Group([Rollout("s", "t", [trace]) for trace in traces], None)]
-    played = _Played(_Batch(1, [], {}), groups, 1.0)
+    played = Played(Batch(1, [], {}), groups, 1.0)
     seconds = {"seconds_weights": 0.0, "seconds_rollout": 1.0}
     asyncio.run(run._train(played, Needed(), fakes.resources(), seconds))
 
