@@ -8,7 +8,7 @@ from air.actions.base import Action, ActionFormat, Standing, TextFormat
 
 
 class Adapted(ActionFormat):
-    """A format with the members of `TextFormat`, and the defaults of `ActionFormat` for the others."""
+    """A user's format for the members of `TextFormat`, with `ActionFormat`'s defaults for all others."""
 
     def __init__(self, text_format: TextFormat) -> None:
         self._inner = text_format

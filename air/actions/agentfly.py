@@ -5,9 +5,9 @@
     bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it prints `DONE`
     react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:`
 
-The one tool is the only tool of the world, and takes one text. A reply with no action is an answer, if the
-world takes answers in words. Thoughts before `</think>` are no part of a reply. What follows the action is
-ignored, as the originals do: the sampled tokens stay as they are.
+The one tool is the only tool of the world, and takes one text. A reply without an action is an answer, if the
+world takes answers in words. Thoughts before `</think>` are not read. Text after the action is ignored, as in
+AgentFly: it stays in the reply, so the sampled tokens are unchanged.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
 class OneTool(WorldFormat):
-    """A format whose action is one text: an argument of the world's only tool, or else an answer."""
+    """A format whose action is one text: the argument of the only tool or, without tools, an answer."""
 
     form: str
-    """How to write an action."""
+    """The instructions for writing an action."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         super().__init__(tools, answers=answers)
@@ -52,11 +52,11 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_in(self, text: str) -> str | None:
-        """Returns the text of the action in a reply without its thought, or None if it has none."""
+        """Returns the text of the action in a reply without its thought; None if there is no action."""
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns an action with this text."""
+        """Returns the part of a reply that expresses an action with this text."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -70,7 +70,7 @@ class OneTool(WorldFormat):
         return self.call(action)
 
     def call(self, text: str) -> Action:
-        """Returns the action that passes a text on to the tool."""
+        """Returns the action that calls the tool with `text` as its argument."""
         name = self.toolbox.names[0]
         return Action(tool=self.toolbox.checked(name, {self._argument: text}))
 
@@ -83,7 +83,7 @@ class OneTool(WorldFormat):
 
 
 class ActionTag(OneTool):
-    """The `action` action format, see the module."""
+    """The action format `action`: the action is the text between `<action>` and `</action>`."""
 
     name = "action"
     form = "Think between <think> and </think>, then act: <action>your action</action>"
@@ -106,7 +106,7 @@ class ActionTag(OneTool):
 
 
 class Code(OneTool):
-    """The `code` action format, see the module."""
+    """The action format `code`: the action is the text of the only ```python block."""
 
     name = "code"
     form = (
@@ -125,7 +125,7 @@ class Code(OneTool):
 
 
 class BashSwe(OneTool):
-    """The `bash_swe` action format, see the module."""
+    """The action format `bash_swe`: the action is the text of the first ```bash block."""
 
     name = "bash_swe"
     form = (
@@ -145,7 +145,7 @@ class BashSwe(OneTool):
 
 
 class ReactInput(WorldFormat):
-    """The `react_input` action format, see the module."""
+    """The action format `react_input`: `Action:` and `Input:` call a tool, or `Answer:` gives an answer."""
 
     name = "react_input"
 
@@ -179,7 +179,7 @@ class ReactInput(WorldFormat):
 
 def _text_argument(name: str, toolbox: Toolbox) -> str:
     """Returns the name of the only tool's argument. Raises ConfigError if there are several tools, or if the
-    tool needs anything but one text."""
+    only tool needs anything but one text."""
     tool = toolbox.names[0]
     parameters = toolbox.parameters(tool)
     needed = list(parameters.get("required") or ())
@@ -211,7 +211,7 @@ def _answer(text: str) -> str:
 
 
 def _blocks(text: str, languages: Sequence[str]) -> list[str]:
-    """Returns the texts of the blocks that name one of these languages. A block without an end is none."""
+    """Returns the texts of the closed blocks that name one of these languages."""
     between = text.split("```")
     blocks = []
     for inside in between[1:-1:2]:
@@ -222,7 +222,8 @@ def _blocks(text: str, languages: Sequence[str]) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Returns the text after each of the labels that begin a line, by label. The first of its kind counts."""
+    """Returns the text after each label that begins a line, such as `Action:`. The keys are the labels
+    without the colon. If a label occurs twice, the first text counts."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.split("\n"):

@@ -15,7 +15,7 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of one of the action format's tools, which are not shell commands: `open "solve.py" 12`."""
+    """A call of a tool, which is not a shell command: `open "solve.py" 12`."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class ToolCall:
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
     arguments: Mapping[str, Any] | None = None
-    """The arguments by name, as JSON values; None if the format has none, only the words in `args`."""
+    """The arguments by name, as JSON values; None if the action format has only the words in `args`."""
 
     @property
     def text(self) -> str:
@@ -51,11 +51,11 @@ class Action:
     ending: Ending | None = None
     """`validate` grades the artefact; `submit` also ends the episode. None: the artefact is not graded."""
     tool: ToolCall | None = None
-    """A call of one of the action format's own tools; None if there is no call."""
+    """A tool call; None if there is no call."""
     answer: str = ""
-    """An action as text, for a world that is no shell: a move, several moves, an answer."""
+    """An action as text, for a world without a shell: one or more moves, or an answer. Empty if none."""
     message: Message | None = field(default=None, compare=False, repr=False)
-    """The model's message that the action was read from; None if there is none, as for a client's action."""
+    """The model's message from which the action was read; None if a client, for example, made the action."""
 
     @property
     def text(self) -> str:
@@ -109,8 +109,8 @@ class TextFormat(Protocol):
     optional: Mapping[str, str]
     """Maps each optional tool to the text that explains it to a model whose episode has it."""
     uses_tools: bool
-    """Whether actions may be calls of the tools of research tasks. If so, the shell's working directory
-    lasts; if not, each script begins in the workspace."""
+    """Whether actions may be calls of the tools of research tasks. If so, the shell keeps its working
+    directory between actions; if not, each script begins in the workspace."""
     retries: int | None
     """Number of consecutive invalid replies that do not end the episode. None: no limit."""
 

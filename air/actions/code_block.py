@@ -1,6 +1,7 @@
 """The `code_block` action format: a thought and exactly one fenced block, whose text is the answer.
 
-The block may name a language. A block that contains a line of backticks needs longer ones around it.
+The block may name a language. If its text contains a line of backticks, the block's own backticks must be
+longer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from air.actions.world_format import AnswerFormat
 
 
 class CodeBlock(AnswerFormat):
-    """The `code_block` action format, see the module."""
+    """The `code_block` action format: the text of the only fenced block is the answer."""
 
     name = "code_block"
     form = "Reply with a short thought, then exactly one block fenced by ``` that is your answer."

@@ -21,7 +21,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
 class Fenced(ActionFormat):
-    """The `fenced` action format, see the module."""
+    """The `fenced` action format: one fenced block with shell commands or, if there are tools, one call."""
 
     name = "fenced"
     instructions = (

@@ -1,8 +1,8 @@
 """The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
-(`air.worlds.research.tools`) check their own arguments, so a wrong argument is no format error. Text after
-the block is ignored. If the command contains a line of backticks, longer ones must enclose the block.
+(`air.worlds.research.tools`) check their own arguments, so a wrong argument is not a format error. Text after
+the block is ignored. If the command contains a line of backticks, longer backticks must enclose the block.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _INSTRUCTIONS = "\n".join(
 
 
 class MLGym(ActionFormat):
-    """The `mlgym` action format, see the module."""
+    """The `mlgym` action format: the only fenced block contains one tool call, ending or bash script."""
 
     name = "mlgym"
     instructions = _INSTRUCTIONS

@@ -1,8 +1,8 @@
 """The action formats `react` and `react_line`: `Thought:` and a thought, then `Action:` and an action.
 
 In `react` the action is all text after the last `Action:`. In `react_line` there is exactly one `Action:`,
-and the action ends with its line. Spaces around the action are no part of it. A model must not go on with
-the world's part (`Observation:`).
+and the action ends with its line. Spaces around the action are ignored. A model must not continue with the
+world's part (`Observation:`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from air.actions.world_format import AnswerFormat
 
 _MARK = "Action:"
 _AFTERWARDS = ("Thought:", "Observation:")
-"""Beginnings of lines that cannot be part of an action: the model writes on instead of waiting."""
+"""Beginnings of lines that no action contains: they show that the model wrote on instead of waiting."""
 
 
 class React(AnswerFormat):
-    """The `react` action format, see the module."""
+    """The `react` action format: the action is all text after the last `Action:`."""
 
     name = "react"
     form = "Reply in this form, and stop after the action:\nThought: your thoughts\nAction: your action"
@@ -43,7 +43,7 @@ class React(AnswerFormat):
 
 
 class ReactLine(React):
-    """The `react_line` action format, see the module."""
+    """The `react_line` action format: the action is the rest of the line after the only `Action:`."""
 
     name = "react_line"
     form = (

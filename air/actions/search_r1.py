@@ -30,7 +30,7 @@ SEARCH: Mapping[str, Any] = {
 
 
 class SearchR1(WorldFormat):
-    """The `search_r1` action format, see the module."""
+    """The `search_r1` action format: one `<search>`, which calls the tool `search`, or one `<answer>`."""
 
     name = "search_r1"
     instructions = (

@@ -1,5 +1,5 @@
 """Finds the parts of a reply between tags, such as `<answer>` and `</answer>`, in time that grows linearly
-with the reply. What is malformed raises FormatError, whose message the model sees."""
+with the reply. A malformed reply raises FormatError, whose message the model sees."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def only(text: str, tag: str) -> Part | None:
 def after_thought(message: Message, tags: tuple[str, ...]) -> str:
     """Returns the text that follows the thought of a message, or the whole text if there is no thought.
 
-    The thought is between `<think>` and `</think>`, before `</think>` if the model's template writes the
-    beginning, or in the message's reasoning. Raises FormatError if the thought is not closed, if there are
-    two, or if one of `tags` is in it or before it.
+    The thought is in one of three places: between `<think>` and `</think>`; before `</think>`, if the model's
+    chat template writes `<think>`; or in the message's field `reasoning`. Raises FormatError if the thought
+    is not closed, if there are two thoughts, or if one of `tags` is in the thought or before it.
     """
     text = message.text
     if "<think>" not in text and text.count("</think>") == 1:

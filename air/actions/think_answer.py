@@ -1,7 +1,7 @@
 """The `think_answer` action format: a thought in `<think>`, then one answer in `<answer>`.
 
-The thought may be missing, and the model's template or server may put it elsewhere. Spaces around the answer
-are no part of it. Text around the two parts is ignored.
+The thought may be missing, and the model's template or server may put it elsewhere. Spaces around the answer,
+and text around the two parts, are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from air.actions.world_format import AnswerFormat
 
 
 class ThinkAnswer(AnswerFormat):
-    """The `think_answer` action format, see the module."""
+    """The `think_answer` action format: the answer is the text between `<answer>` and `</answer>`."""
 
     name = "think_answer"
     form = "Reply with your thoughts and exactly one answer: <think>…</think><answer>…</answer>"

@@ -1,10 +1,10 @@
 """The action formats `tool_calls` and `hermes`: an action is exactly one tool call.
 
 In `tool_calls`, requests offer the tools to the model server, which shows them to the model by its chat
-template and takes the call out of the reply. In `hermes`, the system prompt describes the tools. Both read a
-call that the server took out, or else one in the text after the thought:
-`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one, `act`, whose argument
-is the action's text. If the world takes answers in words, a reply without a call is one.
+template and takes the call out of the reply. In `hermes`, the system prompt describes the tools. Both formats
+read a call that the server took out of the reply, or else a call in the text after the thought:
+`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one tool, `act`, whose
+argument is the action's text. If the world takes answers in words, a reply without a call is an answer.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ACT: Mapping[str, Any] = {
 }
 """The tool that is offered in a world without tools of its own."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
-"""What a model is told besides, if the world takes answers in words."""
+"""A sentence that is added to the instructions if the world takes answers in words."""
 
 
 class ToolCalls(WorldFormat):
-    """The `tool_calls` action format, see the module."""
+    """The `tool_calls` action format: requests offer the tools to the model server."""
 
     name = "tool_calls"
 
@@ -94,7 +94,7 @@ class ToolCalls(WorldFormat):
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
         if not message.tool_calls:
-            # Chat templates treat this form as they treat messages of the role `tool`.
+            # Chat templates write messages of the role `tool` in this form, too.
             called = "<tool_call>" in message.text
             content = f"<tool_response>\n{shown}\n</tool_response>" if called else shown
             return [{"role": "user", "content": content}]
@@ -102,7 +102,7 @@ class ToolCalls(WorldFormat):
 
 
 class Hermes(ToolCalls):
-    """The `hermes` action format, see the module."""
+    """The `hermes` action format: the system prompt describes the tools."""
 
     name = "hermes"
 

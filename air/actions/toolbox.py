@@ -1,5 +1,5 @@
-"""Reads calls of a world's tools from JSON, and checks them by the tools' schemas (`air.json_schema`).
-The world must check what that module does not."""
+"""Reads calls of a world's tools from JSON, and checks them by the tools' schemas (`air.json_schema`). The
+world must check whatever that module does not check."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Toolbox:
 
     def __init__(self, schemas: Sequence[Mapping[str, Any]] = ()) -> None:
         functions = [schema.get("function", schema) for schema in schemas]
-        # All fields in one order: what a chat template shows does not depend on who wrote the schema.
+        # All fields in one order, so that a chat template shows the same text whoever wrote the schema.
         self.schemas: tuple[Mapping[str, Any], ...] = tuple(
             {
                 "type": "function",
@@ -51,7 +51,7 @@ class Toolbox:
 
     @property
     def described(self) -> str:
-        """The text that explains the tools in a system prompt: one line of JSON for each."""
+        """The text that explains the tools in a system prompt: one line of JSON for each tool."""
         lines = [json.dumps(s["function"], ensure_ascii=False) for s in self.schemas]
         return "\n".join(["Tools:", *lines])
 
@@ -60,8 +60,8 @@ class Toolbox:
         return self._parameters[name]
 
     def parse(self, text: str) -> ToolCall:
-        """Returns the call that is written as one JSON object, in the form of `CALL_FORM`.
-        Raises FormatError if it is malformed, or wrong by its tool's schema."""
+        """Returns the call that is written as one JSON object, in the form of `CALL_FORM`. Raises FormatError
+        if it is malformed, or does not match its tool's schema."""
         value = _parsed(text, "the call")
         if not isinstance(value, dict):
             raise FormatError(f"Format error: the call must be a JSON object: {CALL_FORM}")
@@ -74,8 +74,8 @@ class Toolbox:
         return self.checked(name, value.get("arguments", {}))
 
     def checked(self, name: str, arguments: Any) -> ToolCall:
-        """Returns the call of the tool `name` with `arguments`, an object or its JSON text.
-        Raises FormatError if there is no such tool, or the arguments are wrong by its schema."""
+        """Returns the call of the tool `name` with `arguments`, an object or its JSON text. Raises
+        FormatError if there is no such tool, or the arguments do not match its schema."""
         if name not in self._parameters:
             known = ", ".join(self.names)
             raise FormatError(f"Format error: unknown tool {name!r:.80}. The tools are: {known}.")

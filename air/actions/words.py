@@ -1,5 +1,5 @@
-"""Splits a line into words as a shell does, in time that grows linearly with the line (`shlex.split`: with
-its square)."""
+"""Splits a line into words as a shell does. The time grows linearly with the length of the line; that of
+`shlex.split` grows with its square."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def split(text: str) -> list[str]:
     """Returns the words of `text`, without their quotes. Raises ValueError if a quote is not closed, or the
     text ends with a backslash."""
     words: list[str] = []
-    pieces: list[str] | None = None  # of the current word; None between two words
+    pieces: list[str] | None = None  # the pieces of the current word; None between two words
     at = 0
     while at < len(text):
         match = _PIECE.match(text, at)

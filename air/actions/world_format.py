@@ -1,4 +1,4 @@
-"""The base classes of formats for worlds that are no shell: an action is a text, or one call of a tool."""
+"""The base classes of formats for worlds without a shell: an action is a text, or one call of a tool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WorldFormat(ActionFormat, ABC):
 
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:
-        """Returns a reply with `thought` and `action`, which `render` checks."""
+        """Returns a reply with `thought` and `action`; `render` checks that it can be parsed again."""
 
     def parse(self, reply: str) -> Action:
         return self.read(Message(reply))
@@ -61,9 +61,10 @@ class WorldFormat(ActionFormat, ABC):
 class AnswerFormat(WorldFormat):
     """A format whose reply contains one answer: a text, as the world's rules describe it.
 
-    In a world with tools, the answer is one call of a tool instead, written as a JSON object
-    (`{"name": …, "arguments": {…}}`), whatever the format. If the world takes answers in words too, what
-    begins as such a call is one, and all else is an answer. A subclass says where in a reply the answer is.
+    In a world with tools, the answer is one call of a tool instead, which every such format writes as a JSON
+    object (`{"name": …, "arguments": {…}}`). If the world also takes answers in words, a text that begins
+    like a call is read as a call, and any other text is an answer. A subclass says where in a reply the
+    answer is.
     """
 
     form: str
