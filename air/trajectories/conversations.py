@@ -15,10 +15,11 @@ Message = dict[str, Any]
 
 def messages(path: Path) -> list[Message]:
     """Returns an episode's conversation as chat messages, from the first prompt to the model's last reply.
-    The answer to that reply is left out.
+    The observation after the last reply is left out.
 
-    It is empty if the episode has no reply, is unfinished or ended with an infrastructure failure. Raises
-    ConfigError if the file is not a trajectory, or the harness is not `air`, so that actions are tool calls.
+    The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
+    Raises ConfigError if the file is not a trajectory, or the harness is not `air`, so that actions are tool
+    calls.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end

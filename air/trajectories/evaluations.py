@@ -1,7 +1,7 @@
 """Reads a run's evaluations, and finds its best checkpoint by them.
 
-The best checkpoint is never stored as such. It follows from the lines of `evaluations.jsonl`, so it is right
-after a resume and in a branch.
+No file names the best checkpoint. It is computed from the lines of `evaluations.jsonl`, so it is also right
+after a resume and in a branch of a run.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def check_metric(evaluations: Sequence[Row], metric: str) -> None:
 
 
 def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> int | None:
-    """Returns which of the training steps `steps` was followed by the best evaluation; None if none of them
-    was evaluated.
+    """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
+    evaluation followed any of them.
 
-    The best evaluation is the one with the largest share of episodes that ended well, because a mean leaves
-    the failed ones out; of these, the one with the highest `metric`; of equal ones, the earliest.
+    The best evaluation has the largest share of episodes that ended well, because a mean leaves failed
+    episodes out. Among evaluations with the same share, the highest `metric` is best; among equal metrics,
+    the earliest.
     """
     among = set(steps)
     ranks: dict[int, tuple[float, float]] = {}

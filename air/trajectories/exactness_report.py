@@ -12,7 +12,7 @@ from air.trajectories import metric_rows
 
 @dataclass(frozen=True)
 class Agreement:
-    """The differences between trainer and sampler over some trained tokens, in nats."""
+    """The differences between trainer and sampler over some trained tokens (`tokens`), in nats."""
 
     tokens: int = 0
     mismatch_kl_mean: float = 0.0
@@ -27,14 +27,14 @@ class Exactness:
     """The exactness report of a run."""
 
     versions: Mapping[int, Agreement]
-    """By version of the weights: the number of the step after which they were made; 0: the run's start."""
+    """The differences by version of the weights: the training step that made them; 0 at the run's start."""
     total: Agreement
     off_policy_tokens: int
-    """Number of trained tokens that other weights had sampled than those that were trained."""
+    """Number of trained tokens that were sampled by other weights than those that were then trained."""
     off_policy_max: int
-    """The largest number of updates that the weights of an episode were old."""
+    """The largest age, in updates, of the weights that sampled an episode."""
     branches_mean: float | None
-    """Mean number of training samples of an episode; more than 1: a later prompt changed earlier tokens."""
+    """Mean number of training samples of an episode; above 1 if later prompts changed earlier tokens."""
     branches_max: int
 
 

@@ -1,8 +1,8 @@
 """Names the metrics of a training step as prime-rl does, and reads `metrics.jsonl` files of any age.
 
-A metric that prime-rl has too bears prime-rl's name, so that both engines' runs share a dashboard. Metrics
-are named in this file alone: older versions of air wrote other names, which `current` translates. prime-rl's
-own files are read, too: there, trainer and orchestrator write several lines for each step.
+If prime-rl has a metric, air uses prime-rl's name, so both engines' runs can share a dashboard. Only this
+file names metrics: older versions of air wrote other names, which `current` translates. prime-rl's own files
+can be read, too; in them, trainer and orchestrator write several lines for each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATE = {
     "val_loss": "val/loss",
     "ref_kl": "ref_kl/mean",
 }
-"""prime-rl's names of what an update of the weights reports, by the trainer's own short names."""
+"""Maps the trainer's short names for the metrics of an update of the weights to prime-rl's names."""
 _OLD = (
     UPDATE
     | {f"train/{short}": name for short, name in UPDATE.items()}
@@ -43,12 +43,12 @@ _OLD = (
     }
 )
 _AGENT = "train/agg/effective/agent"
-"""The prefix of prime-rl's metrics of the episodes of a step that are trained."""
+"""The prefix of prime-rl's metrics about a step's trained episodes."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
-    """Returns what an update of the weights reported, under the names of `metrics.jsonl`.
-    A metric that prime-rl does not have gets the prefix `train/`, unless its name has a slash already."""
+    """Returns the metrics of an update of the weights, under the names of `metrics.jsonl`. A metric that
+    prime-rl does not have gets the prefix `train/`, unless its name has a slash already."""
     return {
         UPDATE.get(name, name if "/" in name else f"train/{name}"): value
         for name, value in metrics.items()
@@ -78,10 +78,10 @@ def read(path: Path) -> list[Row]:
 
 
 def _of_prime_rl(row: Row) -> Row:
-    """Returns a row of prime-rl with air's metrics that follow from it.
+    """Returns a row of prime-rl, together with the metrics of air that can be computed from it.
 
-    A group counts as one without spread if prime-rl says that all its rewards are 0, or all 1; it does not
-    record how many groups have other equal rewards. An episode is a trace here.
+    A group counts as without spread if prime-rl says that all its rewards are 0, or all are 1; prime-rl does
+    not record how many groups have other equal rewards. An episode is here a trace.
     """
 
     def value(name: str) -> float:
@@ -103,7 +103,7 @@ def _of_prime_rl(row: Row) -> Row:
         "groups": groups,
         "zero_spread_groups": groups * sum(map(value, solved)),
         "cut_replies": episodes * value(f"{_AGENT}/is_truncated{ending}"),
-        "context_ends": 0.0,  # is_truncated counts them
+        "context_ends": 0.0,  # included in is_truncated
     }
     if means.get("turns"):
         derived["well_formed"] = 1.0 - means.get("format_errors", 0.0) / means["turns"]

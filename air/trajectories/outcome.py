@@ -66,8 +66,8 @@ class Outcome:
     start: Start | None
     """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
-    """`failed`: an infrastructure failure ended the episode, so its scores do not count. `unfinished`: it is
-    running, or its run was killed. `well`: neither."""
+    """`failed`: an infrastructure failure ended the episode, so its scores do not count. `unfinished`: the
+    episode is running, or its run was killed. `well`: the episode ended without such a failure."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()

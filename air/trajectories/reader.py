@@ -30,8 +30,8 @@ def trajectory_files(path: Path) -> list[Path]:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """Yields each line of a trajectory file as a dictionary; a half-written last line is skipped.
 
-    Raises ConfigError if the file cannot be read, a line is not a JSON object, or its version is newer than
-    ours.
+    Raises ConfigError if the file cannot be read, a line is not a JSON object, or the line's version is newer
+    than `VERSION`.
     """
     for place, line in json_lines.read(path):
         if not isinstance(line, dict) or not isinstance(line.get("v", 0), int):

@@ -16,8 +16,8 @@ only context.
 `index` is `{"v": 1, "step", "temperature", "shuffled", "pieces", "conversations"}`. `pieces` has the text of
 each token id. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
 "payments"}`: `tokens` and `sampled` count each message's tokens, by the message's number in the trace. `paid`
-has an entry for each message with sampled tokens, in order: the range [first, end) of those `payments` that
-its advantage counts. A payment is `{"turn", "validate", "terms"}`, as in the class `Payment`.
+has an entry for each message with sampled tokens, in order: the range [first, end) of the `payments` that are
+part of its advantage. A payment is `{"turn", "validate", "terms"}`, as in the class `Payment`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Message:
     advantages: Floats
     """The advantage of each sampled token in the loss; 0 if it was not trained."""
     paid: tuple[int, int] | None = None
-    """The range of the conversation's payments that the advantage counts; None without sampled tokens."""
+    """The range [first, end) of the payments that are part of the advantage; None without sampled tokens."""
 
     @property
     def ratios(self) -> Floats:
@@ -258,7 +258,7 @@ def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
 
 
 def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Returns (start, end) of consecutive runs with these lengths."""
+    """Returns (start, end) of consecutive ranges that have these lengths."""
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)

@@ -16,7 +16,7 @@ from air.config import validate
 from air.errors import ConfigError
 
 VERSION = 2
-"""Of the lines that this air writes."""
+"""The version of the format that this version of air writes."""
 
 
 class Line(BaseModel):
@@ -63,10 +63,10 @@ class MessageCall(Line):
 
 
 class TokenRef(Line):
-    """Where a reply's tokens and logprobs are stored: a range of nodes in the episode's verifiers trace.
+    """The place of a reply's tokens and logprobs: a range of nodes in the episode's verifiers trace.
 
     The last node of the range is the reply; before it are the messages that came after the previous reply. If
-    the prompt leaves out earlier reasoning, earlier messages that it changes are there too.
+    the prompt leaves out earlier reasoning, earlier messages that change because of this are there too.
     """
 
     nodes: tuple[int, int] | None = None
@@ -91,7 +91,7 @@ class FileChange(Line):
     removed: int = 0
     """Number of lines removed; 0 if unknown."""
     note: str = ""
-    """Why the diff lacks a part of this file's change, e.g. `binary` or `cut`; empty if it lacks nothing."""
+    """The reason why the diff lacks a part of this file's change, e.g. `binary` or `cut`; else empty."""
 
 
 class Diff(Line):
@@ -106,18 +106,18 @@ class Diff(Line):
     seconds: float = 0.0
     """Time in seconds that was needed to compute the diff. It does not count as the episode's time."""
     problem: str = ""
-    """Why the diff could not be computed; empty if it could."""
+    """The reason why the diff could not be computed; empty if it could."""
 
 
 class WorldInfo(Line):
-    """What a trajectory tells about its world if that is no research task."""
+    """The facts about a trajectory's world, if the world is not a research task."""
 
     replays: bool = False
     """Whether the same seed and the same actions give the same observations and rewards."""
     format_penalty: float = 0.0
-    """What the task takes for a reply that is no action; the settings of the run may take more."""
+    """The task's penalty for a reply that is not an action; the settings of the run may add a penalty."""
     facts: Mapping[str, str] = Field(default_factory=dict)
-    """What each of the world's facts means, by name."""
+    """Explains each of the world's facts (numbers about the episode), by the fact's name."""
     first: str = ""
     """The first observation."""
 
@@ -138,8 +138,8 @@ class Start(Line):
     seed: int = 0
     """The episode's seed."""
     training_step: int | None = None
-    """The training step that trains on the episode, or that an evaluation follows; None without training, and
-    in older files."""
+    """The training step that trains on the episode, or after which an evaluation plays it; None without
+    training, and in older files."""
     metric: str = ""
     """The name of the task's primary metric."""
     direction: Literal["higher", "lower"] | None = None
@@ -148,9 +148,9 @@ class Start(Line):
     """How the task's data were split: `public`, by the seed that anyone can read in the source code, or the
     fingerprint of a secret (see `air.tasks.splits`). Files without this field are from public splits."""
     baseline: float | None = None
-    """The baseline score on the validation split; on a secret split, as measured there."""
+    """The baseline score on the validation split. On a secret split, it was measured on that split."""
     world: WorldInfo | None = None
-    """The world, if the task is no research task. Then the fields about grading and boxes have no meaning."""
+    """The world, if it is not a research task. Then the fields about grading and boxes have no meaning."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """The task's settings for how a score becomes a reward: the fields of `air.tasks.spec.RewardScale`."""
     pay: Mapping[str, Any] = Field(default_factory=dict)
@@ -192,7 +192,7 @@ class Start(Line):
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
     box_resets: int = 0
-    """How many earlier episodes used the box, which was reset after each; 0 if it was new."""
+    """The number of earlier episodes that used the box, which was reset after each; 0 if it was new."""
     queue_seconds: float = 0.0
     """Time that the episode waited for its box, in seconds."""
     config_hash: str = ""
@@ -250,7 +250,7 @@ class Step(Line):
     exec_seconds: float = 0.0
     """Time in seconds that the action ran in the box, without the time for grading."""
     tokens: TokenRef | None = None
-    """Where the reply's tokens are stored; None if no verifiers trace was recorded."""
+    """The place of the reply's tokens; None if no verifiers trace was recorded."""
     reward: float | None = None
     """The reward that the world gave for the action; None without an action, and for research tasks."""
     done: bool = False
@@ -282,7 +282,7 @@ class Validation(Line):
     problem: str = ""
     """What is wrong with the artefact; empty if it has a score."""
     fault: str = ""
-    """How the grader failed on the artefact, twice. The agent was not shown it. Empty if it did not fail."""
+    """The error with which the grader failed twice on the artefact; else empty. The agent never sees it."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """All metrics that the grader reported, by name."""
     artefact: str = ""
@@ -330,9 +330,9 @@ class End(Line):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """Scores, counts and times of the episode, by name."""
     facts: Mapping[str, float] = Field(default_factory=dict)
-    """What the world told about the episode, by name; empty for research tasks. `metrics` has it too."""
+    """The world's facts (numbers by name); empty for research tasks. `metrics` has them too."""
     close_error: str = ""
-    """How the world failed to end, after the rewards were settled; empty if it did not."""
+    """The error with which the world failed to close, after the rewards were settled; else empty."""
     test: Test | None = None
     """The score on the test split of the artefact that counts; None if no artefact was graded there."""
     branches: int | None = None

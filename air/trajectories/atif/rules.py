@@ -18,7 +18,7 @@ SINCE: dict[str, dict[str, str]] = {
     "tool_call": {"extra": "1.7"},
     "result": {"extra": "1.7"},
 }
-"""The fields that are newer than the oldest version: the version that added each, by kind of object."""
+"""The version that added each field that the oldest version lacks, by kind of object and by field."""
 PARTS_SINCE = "1.6"
 """The version from which a message can be a list of parts instead of a text."""
 _PART_SINCE = {"text": "1.6", "image": "1.6", "audio": "1.8"}
@@ -99,7 +99,7 @@ def problems(document: Object) -> list[str]:
 
 
 def schema(version: str) -> str:
-    """Returns how a document names a version."""
+    """Returns the text with which a document names its version of ATIF."""
     return f"{_PREFIX}{version}"
 
 

@@ -14,11 +14,11 @@ _ODD = (KeyError, TypeError, ValueError)
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
-    """Converts a trajectory to an ATIF document of a version, a dictionary that can be written as JSON.
+    """Converts a trajectory to an ATIF document of `version`, a dictionary that can be written as JSON.
 
-    What the version has no field for is left out. With `tokens`, token ids and logprobs of the replies are
-    read from the verifiers trace beside the trajectory. Raises ConfigError if the trajectory has no first
-    line or an invalid time, or the trace lacks the tokens.
+    Fields of ATIF that this version does not have are left out. With `tokens`, token ids and logprobs of the
+    replies are read from the verifiers trace beside the trajectory. Raises ConfigError if the trajectory has
+    no first line or an invalid time, or the trace lacks the tokens.
     """
     start, end = one.start, one.end
     if start is None:
@@ -101,7 +101,7 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _calls(step: Step) -> list[Object]:
-    """Returns the tool calls of a turn: those of the model server, or else the parts of the parsed action."""
+    """Returns a turn's tool calls: those from the model server, or else the parts of the parsed action."""
     if step.tool_calls:
         return [_message_call(step, n, one) for n, one in enumerate(step.tool_calls)]
     call = step.call
