@@ -85,7 +85,7 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the instructions, the end of the system prompt, with the present ones."""
+        """Compares the recorded instructions (the end of the system prompt) with those that air gives now."""
         text = self._world.instructions(self._play.format)
         self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
@@ -159,7 +159,7 @@ class Comparison:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """Parses the recorded reply again, and compares its exact text with the recorded `action`."""
+        """Parses the recorded reply again; the text of the action must be exactly the recorded `action`."""
         self._problem(step, "")
         try:
             again = self._play.format.read(message_of(step))

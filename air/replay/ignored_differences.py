@@ -1,4 +1,4 @@
-"""Compares a recorded text with that of a replay, but ignores what differs in every run, such as times.
+"""Compares a recorded text with that of a replay, but ignores parts that differ in every run, such as times.
 
 Before the comparison, fixed words replace a box's own paths (`Folders`) and every match of `RULES`.
 """
@@ -143,7 +143,7 @@ def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference between a recorded text or value and that of the replay."""
+    """The first difference between a recorded text or value and the replayed one."""
 
     turn: int
     """Number of the step that differs, from 1; 0 if the first prompt differs."""

@@ -31,8 +31,8 @@ class Pay(RewardSettings, BaseConfig):
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
     """Finds the task of a recorded episode on this machine, and puts it on the recorded split of its data.
 
-    Raises MissingError if it is not here, and ConfigError if its files changed without `changed_task`, or if
-    the secret of the split is not here.
+    Raises MissingError if the task is absent. Raises ConfigError if the task's files have changed and the
+    option `changed_task` is not set, or if the secret of the split is absent.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -61,7 +61,7 @@ def harbor(start: Start, path: Path) -> HarborSettings:
 def format_of(start: Start, path: Path) -> ActionFormat:
     """Returns the action format of a recorded episode. Older recordings show it only in the system prompt.
 
-    Raises ConfigError if it cannot be recognised, and MissingError if it is a plugin that is not here.
+    Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is absent.
     """
     if start.format:
         return actions.get(start.format)
@@ -90,8 +90,8 @@ def reward(
 def harness(start: Start, path: Path) -> AirHarnessConfig:
     """Returns the settings of air's own harness in a recorded episode, which decided what the model saw.
 
-    Pydantic's `model_fields_set` lists those that the first line `start` has; the others are defaults. Raises
-    ConfigError, which names `path`, if a value is unusable.
+    Pydantic's `model_fields_set` lists the settings that the first line `start` records; the others are
+    defaults. Raises ConfigError, which names `path`, if a value is unusable.
     """
     names = AirHarnessConfig.own_fields()
     recorded = {name: value for name, value in start.settings.items() if name in names}

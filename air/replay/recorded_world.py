@@ -1,4 +1,4 @@
-"""Replays recorded episodes of worlds without a box: repeats every action, and compares what came back."""
+"""Replays recorded episodes of worlds without a box: repeats every action, and compares the results."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from air.worlds.sources import WorldTask
 
 
 async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> Replayed:
-    """Replays an episode; returns the result of the comparison with its record.
-    Raises ConfigError if its world does not replay exactly or has changed, MissingError if it is absent, and
-    InfrastructureError if it fails."""
+    """Replays an episode; returns the result of the comparison with its record. Raises ConfigError if the
+    episode's world has changed or does not replay exactly, MissingError if the world is absent, and
+    InfrastructureError if the world fails."""
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
     began, result = time.monotonic(), Replayed(trajectory.path, task.id)
@@ -67,7 +67,7 @@ async def _first(
 
 
 async def _step(step: Step, world: World[Action], result: Replayed) -> float:
-    """Repeats the action of a step, and compares; returns the reward. Other replies did nothing."""
+    """Repeats a step's action, and compares the result; returns the reward, which is 0 without an action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool
@@ -89,7 +89,7 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
 
 
 def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
-    """Compares the sum of the rewards and the facts, if the episode has ended well."""
+    """Compares the sum of the rewards, and the world's facts, unless the record has no end or a failure."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(

@@ -44,7 +44,7 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether all scores, and without changed settings the reward, equal the recorded ones."""
+        """Whether all scores equal the recorded scores and, without changed settings, the reward does too."""
         return not self.differences
 
 
@@ -147,9 +147,10 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades the artefact that counts on the test split; compares the score if the same one counted then.
+    """Grades the artefact that counts on the test split. Compares the score with the recorded test score if
+    both are scores of the same artefact.
 
-    `counts` says which one counts if a changed setting decides it; None: the one that was recorded.
+    `counts` is a changed setting that decides which artefact counts; None: the recorded choice holds.
     """
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded

@@ -64,7 +64,8 @@ class Replayer:
     async def replay(self, trajectory: Trajectory) -> Replayed:
         """Replays one trajectory; returns the result of the comparison with its record.
 
-        Raises UsageError if it cannot be replayed, and InfrastructureError if a box or a grader failed.
+        Raises UsageError if the trajectory cannot be replayed, and InfrastructureError if a box or a grader
+        failed.
         """
         start = _start(trajectory)
         if start.world is not None:

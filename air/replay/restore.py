@@ -91,8 +91,8 @@ def gpu_pools(
 ) -> tuple[GpuPool, GpuPool]:
     """Returns two pools of GPUs for replays of `files`: one for agents' boxes and one for grader boxes.
 
-    `wanted` is as the flag `--gpus`; without `boxes`, artefacts are only graded. Raises ConfigError if there
-    are too few GPUs, or a GPU does not exist.
+    `wanted` has the form of the flag `--gpus`. If `boxes` is false, artefacts are only graded, and agents
+    need no GPUs. Raises ConfigError if there are too few GPUs, or a GPU does not exist.
     """
     box = grader = 0
     for path in files:
