@@ -20,8 +20,8 @@ async def demonstrate(
     thought: str,
 ) -> list[float]:
     """Plays one episode of a world for each seed with the world's scripted player, and records the trajectory
-    in `folder`; returns the rewards. `action_format` is None for that of the task; `thought` is
-    the thought in each reply.
+    in `folder`; returns the rewards. `action_format` names the action format (None: the task's own); every
+    reply has the thought `thought`.
 
     The conversation is the one that a model with these replies would have. Raises UsageError if the world has
     no scripted player or the format cannot express its action, and InfrastructureError if the world failed.

@@ -130,7 +130,7 @@ class ManualEpisode:
     async def __aenter__(self) -> ManualEpisode:
         """Starts the episode in a box, and repeats the first steps of `origin` if there is one.
 
-        Raises UsageError if it cannot be played, and InfrastructureError if the box failed.
+        Raises UsageError if the episode cannot be played, and InfrastructureError if the box failed.
         """
         try:
             await self._open()

@@ -37,7 +37,7 @@ class Point:
     """A copy of the world's state, with the box in which the episode ran before the reply."""
     counters: Counters
     malformed: int
-    """How many consecutive replies, up to the undo point, were not an action."""
+    """The number of consecutive replies, up to the undo point, that were not an action."""
     lines: int
     """The number of lines that the episode's trajectory had before the reply."""
     copy: Path | None

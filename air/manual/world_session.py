@@ -1,7 +1,7 @@
-"""Plays an episode of a world that is no research task, in which a person replies in place of a model.
+"""Plays an episode of a world that is not a research task, in which a person replies in place of a model.
 
 `AirHarness` handles a person's reply as a model's, so rewards and the record are the same. An undo repeats
-all replies but the last in a new world with the same seed, so it needs a world that replays exactly.
+all replies except the last in a new world with the same seed, so it needs a world that replays exactly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ManualWorld:
     """One episode of a world that a person plays in place of a model. `async with` starts it.
 
     All methods must be called in the same event loop. `config` names one task. `replies` are given first,
-    such as those of a recorded episode. `player` is who replies, as the trajectory names it.
+    such as those of a recorded episode. The trajectory records `player` as the name of whoever replies.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ManualWorld:
     @classmethod
     def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
         """Returns an episode that repeats the first `steps` steps of a recorded one. Raises ConfigError if
-        the world does not replay, or is another one now."""
+        the world does not replay exactly, or has changed since the recording."""
         start = origin.start
         assert start is not None
         manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
@@ -122,9 +122,10 @@ class ManualWorld:
         return None if turns is None else turns - self.episode.counters.turns
 
     def written(self, text: str) -> str:
-        """Returns a reply with an action: the text that a person typed, or, in a world with tools, the call
-        `NAME {"argument": value}`. If the world also takes answers, a text that does not begin with a tool's
-        name is one. Raises UsageError if the action format cannot express it."""
+        """Returns a reply with an action. The action is the text that a person typed or, in a world with
+        tools, the call `NAME {"argument": value}`. If such a world also takes answers, a text that does not
+        begin with a tool's name is an answer. Raises UsageError if the action format cannot express the
+        action."""
         assert self.episode.format is not None
         try:
             calls = self.task.tools and not (self.task.answers and self._is_answer(text))
@@ -163,7 +164,7 @@ class ManualWorld:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step; returns one line of text about it. Raises UsageError if it cannot be."""
+        """Undoes the last step; returns one line of text about it. Raises UsageError if there is no step."""
         if not self._replies:
             raise UsageError("there is no step to undo")
         if not self.task.replays:
