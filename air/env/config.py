@@ -24,7 +24,8 @@ RESEARCH_FORMAT = "fenced"
 DEFAULT_TURNS = 10
 """The number of turns of an episode of a research task, unless the settings limit it."""
 DEFAULT_VALIDATES = 32
-"""The number of validates of an episode that are scored if neither they nor the turns are limited."""
+"""The number of validates (scored gradings that the agent requests) of an episode if the settings limit
+neither the validates nor the turns."""
 
 
 class AirTasksetConfig(vf.TasksetConfig):
@@ -33,11 +34,12 @@ class AirTasksetConfig(vf.TasksetConfig):
     id: str = "air"
     """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
-    """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and worlds
-    (`game:sokoban6`) may be mixed."""
+    """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and tasks
+    of other worlds (`game:sokoban6`) may be mixed."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """How many prompts a task gets, relative to the others, by task id: `{ "titanic" = 3 }`. Tasks that are
-    not named have the weight 1. To mix lists with different settings, use two sources with a `ratio` each."""
+    """The weight of a task by its id: how many prompts it gets, relative to the others: `{ "titanic" = 3 }`.
+    Tasks that are not named have the weight 1. To mix lists with different settings, use two sources with a
+    `ratio` each."""
     task_roots: list[Path] = Field(default_factory=list)
     """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
@@ -50,11 +52,12 @@ class AirTasksetConfig(vf.TasksetConfig):
     number."""
     first_seed: int = Field(0, ge=0)
     """The seed of each task's first prompt; the others have the next seeds. To evaluate on other seeds than
-    those of the training, choose a number above them; for worlds, `purpose` does so."""
+    those of the training, choose a number above them. In worlds other than research tasks, use `purpose`."""
     purpose: Literal["training", "evaluation"] = "training"
-    """What the episodes are for. In worlds, seeds of an `evaluation` begin at 1000123 + `first_seed`, which
-    no seed of a `training` reaches, so that no policy is evaluated on what it was trained on. The embedded
-    engine sets it in evaluations; with prime-rl, set it in each `[[orchestrator.eval.source]]`."""
+    """What the episodes are for. In worlds other than research tasks, seeds of an `evaluation` begin at
+    1000123 + `first_seed`. No seed of a `training` reaches this number, so no policy is evaluated on what it
+    was trained on. The embedded engine sets `purpose` in evaluations; with prime-rl, set it in each
+    `[[orchestrator.eval.source]]`."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -104,7 +107,7 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @property
     def worlds(self) -> list[str]:
-        """The ids in `tasks` that name tasks of worlds."""
+        """The ids in `tasks` that name tasks of worlds other than research tasks."""
         return [name for name in self.tasks if is_world(name)]
 
     @property
@@ -114,7 +117,7 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @property
     def members(self) -> list[str]:
-        """The ids in `tasks`, with those of its members for a set of Harbor tasks."""
+        """The ids in `tasks`. For a set of Harbor tasks, the list has the ids of its members instead."""
         return tasks.expanded(self.tasks, self.harbor)
 
     def research_tasks(self) -> list[TaskSpec]:
@@ -135,8 +138,8 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The name of the verifiers plugin that supplies the harness; `air` is this package."""
     format: str | None = None
-    """The action format: how the model writes an action. One of air's, or your own `module:Class`. None: that
-    of the task, which is `fenced` for research tasks."""
+    """The action format: how the model writes an action. One of air's, or your own `module:Class`. None: the
+    task's own format, which is `fenced` for research tasks."""
 
     @field_validator("format")
     @classmethod
@@ -158,9 +161,9 @@ class AirHarnessConfig(vf.HarnessConfig):
     memory: bool = False
     """Format `mlgym`: whether the agent has tools to keep notes during its episode."""
     history: int | None = Field(None, ge=1)
-    """How many observations, counted from the latest, are sent to the model; a short note replaces older
-    ones. None: all. Only for evaluation: the prompt's earlier parts change, so an episode is no single
-    training sample."""
+    """The number of observations, counted from the latest, that are sent to the model; a short note replaces
+    older observations. None: all. Only for evaluation: the prompt's earlier parts change, so an episode is
+    not a single training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
     """The upper limit on the tokens of one observation. The middle of a longer observation is cut out, with a
     mark in its place, and the metric `cut_observations` counts it."""
@@ -213,7 +216,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=DEFAULT_TURNS)
     """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess`.
-    `max_turns` counts for every task of the source; without it, each world has its own number of turns."""
+    `max_turns` limits the turns of every task of the source. Without it, a research task has 10 turns, and
+    each other world has its own number of turns."""
     credit: Literal["episode", "segment"] = "episode"
     """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
     training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
@@ -277,7 +281,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     @model_validator(mode="before")
     @classmethod
     def _worlds_limit_turns(cls, data: Any) -> Any:
-        """Leaves the turns to the worlds if the tasks contain any and the settings do not limit them."""
+        """Lets each world set its number of turns, if `tasks` names worlds and the settings set no number."""
         if not isinstance(data, dict) or not isinstance(data.get("agent", {}), dict):
             return data
         taskset = data.get("taskset") or {}

@@ -54,8 +54,9 @@ class Ledger:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
     def settle(self, back: int, terms: Mapping[str, float]) -> None:
-        """Adds the reward that arose since the last call to the payment of a `validate` (`back` 0: the last).
-        The reward for a test score belongs to the segment that made the artefact."""
+        """Adds the reward that arose since the last call to the payment of a `validate`. `back` counts from
+        the end (0: the last `validate`). The reward for a test score belongs to the segment that made the
+        artefact."""
         payments = [payment for payment in self.payments if payment["ends"]]
         changes = self._changes(terms)
         if back >= len(

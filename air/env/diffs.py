@@ -25,14 +25,15 @@ DIFF_CHARS = 16_000
 PART_CHARS = 4_000
 """The upper limit on the characters that one file adds to a step's diff; further lines are left out."""
 MOST_LINES = 10_000
-"""The most lines of a file of which a diff is made. A changed file with more lines is only named."""
+"""The largest number of lines of a file that gets a diff. A changed file with more lines is only named."""
 COMPARED_LINES = 2_000
-"""The most lines of a file that are compared, because the time grows with the square of their number. The
-lines that are equal at the start and at the end of both contents need no comparison. A changed file with more
-lines is only named."""
+"""The largest number of lines of a file that are compared, because the time grows with the square of their
+number. Lines that are equal at the start or at the end of both contents need no comparison. A changed file
+with more lines is only named."""
 STEP_LINES = 4_000
-"""The most lines that are compared after one step in all changed files together. Each file counts with its
-old or its new number of lines, whichever is larger, without the equal lines at the start and the end."""
+"""The largest number of lines that are compared after one step in all changed files together. Each file
+counts with its old or its new number of lines, whichever is larger, without the equal lines at the start and
+the end."""
 MOST_READ = 100
 """The upper limit on the number of changed files whose content is read after one step."""
 MOST_LISTED = 200
@@ -63,7 +64,7 @@ class Differ:
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """How many lines the current call of `diff` may still compare; it starts at `STEP_LINES`."""
+    """The number of lines that the current call of `diff` may still compare; it starts at `STEP_LINES`."""
 
     async def start(self) -> None:
         """Reads the workspace for the first call of `diff`. Raises BoxDiedError if the box is gone."""
@@ -86,7 +87,7 @@ class Differ:
         parts: list[str] = []
         changes: list[FileChange] = []
         for number, path in enumerate(touched):
-            if len(changes) > MOST_LISTED:  # the contents of the others are forgotten
+            if len(changes) > MOST_LISTED:  # the contents of further files are forgotten
                 self._texts.pop(path, None)
                 continue
             change, text = await self._change(path, files.get(path), read=number < MOST_READ)
@@ -172,19 +173,19 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Both:
-    """The lines of a file before and after a step."""
+    """The lines of a file before a step and after it."""
 
     old: list[str]
     new: list[str]
     start: int
-    """How many lines at the start of both are equal."""
+    """The number of equal lines at the start of the old and the new content."""
     end: int
-    """How many of the other lines are equal at the end of both."""
+    """The number of equal lines at the end of the two contents; lines in `start` do not count again."""
 
     @classmethod
     def of(cls, before: str, after: str) -> _Both:
-        """Splits both texts into lines. Lines end only at a newline; `str.splitlines` would also split at
-        other characters."""
+        """Splits the old and the new content into lines. Lines end only at a newline; `str.splitlines` would
+        also split at other characters."""
         old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
         most = min(len(old), len(new))
         start = next((n for n in range(most) if old[n] != new[n]), most)
@@ -198,7 +199,7 @@ class _Both:
 
     @property
     def compared(self) -> int:
-        """How many lines must be compared to find the differences."""
+        """The number of lines that must be compared to find the differences."""
         old, new = (len(lines) - self.start - self.end for lines in (self.old, self.new))
         return max(old, new) if old and new else 0  # only added, or only removed
 

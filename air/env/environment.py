@@ -1,4 +1,5 @@
-"""The verifiers environment of air: runs episodes, those of research tasks in a box from a pool."""
+"""The verifiers environment of air: runs episodes of research tasks, in boxes from a pool, and other
+worlds."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ from air.worlds.sources import WorldTask, is_world
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """A verifiers environment in which one agent works on one research task in one box, or plays in a world
-    with a box or without one. All episodes of a process share a pool of boxes for agents and a pool of boxes
-    for graders; if no task needs a box, there are no such pools."""
+    """A verifiers environment in which one agent works on one research task in one box, or plays in another
+    world with or without a box. All episodes of a process share a pool of boxes for agents and a pool of
+    boxes for graders; if no task needs a box, there are no such pools."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -78,7 +79,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
-        """Grader boxes have their own pool, because an agent keeps its box while it waits for a grade."""
+        """Opens the pools of boxes. Grader boxes have their own pool, because an agent keeps its box while it
+        waits for a grade."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
@@ -147,8 +149,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Runs one episode, from its first turn to its grades, with a world or a box that no other uses.
-        Raises InfrastructureError if the failure breaker is open."""
+        """Runs one episode, from its first turn to its grades, with a world or a box that no other episode
+        uses. Raises InfrastructureError if the failure breaker is open."""
         assert isinstance(task, AirTask)
         await self.check_breaker()
         name = task.data.task_id
@@ -239,7 +241,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             yield world
 
     def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode in a world of `lend_world`."""
+        """Returns a new episode in a world that `lend_world` yielded."""
         task = self._worlds[task_id]
         name, action_format = self._format(task)
         return WorldEpisode(
@@ -275,7 +277,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for the agent of a research task, as `WorldBoxes.lease`."""
+        """Async context manager: yields a box for the agent of a research task (see `WorldBoxes.lease`)."""
         self._check_serving()
         assert self._boxes is not None
         async with self._boxes.lease(self._box_spec(spec)) as box:
@@ -329,8 +331,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return harness if isinstance(harness, AirHarnessConfig) else None
 
     def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
-        """Returns the name of the action format of a world or (None) of research tasks, and the format.
-        Without air's own harness, there is none. Raises ConfigError if the format does not suit the task."""
+        """Returns the action format's name and the format: those of `world`, or of research tasks if it is
+        None. Without air's own harness, returns "" and None. Raises ConfigError if the format does not suit
+        the task."""
         harness = self._harness()
         if harness is None:
             return "", None

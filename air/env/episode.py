@@ -17,8 +17,8 @@ from air.trajectories import Call, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
-"""How many seconds before verifiers' deadline air ends an episode. At the deadline itself, verifiers 0.3
-would let the episode fail without a grade."""
+"""The number of seconds by which air ends an episode before verifiers' deadline. At the deadline itself,
+verifiers 0.3 would let the episode fail without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 """Lower-case texts. If a model server's error message contains one of them, the prompt was too long."""
 
@@ -53,7 +53,7 @@ class Episode(ABC):
     format_name: str = ""
     """The name of the action format, as in the settings; empty without one."""
     malformed_in_a_row: int = 0
-    """How many consecutive replies, up to and including the latest, were not an action."""
+    """The number of consecutive replies, up to and including the latest, that were not an action."""
     trace: Any = None
     """The verifiers trace of the episode; None before the task is set up."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -61,7 +61,7 @@ class Episode(ABC):
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     term_error: str = ""
-    """How a reward term of the user failed, so that the run must stop. Empty if none failed."""
+    """The error with which a reward term of the user failed, so that the run must stop; else empty."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """The duration and token counts of the last model call, for the line of the next step."""
     why_ended: str = ""
@@ -124,7 +124,7 @@ class Episode(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Stores why the episode's world ended it."""
+        """Stores the reason why the world ended the episode."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -132,7 +132,7 @@ class Episode(ABC):
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops what the world still does, after `finish` or instead of it."""
+        """Stops the work that the world still does, such as a grading, after `finish` or instead of it."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:

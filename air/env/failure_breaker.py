@@ -1,7 +1,7 @@
 """The failure breaker: stops a run after too many consecutive episodes failed because of the infrastructure.
 
-It also opens at once if something failed that would fail in every episode, such as a reward term of the
-user. It warns if the share of such episodes, which are not trained on, rises for one task: an agent may have
+It also opens at once if something failed that would fail in every episode, such as a reward term of the user.
+Failed episodes are not trained on. So the breaker warns if their share rises for one task: an agent may have
 found a way to escape bad rewards.
 
 A run's workers cannot stop prime-rl, which started them. So they count consecutive failures in one file,
@@ -26,9 +26,9 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
 WINDOW = 32
-"""The number of a task's latest episodes that are compared with as many before them."""
+"""The number of a task's latest episodes that are compared with the same number of episodes before them."""
 FEWEST = 4
-"""The smallest number of failures more than before that is worth a warning."""
+"""The smallest increase that causes a warning: failures in the last `WINDOW` episodes less those before."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -39,12 +39,12 @@ class _Count:
     failures: int = 0
     """The number of consecutive episodes, up to the latest, that failed because of the infrastructure."""
     opened: str = ""
-    """Why the breaker opened, so that the run must stop. Empty while the run may continue."""
+    """The reason why the breaker opened, so that the run must stop. Empty while the run may continue."""
     tasks: dict[str, str] = field(default_factory=dict)
-    """Of each task, its last `2 * WINDOW` episodes, as characters: `x` for a failed one, else a dot. Episodes
-    before the first count as dots."""
+    """The last `2 * WINDOW` episodes of each task, as characters: `x` for a failed episode, else a dot. If
+    there were fewer episodes, dots come first."""
     rises: int = 0
-    """How often the failures of one task have become more."""
+    """The number of times that a rise of one task's failures was found."""
 
 
 class Breaker:
@@ -69,7 +69,7 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Sets the number of failures to 0, after an episode of `task` without one."""
+        """Sets the number of failures to 0, after an episode of `task` without an infrastructure failure."""
         self._count("", task)
 
     def failed(self, error: str, task: str) -> None:
@@ -117,7 +117,7 @@ class Breaker:
             return count
         outcomes = count.tasks.get(task, _WELL * 2 * WINDOW)[1:] + (_FAILED if error else _WELL)
         if rises := is_rising(outcomes):
-            outcomes = outcomes[WINDOW:] * 2  # from now on this is how it was before
+            outcomes = outcomes[WINDOW:] * 2  # the next comparisons start from this level
         tasks = {**count.tasks, task: outcomes}
         count = replace(count, tasks=tasks, rises=count.rises + rises)
         if count.opened or not self._limit:
@@ -134,9 +134,11 @@ class Breaker:
 
 
 def is_rising(outcomes: str) -> bool:
-    """Whether the second half of a task's last `2 * WINDOW` episodes has more failures, beyond chance.
+    """Whether failures rise: more in the second half of a task's last `2 * WINDOW` episodes than in the
+    first.
 
-    The numbers are compared as two Poisson counts: a difference of three standard deviations.
+    The difference must exceed chance: the two numbers are compared as Poisson counts, and three standard
+    deviations are required.
     """
     before = outcomes[:-WINDOW].count(_FAILED)
     more = outcomes[-WINDOW:].count(_FAILED) - before

@@ -1,7 +1,9 @@
-"""Warns if validation scores of a task rise above its test scores: the agent may overfit what is validated.
+"""Warns if validation scores of a task rise above its test scores: the agent may overfit the validation
+split.
 
-The gap of an episode is the normalised score φ of the artefact that counts less that of its test score. Each
-process watches its own episodes. A constant gap is no sign, since the two splits are never equally hard.
+The gap of an episode is φ (the normalised validation score) of the artefact that counts, less φ of its test
+score. Each process watches its own episodes. A constant gap is not a warning sign, because the two splits are
+never equally hard.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ import math
 from statistics import fmean, variance
 
 WINDOW = 32
-"""The number of a task's latest episodes that are compared with as many before them."""
+"""The number of a task's latest episodes that are compared with the same number of episodes before them."""
 LEAST = 0.1
-"""The smallest growth of the mean gap that is worth a warning."""
+"""The smallest growth of the mean gap that causes a warning."""
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.gap")
 
@@ -41,9 +43,10 @@ class GapAlarm:
 
 
 def grown(gaps: list[float]) -> float:
-    """Returns by how much the mean of the last `WINDOW` gaps exceeds that of those before; 0 if by chance.
+    """Returns by how much the mean of the last `WINDOW` gaps exceeds the mean of the gaps before them.
 
-    Chance is less than three standard errors of the difference, or less than `LEAST`.
+    Returns 0 if the growth can be chance: at most three standard errors of the difference, or at most
+    `LEAST`.
     """
     if len(gaps) < 2 * WINDOW:
         return 0.0

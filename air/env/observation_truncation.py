@@ -44,7 +44,7 @@ class _ByTokenizer:
         return len(self._tokenizer.encode(text, add_special_tokens=False))
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        # A text has no more tokens than bytes, so most need no encoding.
+        # A text has no more tokens than bytes, so most texts need no encoding.
         if len(_bytes(text)) <= limit:
             return text, False
         ids = self._tokenizer.encode(text, add_special_tokens=False)

@@ -35,7 +35,7 @@ def folder(config: ResearchEnvConfig) -> Path | None:
 
 
 def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | int | None]:
-    """Returns what the box of an episode is used for; see `Box.note_use`."""
+    """Returns what `Box.note_use` stores about an episode's box: its task, training step, run and episode."""
     where = folder(config)
     root = where.parent if where is not None and where.name == "trajectories" else where
     facts: dict[str, str | int | None] = {"task": task, "step": TRAINING_STEP.get()}

@@ -63,12 +63,12 @@ class ResearchEpisode(Episode):
                 await self.differ.start()
 
     def instructions(self) -> str:
-        """Returns what teaches the model the action format, with the optional tools of the episode."""
+        """Returns the instructions for the action format, with the optional tools of the episode."""
         assert self.format is not None
         return self.world.instructions(self.format)
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's first line that tell the task, its grading and its box."""
+        """Returns the fields of the trajectory's first line about the task, its grading and its box."""
         world, box = self.world, self.world.box
         task = world.task
         return {
@@ -91,7 +91,7 @@ class ResearchEpisode(Episode):
         }
 
     def ended(self) -> dict[str, Any]:
-        """Returns the field of the trajectory's last line that tells the score on the test split."""
+        """Returns the field of the trajectory's last line that has the score on the test split."""
         digest, path = self.world.test_artefact
         test = {
             "score": self.world.test_score,
@@ -150,7 +150,7 @@ class ResearchEpisode(Episode):
         self.recorded += 1
 
     def end(self) -> None:
-        """Stores why the episode's world ended it: the agent submitted, or its box is gone."""
+        """Stores the reason why the world ended the episode: the agent submitted, or its box is gone."""
         self.why_ended = "box" if self.world.lost else "submit"
 
     async def finish(self) -> None:

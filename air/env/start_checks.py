@@ -43,7 +43,7 @@ def gpu_pools(
 
 
 def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Raises ConfigError if the settings do not suit a task that is graded by rules of its own."""
+    """Raises ConfigError if the settings do not suit a task with its own grading rules (`spec.rules`)."""
     spec.box_spec(config.provider)
     for name in ("test_weight", "final"):
         if getattr(config, name) != type(config).model_fields[name].get_default():
@@ -65,7 +65,7 @@ def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
 
 def _check_servers(spec: TaskSpec, config: ResearchEnvConfig) -> None:
     """Raises UsageError if the tools of a task's MCP servers cannot be offered: the package is absent, or the
-    action format cannot call them. Warns if a program plays, which gets none."""
+    action format cannot call them. Warns if a program plays the agent, because programs get no such tools."""
     rules = spec.rules
     if rules is None or not rules.tool_servers:
         return
@@ -109,7 +109,7 @@ def check_docker(image: str) -> None:
 
 
 async def check_images(spec: TaskSpec) -> None:
-    """Raises MissingError if an image of this task, which is not one of air's own, is not here."""
+    """Raises MissingError if this machine lacks an image of this task that is not one of air's own."""
     from air.sandbox.docker import engine
 
     rules = spec.rules

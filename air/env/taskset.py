@@ -27,20 +27,20 @@ class AirData(vf.TaskData):
     task_id: str = ""
     """The id of the task."""
     task_hash: str = ""
-    """A digest of all that the task is made of: of the files in its folder, or of its world."""
+    """A digest of everything that the task is made of: the files in its folder, or its world."""
     seed: int = 0
     """The seed of the episode, with which the world is reset."""
 
 
 class AirTask(vf.Task[AirData]):
-    """A research task, or a task of a world, with the methods that verifiers calls during an episode.
+    """A research task, or a task of another world, with the methods that verifiers calls during an episode.
     The episode's state is an attribute of the runtime, verifiers' name for the place where commands run: a
     box that `ResearchEnv` took from a pool, no box (`NoBox`), or a runtime that `vf-validate` or `vf-debug`
     started."""
 
     spec: TaskSpec | None = None
     """air's description of a research task, never serialised; None if `AirTaskset` did not make this object,
-    and for worlds."""
+    and for other worlds."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Resets the world, such as by putting the task's files into the box, then writes the first line of
@@ -149,7 +149,7 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             yield makers[name](number)
 
     def _maker(self, name: str) -> Callable[[int], AirTask]:
-        """Returns a function that makes the prompt with a number, from 0, of the task `name`."""
+        """Returns a function from the number of a prompt (from 0) of the task `name` to that prompt."""
         config = self.config
         if is_world(name):
             world = sources.load(name)
@@ -185,7 +185,7 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
 
 def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
-    """Yields `count` pairs of a name and how often the name came before. Each name comes as often as its
+    """Yields `count` pairs (name, number of earlier pairs with this name). Each name comes as often as its
     weight says, as evenly as possible; with equal weights the names take turns in their order."""
     taken = dict.fromkeys(weights, 0)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Lends boxes of a process to the episodes of worlds: one to each agent, and a fresh one to each check."""
+"""Lends a process's boxes to episodes of worlds: one box to each agent, and a fresh box for each check."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _KILLED = 137
 
 
 class WorldBoxes:
-    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes; `checks` the pool of
-    the boxes that check, which is another one, because an agent keeps its box during a check."""
+    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes. `checks` is the pool
+    of boxes in which answers are checked; it is separate, because an agent keeps its box during a check."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
         self.agents, self.checks, self._config = agents, checks, config
 
     def spec(self, spec: BoxSpec) -> BoxSpec:
-        """Returns the settings of an agent's box, with what the run's settings say about it."""
+        """Returns `spec` with the run's kind of box for agents, and with whether the box may be reused."""
         provider = self._config.provider
         closed = provider == "docker" and not (spec.network or spec.gpus or spec.open)
         return spec.model_copy(
@@ -62,7 +62,7 @@ class WorldBoxes:
             yield WatchedWorld(task.world(box, run), box=box, box_seconds=seconds)
 
     def runner(self, spec: BoxSpec) -> Run:
-        """Returns the function that runs a command in a fresh box of `spec`."""
+        """Returns a function that runs a command in a fresh box of `spec`."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(
@@ -91,8 +91,8 @@ class WorldBoxes:
 
 @asynccontextmanager
 async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[WatchedWorld]:
-    """Async context manager: yields the world of one episode, with boxes of `boxes` if the task needs any.
-    Raises ConfigError if it needs boxes and there are none."""
+    """Async context manager: yields the world of one episode; if the task needs boxes, they come from
+    `boxes`. Raises ConfigError if the task needs boxes and `boxes` is None."""
     if not task.in_boxes:
         yield WatchedWorld(task.world())
         return

@@ -34,10 +34,10 @@ from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
-"""The largest number of turns of the episodes that begin in this context, in place of their worlds' own;
-None: the worlds' own."""
+"""The largest number of turns of the episodes that begin in this context. It replaces the worlds' own
+numbers; None: the worlds' own numbers hold."""
 CLOSE_SECONDS = 60.0
-"""How long the end of a world may take. What it gave until then counts in any case."""
+"""The time limit for closing a world, in seconds. Rewards and facts until then count in any case."""
 BOX_ENDED = "[the box has ended]"
 """The agent's observation when its commands have ended its box."""
 
@@ -58,7 +58,7 @@ class WatchedWorld:
     seconds: float = 0.0
     """The time that the world took for its steps."""
     close_error: str = ""
-    """How the world failed to end; empty if it did not."""
+    """The error with which the world failed to close; empty if it did not fail."""
     _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
@@ -93,8 +93,8 @@ class WatchedWorld:
             return Step(Observation(BOX_ENDED), done=True)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the world once, even if the caller is cancelled meanwhile. A failure is only noted, because
-        the episode's rewards are settled."""
+        """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in
+        `close_error`, because the episode's rewards are settled."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         return await to_the_end(self._closing)
@@ -111,7 +111,8 @@ class WatchedWorld:
             return {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the world's facts. Raises InfrastructureError if one of them is not a finite number."""
+        """Returns the world's facts (numbers about the episode, by name). Raises InfrastructureError if one
+        of them is not a finite number."""
         facts = {name: float(value) for name, value in self.world.facts().items()}
         for name, value in facts.items():
             if not math.isfinite(value):
@@ -128,20 +129,19 @@ def _sendable(observation: Observation) -> Observation:
 
 @dataclass
 class WorldEpisode(Episode):
-    """The state of one running episode in a world that is no research task."""
+    """The state of one running episode in a world that is not a research task."""
 
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
     turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
-    """The largest number of turns, in place of the world's own; the settings still limit it. None: there is
-    none."""
+    """The largest number of turns, in place of the world's own; the settings can lower it. None: not set."""
     first: Observation = field(default_factory=lambda: Observation(""))
-    """The first observation, as the model is shown it; empty before `reset`."""
+    """The first observation, in the form that the model sees; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
     used: float | None = None
-    """The seconds that the agent used; None before the end."""
+    """The agent's time in seconds; None before the end of the episode."""
     facts: Mapping[str, float] = field(default_factory=dict)
-    """The world's facts at the end of the episode; empty before."""
+    """The world's facts (numbers by name) at the end of the episode; empty before."""
 
     @property
     def task_id(self) -> str:
@@ -227,7 +227,7 @@ class WorldEpisode(Episode):
 
     @property
     def metric(self) -> str:
-        """What measures an episode in tables: the world's fact `success`, or else the world's reward."""
+        """The name of an episode's score in tables: `success` if the world has this fact, else `reward`."""
         return "success" if "success" in self.task.facts else "reward"
 
     @property
@@ -237,14 +237,14 @@ class WorldEpisode(Episode):
 
     @property
     def scale(self) -> RewardScale:
-        """The scale that leaves `score` as it is."""
+        """The reward scale that leaves `score` unchanged."""
         clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
         return RewardScale(
             direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
         )
 
     def end(self) -> None:
-        """Stores why the episode's world ended it: it was done, or its box is gone."""
+        """Stores the reason why the world ended the episode: the world was done, or its box is gone."""
         self.why_ended = "box" if self.world.lost else "done"
 
     async def finish(self) -> None:
@@ -271,7 +271,7 @@ class WorldEpisode(Episode):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode: what the world tells, then the counts and times of every episode."""
+        """The metrics of the episode: the world's facts, then the counts and times of every episode."""
         return {
             **self.facts,
             **({} if self.used is None else {"score": self.score}),

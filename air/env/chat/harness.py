@@ -2,10 +2,10 @@
 
 A turn is a model call, an action from its reply, a step of the world, and an observation. If the server
 returns the model's reasoning or tool calls apart from the reply's text, they are recorded and sent back with
-the reply in later requests; the action format decides what in them is an action. Every model call
-uses the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at
-`submit`; after the last turn; when the next prompt would exceed the model's context; after a reply that the
-token limit cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
+the reply in later requests; the action format decides which part of them is an action. Every model call uses
+the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at `submit`;
+after the last turn; when the next prompt would exceed the model's context; after a reply that the token limit
+cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from air.errors import InferenceError
 from air.trajectories import TokenRef
 
 TURN_OVERHEAD_TOKENS = 16
-"""The most tokens that a chat template adds around one observation in a user message."""
+"""The largest number of tokens that a chat template adds around one observation in a user message."""
 TOOL_OVERHEAD_TOKENS = 8
-"""The most further tokens that a chat template adds around an observation in a tool message."""
+"""The largest number of further tokens that a chat template adds around an observation in a tool message."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The reply as action formats read it."""
+        """The reply in the form that action formats read."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,
@@ -183,8 +183,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
-        """Performs the action in `reply` and records the turn; returns the messages that the model is shown
-        next, of which the first has the observation. There are none if the token limit cut the reply. Sets
+        """Performs the action in `reply` and records the turn. Returns the messages that the model is shown
+        next; the first message has the observation. The list is empty if the token limit cut the reply. Sets
         `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None: no
         limit)."""
         action_format, message = episode.format, reply.message
@@ -247,7 +247,7 @@ def _reasoning_tokens(reply: Reply, tokens: TokenCounter) -> int:
 
 
 def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCounter) -> int:
-    """Returns how many tokens `messages` add to the prompt, beside the overhead of one turn."""
+    """Returns how many tokens `messages` add to the prompt, in addition to the overhead of one turn."""
     in_tools = sum(TOOL_OVERHEAD_TOKENS for message in messages if message["role"] == "tool")
     further = TURN_OVERHEAD_TOKENS * (len(messages) - 1)
     return in_tools + further + sum(tokens.count(message["content"]) for message in messages)
@@ -282,8 +282,9 @@ class _Model:
         self._last: Reply | None = None
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
-        """Whether prompts contain the reasoning of earlier replies, as the last prompt showed. Until one has,
-        it is assumed in training, where no episode may exceed the limit of its tokens."""
+        """Whether prompts contain the reasoning of earlier replies, as far as the last prompt has shown.
+        Before any prompt has shown it, the value is true in training, where no episode may exceed its token
+        limit."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},
@@ -300,7 +301,7 @@ class _Model:
 
     def repeated(self, reply: Reply) -> dict[str, Any]:
         """Returns a reply as a message of later requests. In training it is unchanged, because its tokens
-        must stay as they are. Elsewhere, arguments of tool calls that are not JSON are left out: servers such
+        must stay as they are. Otherwise, arguments of tool calls that are not JSON are left out: servers such
         as vLLM's refuse requests with them, and the agent must not be able to cause a failure."""
         message = {"role": "assistant", "content": reply.text, **reply.reasoning}
         if reply.tool_calls:

@@ -35,7 +35,7 @@ class Conversation:
     sent: list[Json] = field(default_factory=list)
     """The messages of the last request to which the model has replied, as the program sent them."""
     passed: list[Json] = field(default_factory=list)
-    """The same messages as the model got them."""
+    """The messages of the same request, in the form in which the model got them."""
     last: bytes = b""
     """The body of the last request to which the model has replied, as the program sent it."""
     answer: bytes = b""
@@ -74,12 +74,12 @@ class Conversation:
         ]
 
     def repeats(self, request: HttpRequest) -> bool:
-        """Whether `answer` is the answer to this request, because the model has replied to an equal one."""
+        """Whether the model has replied to an equal request, so that `answer` answers this request, too."""
         return self.first is not None and request.body == self.last
 
     def replied(self, request: HttpRequest, body: Json, answer: bytes) -> None:
-        """Must be called after the model has replied to a request: `body` is what the model got, and `answer`
-        what its endpoint answered."""
+        """Stores the model's reply to a request. `body` is what the model got, and `answer` the bytes with
+        which its endpoint answered. The caller must report every reply here."""
         if self.first is None:
             self.first, self.settings = request, _settings(body)
         self.sent, self.passed = _object(request.body)["messages"], body["messages"]

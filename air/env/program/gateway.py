@@ -3,13 +3,13 @@
 The guest (air's program in every box) relays two loopback ports of the box, so the box needs no network. One
 port leads only to verifiers' model endpoint, and only requests that continue the conversation of the program
 pass (`air.env.program.conversation`). The other leads to the gateway, which answers the executables
-`validate` and `submit` with the text that air's own harness would show. `submit`, a turn that verifiers
-refuses, or an infrastructure failure ends the program; it is never shown the failure.
+`validate` and `submit` with the text that air's own harness would show. The program is ended by `submit`, by
+a turn that verifiers refuses, or by an infrastructure failure, which the program never sees.
 
 Limits: the agent's commands run as the program's user, so they can kill the program; the episode then ends
-for the reason `killed` and is graded. A program that rewrites its history, such as by compaction, is refused
-the next reply; when it repeats the refused request, the episode ends for the reason `history`. The task's
-limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
+for the reason `killed` and is graded. If a program rewrites its history, such as by compaction, its request
+for the next reply is refused; when it repeats that request, the episode ends for the reason `history`. The
+task's limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the program's result: with exit code 0, unless something on this side made it fail."""
+        """Returns the program's result, with exit code 0 unless a cause outside the box made it fail."""
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended
@@ -193,12 +193,12 @@ class Gateway:
 
     @property
     def _unplayed(self) -> bool:
-        """Whether the model has said nothing yet, so that no command of the agent has run."""
+        """Whether the model has not replied yet, so that no command of the agent has run."""
         return self._trace is None or not self._trace.num_turns
 
     def _why_dead(self) -> str:
-        """Returns why the program failed: `context` (the prompt became too long), `killed` (by the agent's
-        commands, or for lack of memory), or "" if something on this side shows that they are not to blame."""
+        """Returns why the program failed: `context` (the prompt became too long), or `killed` (by the agent's
+        commands, or for lack of memory). Returns "" if something outside the box may be the cause."""
         trace = self._trace
         if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
             return ""
@@ -246,7 +246,8 @@ class Gateway:
             return
         if request is None or self._conversation is None:
             return
-        # It runs to its end even if the program breaks the connection: its reply must be known.
+        # The request runs to its end even if the program breaks the connection: air must know the model's
+        # reply.
         task = asyncio.create_task(self._pass_on(self._conversation, request, writer))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
@@ -279,7 +280,7 @@ class Gateway:
                 far[1].write(data)
                 while piece := await far[0].read(port_relay.PIECE):
                     answer += piece
-                    # If the program has left, verifiers adds the reply all the same.
+                    # If the program has disconnected, verifiers still adds the reply to its trace.
                     if not writer.is_closing():
                         writer.write(piece)
                         with contextlib.suppress(ConnectionError):
@@ -288,9 +289,9 @@ class Gateway:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
 
     def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
-        """Counts a refused request; ends the episode if it is the last refused one again. Some programs would
-        repeat it for minutes, with the same answer each time."""
-        if request.method == "GET":  # programs ask for the list of models, and do without it
+        """Counts a refused request. Ends the episode if the program repeats the request that was refused
+        last, because some programs would repeat it for minutes, with the same answer each time."""
+        if request.method == "GET":  # programs ask for the list of models, and work without it
             return
         self.episode.counters.refused_requests += 1
         if conversation.first is not None and request.body == self._refused:

@@ -1,5 +1,4 @@
-"""Reads one HTTP request from a program in the box, and writes it anew, so that the server sees what was
-checked."""
+"""Reads one HTTP request from a program in the box, and writes anew what air has checked, for the server."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _PASSED_ON = {
 
 
 class RequestError(Exception):
-    """Exception for bytes that are no HTTP request, or too many."""
+    """Exception for bytes that are not an HTTP request, and for a request that is too large."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class HttpRequest:
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
         """Returns the bytes of this request with another body, and with `secret` in place of `placeholder`.
 
-        After the answer to it, the server closes the connection.
+        They ask the server to close the connection after its answer.
         """
         line = f"{self.method} {self.path} HTTP/1.1".encode("ascii")
         kept = [(k, v) for k, v in self.headers if k in _PASSED_ON]
@@ -52,7 +51,7 @@ class HttpRequest:
 
 
 async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """Reads one request; returns None if the stream ends before. Raises RequestError."""
+    """Reads one request; returns None if the stream ends before a request. Raises RequestError."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
     head: h11.Request | None = None
     body = bytearray()

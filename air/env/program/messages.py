@@ -1,9 +1,9 @@
-"""Checks the messages that a program adds to its conversation, and keeps only the fields that it knows.
+"""Checks the messages that a program adds to its conversation, and keeps only the fields that air knows.
 
 The program's messages can be forged by the agent's commands. A value that the model server cannot handle,
 such as an image or half a character, would make the server fail, and such an episode would be left out of
-training. Other fields can hold a second version of the model's reply. So a message passes only if all that
-the model is to read is text, and what is unknown is left out.
+training. Other fields can hold a second version of the model's reply. So a message passes only if everything
+that the model would read in it is text, and unknown fields are left out.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def repeated_reply(message: Json, reply: Any) -> Json:
 
 def added(messages: list[Json], reply: Any) -> list[Json]:
     """Returns messages that follow the model's `reply`, with their known fields. They must be one result for
-    each of its tool calls (or for none), and at most one message of the user after them.
-    Raises MessageError if they are not, or if a content is not text."""
+    each tool call of the reply (or no result at all), then at most one message of the user. Raises
+    MessageError if they are not, or if a content is not text."""
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):
@@ -76,7 +76,8 @@ def added(messages: list[Json], reply: Any) -> list[Json]:
 
 
 def _known(message: Json) -> Json:
-    """Returns the role, the content and, for a tool's result, the id and the name. Raises MessageError."""
+    """Returns the known fields of a message: role, content and, for a tool's result, its id and name. Raises
+    MessageError if a value is not allowed."""
     kept: Json = {"role": message["role"], "content": _content(message.get("content"))}
     if message["role"] == "tool":
         kept["tool_call_id"] = message["tool_call_id"]
@@ -98,7 +99,7 @@ def _content(content: Any) -> str | list[Json]:
 
 
 def _text(value: Any) -> str:
-    """Returns the text `value`. Raises MessageError if it is no text, or cannot be encoded."""
+    """Returns the text `value`. Raises MessageError if it is not a text, or cannot be encoded in UTF-8."""
     if not isinstance(value, str):
         raise MessageError("a message contains something other than text")
     try:
@@ -118,8 +119,8 @@ def _calls(message: Json) -> list[tuple[Any, Any, Any]] | None:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Returns arguments of a tool call so that equal JSON values are equal; text that is not JSON as it
-    is."""
+    """Returns the JSON value of a tool call's arguments, so that two spellings of one value are equal.
+    Arguments that are not JSON text are returned unchanged."""
     try:
         return json.loads(arguments)
     except (ValueError, TypeError, RecursionError):

@@ -58,7 +58,8 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box, with the gateway to model and grader if any."""
+        """Runs a program that plays the agent in the box; the gateway, if any, connects it to model and
+        grader."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))

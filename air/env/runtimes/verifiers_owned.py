@@ -1,8 +1,8 @@
 """Makes a box from a runtime that verifiers itself started, for the commands `vf-validate` and `vf-debug`.
 
-These commands start a runtime (a place where commands run) and call `AirTask`, which puts the task's
-files into it. The command's flags decide the runtime's image, user and network, so these may differ from
-those of air's boxes. Graders still run in boxes of air. No model is called.
+These commands start a runtime (a place where commands run) and call `AirTask`, which puts the task's files
+into it. The command's flags decide the runtime's image, user and network, so it may differ from air's own
+boxes. Graders still run in boxes of air. No model is called.
 """
 
 from __future__ import annotations
