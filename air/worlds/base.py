@@ -11,7 +11,7 @@ from air.tools.base import ToolError
 
 
 class Refusal(ToolError):
-    """Exception for an action that the world refuses. The world shows its message to the agent."""
+    """Exception for an action that the world refuses. The agent sees the exception's message."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Validation:
     """The delta reward for this validate."""
     problem: str = ""
     fault: str = ""
-    """How the grader failed on the artefact, twice; empty if it did not. The agent never sees it."""
+    """The error with which the grader failed twice on the artefact; else empty. The agent never sees it."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
@@ -50,7 +50,8 @@ class Validation:
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """Where a copy of the artefact is stored, as `ResearchWorld.keep` returned it; empty if nowhere."""
+    """The path of a stored copy of the artefact, which `ResearchWorld.keep` returned; empty if there is
+    none."""
     seconds: float = 0.0
     """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
@@ -66,8 +67,8 @@ class Step:
     observation: Observation
     done: bool = False
     reward: float = 0.0
-    """The reward that the world gives for this action. A research world gives none here: its rewards are the
-    deltas of its validations."""
+    """The reward that the world gives for this action. The world of a research task gives 0 here: its rewards
+    are the deltas of its validations."""
     validation: Validation | None = None
     code: int | None = None
     """Exit status of the action's script; None if no script ran."""
@@ -79,9 +80,9 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The interface of a world. All methods raise `InfrastructureError` if something but the agent fails.
+    """The interface of a world. All methods raise `InfrastructureError` if anything except the agent fails.
     What the agent can cause, such as an invalid move or the end of its box, is an observation or ends the
-    episode instead. A cancelled method leaves a world that can still be closed."""
+    episode instead. A world of which a method was cancelled can still be closed."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
@@ -92,7 +93,7 @@ class World(Protocol[ActionT]):
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode (only the first call does) and returns facts about it, such as scores."""
+        """Ends the episode and returns facts about it, such as scores. A further call does nothing."""
         ...
 
     def facts(self) -> Mapping[str, float]:
@@ -102,7 +103,7 @@ class World(Protocol[ActionT]):
 
 
 class Run(Protocol):
-    """Runs one command in a fresh box, in which no agent has acted, and which is removed afterwards."""
+    """Runs one command in a fresh box, in which no agent has acted. The box is removed afterwards."""
 
     async def __call__(
         self,
@@ -113,6 +114,7 @@ class Run(Protocol):
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = 1_000_000,
     ) -> ExecResult:
-        """Returns the result. A command that ends its own box has the exit status 137 and no output, because
-        the code that it runs can cause that. Raises InfrastructureError if something else fails."""
+        """Returns the command's result. If the command ends its own box, the result has exit status 137 and
+        no output, because the code that the command runs can cause this. Raises InfrastructureError if
+        something else fails."""
         ...

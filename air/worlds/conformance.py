@@ -1,11 +1,11 @@
 """The rules that every world without a box keeps, as checks that anyone can run on a world of their own.
 
-`check(task)` runs all of them and returns what is wrong; an empty result means that the world conforms:
+`check(task)` runs all checks and returns what is wrong; an empty result means that the world conforms:
 
     problems = asyncio.run(conformance.check(sources.load("my_worlds:maze")))
     assert not problems
 
-The checks play with actions that mean nothing to most worlds; `actions` adds some that do.
+The checks play with actions that mean nothing to most worlds; the parameter `actions` adds actions that do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESERVED = frozenset(
         "reward",
     }
 )
-"""Metrics of every episode. A fact of a world must not have one of these names."""
+"""The names of metrics that every episode has. A fact of a world must not have one of these names."""
 TEXTS = (
     "10", "5", "0", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
     "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
@@ -55,24 +55,24 @@ _ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (
 
 
 class Violation(Exception):
-    """Exception for a rule that a world does not keep. Its text says which, and how."""
+    """Exception for a rule that a world does not keep. The text names the rule and says how."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What the checks play with."""
+    """The world and the actions with which a check plays."""
 
     task: WorldTask
     actions: Sequence[Action]
-    """Actions that the world may understand, in an order in which they are played, over and over."""
+    """Actions that the world may understand. A check plays them in order, and then again from the first."""
 
 
 Check = Callable[[Case], Awaitable[None]]
 
 
 def strange_actions(task: WorldTask) -> list[Action]:
-    """Returns actions that a model could write and that mean nothing to most worlds: texts, and calls of the
-    task's tools, and of a tool that does not exist, with odd arguments."""
+    """Returns actions that a model could write and that mean nothing to most worlds: texts and, in a world
+    with tools, calls with odd arguments of each tool and of a tool that does not exist."""
     texts = [Action(answer=text) for text in TEXTS]
     if not task.tools:
         return texts
@@ -88,9 +88,9 @@ def strange_actions(task: WorldTask) -> list[Action]:
 async def check(
     task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """Runs checks on a world; returns what is wrong, by the name of the check. `actions` are further actions,
-    such as legal moves; `checks` are names in `CHECKS` (None: all). Raises ConfigError if the world needs a
-    box: these checks play more episodes at once than there may be boxes."""
+    """Runs checks on a world; returns, by the name of each failed check, a text about the problem. `actions`
+    are further actions, such as legal moves; `checks` are names in `CHECKS` (None: all). Raises ConfigError
+    if the world needs a box, because these checks play more episodes at once than there may be boxes."""
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
     case = Case(task, [*actions, *strange_actions(task)])
@@ -109,7 +109,7 @@ async def check(
 
 @dataclass
 class Played:
-    """What an episode showed."""
+    """The observations, rewards and facts of a played episode."""
 
     texts: list[str]
     rewards: list[float]
@@ -118,8 +118,8 @@ class Played:
 
 
 async def play(case: Case, seed: int, turns: int | None = None) -> Played:
-    """Plays one episode with the actions of the case until the world ends it, or for a number of turns
-    (None: the task's)."""
+    """Plays one episode with the actions of the case until the world ends it, or for `turns` turns (None: the
+    task's number of turns)."""
     world = case.task.world()
     try:
         first = await world.reset(seed)
@@ -171,7 +171,7 @@ async def any_action_is_answered(case: Case) -> None:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """After the end, a step says that the episode is over, without reward."""
+    """After the end of an episode, a step says that the episode is over, and gives no reward."""
     world = await _started(case)
     try:
         for number in range(10 * case.task.max_turns):
@@ -187,7 +187,7 @@ async def a_step_after_the_end_gives_nothing(case: Case) -> None:
 
 
 async def closes_at_any_time(case: Case) -> None:
-    """A world can be closed before `reset`, and twice; its facts can be read from `reset` on."""
+    """A world can be closed before `reset`, and twice. Its facts can be read after `reset`."""
     fresh = case.task.world()
     await fresh.close()
     await fresh.close()
@@ -209,7 +209,7 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """64 episodes at once do not disturb each other."""
+    """64 episodes at the same time do not disturb each other."""
     few = Case(case.task, case.actions)
     at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:
@@ -220,8 +220,8 @@ async def many_play_at_once(case: Case) -> None:
 
 
 async def facts_are_numbers_with_fixed_names(case: Case) -> None:
-    """Facts are finite numbers. All episodes have those of the same names, which `WorldTask.facts` explains,
-    and which are none of `RESERVED`."""
+    """Facts are finite numbers. All episodes have facts with the same names. `WorldTask.facts` explains each
+    name, and no name is in `RESERVED`."""
     if taken := RESERVED & set(case.task.facts):
         raise Violation(f"the facts {sorted(taken)} have names of air's own metrics")
     names = set()
@@ -234,7 +234,7 @@ async def facts_are_numbers_with_fixed_names(case: Case) -> None:
 
 
 async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
-    """A world draws no numbers from Python's global generator, and does not seed it."""
+    """A world neither draws numbers from Python's global random generator nor seeds it."""
     before = random.getstate()
     await play(case, 5)
     if random.getstate() != before:

@@ -1,8 +1,8 @@
-"""The tasks of worlds that are no research task in a box: what one task id means, and who knows it.
+"""The tasks of worlds other than research tasks: finds the task that a task id names.
 
-A task id has the prefix of its source, such as `game:sokoban6`. `SOURCES` names the module of each
-source, which is imported only when a task id needs it. Any other prefix is the name of a module of your own,
-which Python can import and which has the source as its object `SOURCE`: `my_worlds:maze` is
+A task id has the prefix of its source, such as `game:sokoban6`. `SOURCES` names the module of each source,
+which is imported only when a task id needs it. Any other prefix is the name of a module of your own, which
+Python can import and which has the source as its object `SOURCE`: `my_worlds:maze` is
 `my_worlds.SOURCE.load("maze")`.
 """
 
@@ -38,22 +38,22 @@ Player = Callable[[str], Action]
 
 @dataclass(frozen=True)
 class WorldTask:
-    """One task of a world: what the agent is told, and how its world is made."""
+    """One task of a world: the rules for the agent, the limits of an episode, and how its world is made."""
 
     id: str
     """The whole task id, such as `game:sokoban6`."""
     instructions: str
-    """The rules, as the first prompt tells them. The first observation of `reset` follows them."""
+    """The rules of the world, a part of the first prompt. The first observation of `reset` follows them."""
     digest: str
-    """A digest of all that decides an episode besides its seed: rules, levels, data, a remote address.
-    Recorded episodes name it."""
+    """A digest of everything that decides an episode besides its seed: rules, levels, data, a remote address.
+    The trajectory of an episode records it."""
     replays: bool
     """Whether the same seed and the same actions give the same observations and rewards exactly."""
     max_turns: int
     """The number of turns of an episode, unless the run file sets `env.agent.max_turns`."""
     make: Callable[[], World[Action]] | None = None
-    """Makes the world of one episode. It starts nothing: `reset` does. Exactly one of `make`, `make_in` and
-    `make_checked` is set; `world` calls it."""
+    """Makes the world of one episode. It starts nothing: `reset` does. Exactly one of the fields `make`,
+    `make_in` and `make_checked` is set; the method `world` calls it."""
     box: BoxSpec | None = None
     """The box in which the agent acts; None: the world needs none. Each episode has a box of its own from the
     pool of agents' boxes. The run file's `env.agent.runtime.type` replaces its `provider`."""
@@ -61,11 +61,12 @@ class WorldTask:
     """Makes the world of one episode in its box, in which nothing has run. For a task with `box` and without
     `check_box`."""
     check_box: BoxSpec | None = None
-    """The fresh box in which the world checks an answer, as hidden tests need it; None: it needs none. Each
-    check has a box of its own from the pool of graders' boxes, which the agent never sees."""
+    """The fresh box in which the world checks an answer, for example with hidden tests; None: the world needs
+    no such box. Each check has a box of its own from the pool of graders' boxes, which the agent never
+    sees."""
     make_checked: Callable[[Box | None, Run], World[Action]] | None = None
-    """Makes the world of one episode from its box (None without `box`) and the function that runs a command
-    in a fresh `check_box`. For a task with `check_box`."""
+    """Makes the world of one episode from two arguments: its box (None if `box` is None), and the function
+    that runs a command in a fresh `check_box`. For a task with `check_box`."""
     names_turns: bool = False
     """Whether the rules tell the agent how many turns it has. `[embedded.rounds]` refuses such tasks."""
     format: str = "think_answer"
@@ -75,12 +76,12 @@ class WorldTask:
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
     answers: bool = False
-    """Whether the agent may also answer in words in a world with tools (`Action.answer`). A world without
-    tools takes words in any case."""
+    """Whether the agent may also answer in words in a world with tools (`Action.answer`). In a world without
+    tools it always may."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What each name of `World.facts` means, for documentation and the viewer."""
+    """The meaning of each name in `World.facts`, for documentation and the viewer."""
     player: Callable[[World[Action], int], Player] | None = None
     """Makes a scripted player that plays well, from a world that has been reset and its seed. `air demos`
     writes demonstrations with it. None if there is no such player."""
@@ -108,12 +109,12 @@ class WorldTask:
 
     @property
     def in_boxes(self) -> bool:
-        """Whether the world needs boxes: for the agent, or for checks."""
+        """Whether the world needs boxes, for the agent or for checks."""
         return self.box is not None or self.check_box is not None
 
     def world(self, box: Box | None = None, run: Run | None = None) -> World[Action]:
-        """Makes the world of one episode, with the box and the check that the task names. Raises ConfigError
-        if one of them is missing."""
+        """Makes the world of one episode, with the agent's box and the function for checks if the task needs
+        them. Raises ConfigError if a needed argument is missing."""
         if self.make is not None:
             return self.make()
         if self.make_in is not None and box is not None:
@@ -128,8 +129,8 @@ class WorldSource(Protocol):
     """The tasks of one prefix."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task whose id is the prefix, a colon and `name`. Reads no network.
-        Raises MissingError if there is none, and ConfigError if `name` is malformed."""
+        """Returns the task whose id is the prefix, a colon and `name`. Does not use the network. Raises
+        MissingError if there is none, and ConfigError if `name` is malformed."""
         ...
 
     def names(self) -> list[str]:
@@ -138,18 +139,18 @@ class WorldSource(Protocol):
 
 
 VALIDATION_SEED = 1_000_123
-"""The first seed of episodes that evaluate. Episodes for training have seeds below it, so that no policy is
-evaluated on what it was trained on."""
+"""The first seed of evaluation episodes. Training episodes have smaller seeds, so that no policy is evaluated
+on what it was trained on."""
 
 
 def is_world(task_id: str) -> bool:
-    """Whether a task id names a task of a world, and no research task."""
+    """Whether a task id names a task of a world other than a research task."""
     prefix, colon, _ = task_id.partition(":")
     return bool(colon) and prefix not in tasks.PREFIXES
 
 
 def load(task_id: str) -> WorldTask:
-    """Returns the task of a world. Raises MissingError if there is no such source or task, and ConfigError
+    """Returns the task with this id. Raises MissingError if there is no such source or task, and ConfigError
     if the id is malformed."""
     prefix, _, name = task_id.partition(":")
     return source(prefix).load(name)

@@ -1,8 +1,8 @@
 """Blocksworld: move blocks, one at a time, until they stand as the goal shows.
 
-A state is a tuple: for each block, in order, what it stands on, 0 for the table. Rewards: -5 for a move
-that cannot be read, -1 for one that the rules forbid, -1 for a legal one, and +10 for the one that reaches
-the goal.
+A state is a tuple. Its n-th number says what block n stands on: the number of a block, or 0 for the table.
+Rewards: -5 for a move that cannot be read, -1 for a move that the rules forbid, -1 for a legal move, and +10
+for the move that reaches the goal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOTHING = Outcome(-1.0, effective=False)
 
 
 class Blocksworld:
-    """A game of Blocksworld. `view` is how states are shown: in sentences, as a list, or as a picture."""
+    """A game of Blocksworld. `view` decides how states are shown: as sentences, a list, or a picture."""
 
     def __init__(self, view: View = "text", blocks: int = 3, level: int | None = None) -> None:
         self.view = view
@@ -41,7 +41,7 @@ class Blocksworld:
         )
 
     def reset(self, seed: int) -> None:
-        """Starts the episode of a seed."""
+        """Starts the episode that `seed` determines."""
         pairs = instances(self.blocks, self.level, evaluates(seed))
         self.state, self.goal = pairs[seed % len(pairs)]
         self._shortest = distances(self.goal)[self.state]
@@ -74,11 +74,11 @@ class Blocksworld:
         return f"Now: {show(self.state)}\nGoal: {show(self.goal)}"
 
     def grid(self) -> list[list[int]]:
-        """Returns two rows: what each block stands on, now and in the goal."""
+        """Returns two rows of numbers: what each block stands on now, and what it stands on in the goal."""
         return [list(self.state), list(self.goal)]
 
     def shortest(self) -> int | None:
-        """Returns the number of moves of the shortest way from the start to the goal."""
+        """Returns the number of moves of the shortest solution from the start."""
         return self._shortest
 
 
@@ -104,7 +104,7 @@ def moved(state: State, block: int, place: int) -> State:
 
 @lru_cache(maxsize=4)
 def states(blocks: int) -> tuple[State, ...]:
-    """Returns all states of that many blocks, in ascending order."""
+    """Returns all states with this number of blocks, in ascending order."""
     start = (0,) * blocks
     seen = {start}
     todo = [start]
@@ -117,7 +117,7 @@ def states(blocks: int) -> tuple[State, ...]:
 
 
 def neighbours(state: State) -> list[State]:
-    """Returns the states that one legal move that changes something leads to."""
+    """Returns the states that one legal move reaches and that differ from `state`."""
     numbers = range(1, len(state) + 1)
     return [
         moved(state, block, place)
@@ -128,8 +128,8 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns for each state the number of moves of the shortest way to the goal. Moves can be taken back, so
-    that a way from the goal is a way to it."""
+    """Returns for each state the number of moves of its shortest solution. Every move can be undone, so a
+    path from the goal, read backwards, is a path to the goal."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -142,8 +142,9 @@ def distances(goal: State) -> dict[State, int]:
 
 @lru_cache(maxsize=64)
 def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
-    """Returns the pairs of a start and another state as goal, in a mixed but fixed order: those held out if
-    `side`, else the others. `level` takes those whose shortest way has that many moves."""
+    """Returns pairs of a start and a different state as goal, in a shuffled but fixed order. If `side`, they
+    are the held-out pairs, else the others. With `level`, their shortest solution has exactly that many
+    moves."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)
@@ -154,7 +155,7 @@ def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, 
 
 
 def sentences(state: State) -> str:
-    """A state as sentences."""
+    """Returns a state as sentences."""
     return " ".join(
         f"Block {block} is on {f'block {below}' if below else 'the table'}."
         for block, below in enumerate(state, 1)
@@ -162,12 +163,12 @@ def sentences(state: State) -> str:
 
 
 def row(state: State) -> str:
-    """A state as a list: what each block stands on."""
+    """Returns a state as a list: what each block stands on."""
     return f"[{', '.join(map(str, state))}]"
 
 
 def picture(state: State) -> str:
-    """A state as a grid: each column is a stack, the lowest row stands on the table."""
+    """Returns a state as a picture: each column is a stack, and the lowest row stands on the table."""
     stacks = []
     for block, below in enumerate(state, 1):
         if below == 0:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from air.worlds.sources import VALIDATION_SEED
 
 _HELD_OUT_SHARE = 5
-"""One instance of this many is held out."""
+"""One of this many instances is held out for evaluation."""
 
 
 class Outcome(NamedTuple):
@@ -21,24 +21,24 @@ class Outcome(NamedTuple):
     effective: bool
     """Whether the move changed the state of the game."""
     valid: bool = True
-    """Whether the move is one that the rules allow."""
+    """Whether the rules allow the move."""
     counted: bool = True
     """Whether the move uses up one of the episode's moves."""
     problem: str = ""
-    """Why the move is not valid, in words for the player; empty if it is."""
+    """The reason, in words for the player, why the move is not valid; empty if the move is valid."""
 
 
 class Game(Protocol):
-    """One game. `reset` starts an episode, which the seed decides alone. A game has no global state."""
+    """The interface of a game. `reset` starts an episode, which only the seed decides. No state is global."""
 
     moves: tuple[str, ...]
     """All moves, as a player writes them. The letters' case does not matter."""
     won: bool
     over: bool
-    """Whether the episode has ended, won or not. No move may follow."""
+    """Whether the episode has ended, by a win or otherwise. No move may follow."""
 
     def reset(self, seed: int) -> None:
-        """Starts the episode of a seed."""
+        """Starts the episode that `seed` determines."""
         ...
 
     def step(self, move: str) -> Outcome:
@@ -50,22 +50,22 @@ class Game(Protocol):
         ...
 
     def grid(self) -> list[list[int]]:
-        """Returns the state as rows of small whole numbers from 0 to 9, for players that are no language
-        models. The shape is the same in every episode."""
+        """Returns the state as rows of whole numbers from 0 to 9, for players that are not language models.
+        The shape is the same in every episode."""
         ...
 
     def shortest(self) -> int | None:
-        """Returns the number of moves of the shortest way to win this episode from its start, 0 before
-        the start; None if the game never knows."""
+        """Returns the number of moves of the shortest solution from the start of this episode; 0 before the
+        start; None if the game cannot know it."""
         ...
 
 
 def evaluates(seed: int) -> bool:
-    """Returns whether the episode of a seed evaluates, so that its instance must be a held-out one."""
+    """Returns whether `seed` is a seed for evaluation, whose instance must be a held-out one."""
     return seed >= VALIDATION_SEED
 
 
 def held_out(instance: str) -> bool:
-    """Returns whether an instance, such as the text of a board, belongs to the held-out ones. The answer
-    depends on nothing else, so that an instance that a training seed draws is never evaluated on."""
+    """Returns whether an instance, such as the text of a board, is held out. The answer depends on the
+    instance alone, so an instance that a training seed draws is never used in an evaluation."""
     return zlib.crc32(instance.encode()) % _HELD_OUT_SHARE == 0

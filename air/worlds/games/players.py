@@ -1,7 +1,7 @@
-"""Scripted players: one that draws its moves at random, and one that plays well.
+"""Scripted players: one player draws its moves at random, the other plays well.
 
 Both see what an agent sees, not the pieces or moves to come. They write demonstrations, and their returns are
-what a trained agent is compared with.
+a baseline for trained agents.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from air.worlds.games.world import SEPARATOR, GameWorld
 
 
 class Player(Protocol):
-    """A scripted player."""
+    """The interface of a scripted player."""
 
     def moves(self, game: Game) -> list[str]:
-        """Returns the next moves in a game that is not over, at least one."""
+        """Returns the next moves, at least one, in a game that is not over."""
         ...
 
 
@@ -40,9 +40,9 @@ class RandomPlayer:
 
 
 class SolverPlayer:
-    """A player that plays well: the shortest way in Sokoban and Blocksworld, and in Tetris the places with
-    the best prospect. In a room that can no longer be solved it makes the first move, which is as good as
-    any."""
+    """A player that plays well. In Sokoban and Blocksworld it takes the shortest solution; in Tetris it puts
+    each piece where it expects the highest reward. In a room that can no longer be solved, every move is as
+    good as any other, so it takes the first."""
 
     def moves(self, game: Game) -> list[str]:
         """Returns the moves to the end of the game; in Tetris until the piece lies still."""
@@ -104,7 +104,7 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns the player of one episode that plays as `SolverPlayer` does."""
+    """Returns a function that plays one episode as `SolverPlayer`; it maps an observation to an action."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

@@ -1,12 +1,12 @@
 """Makes Sokoban rooms that can be solved: a random floor plan, played backwards from the solved room.
 
-Playing backwards breadth first visits every state with the exact number of moves of its shortest solution.
-A start is drawn from the states whose number is in the wanted range. The number of plans and of visited
-states is bounded. If no plan has such a start, the room without inner walls is used, for which
-`Rooms.problem` shows beforehand whether it has one.
+The backward search is breadth-first, so it visits every state with the exact number of moves of its shortest
+solution. A start is drawn from the states whose number is in the wanted range. The number of plans and of
+visited states is bounded. If no plan has such a start, the room without inner walls is used; `Rooms.problem`
+checks beforehand whether that room has one.
 
-A cell is a number: row times width plus column. A state is a whole number: the set of boxes, as bits by cell,
-above 8 bits for the player's cell.
+A cell is a number: row times width plus column. A state is a whole number: its lowest 8 bits are the player's
+cell, and bit 8 + c is set if there is a box on cell c.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MASKS = (
     ((0, -1), (0, 0), (1, -1), (1, 0)),
     ((0, 0), (0, 1), (1, 0)),
 )
-"""The shapes of floor that the walk stamps, as offsets of rows and columns."""
+"""The shapes of floor that the random walk adds at each step, as offsets of rows and columns."""
 _TURN = 0.35
-"""The chance that the walk draws a new direction before a step."""
+"""The probability that the random walk draws a new direction before a step."""
 _PLANS = 50
 """The number of floor plans that are tried for one seed."""
 _STATES = 60_000
-"""The number of states that one reverse play visits at most."""
+"""The largest number of states that one backward search visits."""
 _PLAYER = 0xFF
 
 
@@ -43,26 +43,26 @@ class Room:
     text: str
     """The rows of the room, in Sokoban's symbols."""
     shortest: int
-    """The number of moves of its shortest solution."""
+    """The number of moves of the room's shortest solution."""
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """What rooms are made."""
+    """The kind of rooms to make: their size, number of boxes, and range of shortest solutions (in moves)."""
 
     rows: int
     columns: int
     boxes: int
     least: int
-    """The least number of moves of a room's shortest solution."""
+    """The smallest number of moves of a room's shortest solution."""
     most: int
 
     def make(self, seed: int) -> Room:
-        """Returns the room of a seed."""
+        """Returns the room that `seed` determines."""
         return _make(self, seed)
 
     def problem(self) -> str:
-        """Returns why such rooms cannot be made, as a phrase; empty if they can."""
+        """Returns the reason, as a phrase, why such rooms cannot be made; empty if they can."""
         if all(open_room(self, side) for side in (False, True)):
             return ""
         return (
@@ -71,7 +71,7 @@ class Rooms:
         )
 
 
-@lru_cache(maxsize=4096)  # a group of episodes shares its seed
+@lru_cache(maxsize=4096)  # the episodes of a group have the same seed
 def _make(rooms: Rooms, seed: int) -> Room:
     rng = random.Random(seed)
     side = evaluates(seed)
@@ -93,7 +93,7 @@ def _make(rooms: Rooms, seed: int) -> Room:
 
 @lru_cache(maxsize=256)
 def open_room(rooms: Rooms, side: bool) -> Room | None:
-    """Returns a start in the room without inner walls, held out if `side`; None if there is none."""
+    """Returns a start in the room without inner walls, a held-out one if `side`; None if there is none."""
     inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
     floor = [row * rooms.columns + column for row, column in inside]
     for targets in itertools.combinations(floor, rooms.boxes):
@@ -105,7 +105,7 @@ def open_room(rooms: Rooms, side: bool) -> Room | None:
 
 
 def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
-    """Returns the cells of floor that a random walk stamps inside the outer walls, in ascending order."""
+    """Returns the floor cells, in ascending order, that a random walk makes inside the outer walls."""
     floor = set()
     directions = ((1, 0), (0, 1), (-1, 0), (0, -1))
     down, right = rng.choice(directions)
@@ -122,8 +122,8 @@ def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
 
 
 def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[int, int]]:
-    """Returns the states with no box on a target, each with the moves of its shortest solution, if these are
-    in the wanted range."""
+    """Returns pairs of a state and the number of moves of its shortest solution. Only states with no box on a
+    target and with a number in the wanted range are returned."""
     solved = sum(1 << cell for cell in targets)
     return [
         (state, moves)

@@ -1,7 +1,7 @@
 """Sokoban: push every box onto a target.
 
-Rewards: -0.1 for each move, +1 for a box that comes onto a target, -1 for one that leaves it, and +10 when
-all are on targets, which ends the game.
+Rewards: -0.1 for each move, +1 for a box that is pushed onto a target, -1 for a box that is pushed off a
+target, and +10 when all boxes are on targets, which ends the game.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Sokoban:
         self.won = False
         self.over = True
         self._shortest: int | None = 0
-        line = rooms.columns + 1  # with the end of the line
+        line = rooms.columns + 1  # one more for the end of the line
         self._steps = {"up": -line, "down": line, "left": -1, "right": 1}
 
     def reset(self, seed: int) -> None:
-        """Starts the episode of a seed."""
+        """Starts the episode that `seed` determines."""
         room = self.rooms.make(seed)
         self.load(room.text)
         self._shortest = room.shortest

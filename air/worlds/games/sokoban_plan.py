@@ -1,6 +1,7 @@
-"""Solves Sokoban rooms, by breadth-first search from the shown room forwards.
+"""Solves Sokoban rooms by a breadth-first search from the start.
 
-It shares nothing with the generator, which plays backwards, so that each proves the other's rooms.
+It shares no code with the generator of rooms, which searches backwards from the solution, so that tests can
+check each by the other.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ _STATES = 500_000
 
 
 def solve(text: str) -> list[str] | None:
-    """Returns the fewest moves that solve the room that `text` shows; None if there are none, or if more
-    than half a million states were visited."""
+    """Returns the moves of a shortest solution of the room that `text` shows. Returns None if there is no
+    solution, or if more than half a million states were visited."""
     line = text.index("\n") + 1
     steps = {"Up": -line, "Down": line, "Left": -1, "Right": 1}
     walls = {n for n, symbol in enumerate(text) if symbol in "#\n"}

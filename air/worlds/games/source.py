@@ -1,4 +1,4 @@
-"""The tasks `game:NAME`: what a name means, the rules as the prompt tells them, and the world of a name."""
+"""The tasks `game:NAME`: reads names with options, and makes the prompt's rules and the world of a name."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of all rules and generators. It is raised when a seed's episodes change, and is part of the
-digest by which recorded episodes name their world."""
+"""The version of all rules and generators. It is raised when the episodes of a seed change. It is a part of
+the digest of the world that trajectories record."""
 
 NAMES = (
     "sokoban4x5",
@@ -34,16 +34,16 @@ NAMES = (
     "blocksworld-1d",
     "blocksworld-2d",
 )
-"""The names that are listed. Options make more of them: `sokoban6-boxes2-level3`."""
+"""The names that are listed. Names with options are valid, too: `sokoban6-boxes2-level3`."""
 SOKOBAN_LEVELS = {1: (1, 3), 2: (4, 6), 3: (7, 10), 4: (11, 20)}
-"""The least and most moves of the shortest solution, by level."""
+"""The smallest and the largest number of moves of the shortest solution, by level."""
 _LIMITS = ("turns", "moves", "total")
 _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 
 @dataclass(frozen=True)
 class GameKind:
-    """What a name means."""
+    """The game, the limits and the rules for which a name stands."""
 
     make: Callable[[], Game]
     limits: Limits
@@ -78,7 +78,7 @@ class GameSource:
 
 
 def game_kind(name: str) -> GameKind:
-    """Returns what a name means. Raises MissingError and ConfigError as `GameSource.load`."""
+    """Returns the kind of game that a name means. Raises the errors of `GameSource.load`."""
     for pattern, build in _FAMILIES.items():
         match = re.fullmatch(rf"{pattern}((?:-[^-]*)*)", name)
         if match:
@@ -88,7 +88,7 @@ def game_kind(name: str) -> GameKind:
 
 
 class _Options:
-    """The options of a name, such as `-boxes2-level3`. Each is taken once; `limits` refuses what is left."""
+    """The options of a name, such as `-boxes2-level3`. `take` reads each once; `limits` refuses the rest."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -111,13 +111,14 @@ class _Options:
         return value
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """As `take`, for an option that always has a value."""
+        """Returns the value of an option, as `take` does; the default cannot be None."""
         value = self.take(key, default, least, most)
         assert value is not None
         return value
 
     def limits(self, turns: int, moves: int, total: int) -> Limits:
-        """Returns the limits with those that the name sets. Raises ConfigError for what no game knows."""
+        """Returns the limits of an episode: those in the name, else the arguments. Raises ConfigError if the
+        name has an option that its game does not know."""
         values = [
             self.number(key, value, 1, 1000)
             for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
@@ -129,7 +130,7 @@ class _Options:
     def error(
         self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
     ) -> ConfigError:
-        """An error about this name."""
+        """Returns an error about this name."""
         return ConfigError(message, where=f"game:{self.name}", remedy=remedy)
 
 

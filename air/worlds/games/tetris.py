@@ -1,7 +1,7 @@
 """Tetris on a small board without gravity: a piece moves only when the player moves it, and never turns.
 
-A piece lies still as soon as, after a move, it cannot go further down. Rewards: -0.1 for each move, +10 for
-each full row. The first full row wins and ends the game. A piece that lies still in the top row loses.
+A piece settles as soon as it cannot go further down after a move. Rewards: -0.1 for each move, +10 for each
+full row. The first full row wins and ends the game. A piece that settles in the top row loses.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, win
 
 SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
 _EVENNESS = 5
-"""The larger, the less the draw of pieces favours those that came less often."""
+"""The higher this number, the less the draw favours kinds of pieces that were drawn less often so far."""
 _DRAWS = 50
-"""The number of sequences of pieces that are drawn, if they cannot be won."""
+"""The largest number of sequences of pieces that are drawn to find one that can be won."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 
@@ -30,12 +30,12 @@ class Tetris:
         self.over = True
 
     def reset(self, seed: int) -> None:
-        """Starts the episode of a seed."""
+        """Starts the episode that `seed` determines."""
         rng = random.Random(seed)
         self.filled = _first(self.board, rng)
-        """The settled cells."""
+        """The settled cells, as bits (see `tetris_board`)."""
         self.pieces = _draw(self.board, self.filled, rng)
-        """All pieces of the episode, more than can come."""
+        """The pieces that are still to come, more than an episode can need."""
         self._next()
         self.won = self.over = False
 
@@ -88,12 +88,12 @@ class Tetris:
         return [["_#X".index(symbol) for symbol in row] for row in self.text().split("\n")]
 
     def shortest(self) -> int | None:
-        """Returns None: the way to win depends on pieces that are not drawn yet."""
+        """Returns None, because the shortest solution depends on pieces that are still to come."""
         return None
 
 
 def _first(board: Board, rng: random.Random) -> int:
-    """The settled cells at the start: none, or the lowest row with neighbouring gaps."""
+    """Returns the settled cells at the start: none, or the lowest row with a gap of neighbouring cells."""
     if board.gaps is None:
         return 0
     row = (1 << board.size) - 1
@@ -102,7 +102,7 @@ def _first(board: Board, rng: random.Random) -> int:
 
 
 def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
-    """Draws pieces that can be won, and the columns in which they come."""
+    """Draws a sequence of pieces that can be won, each with the column in which it appears."""
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)
         if board.always_winnable or winnable(board, filled, pieces):

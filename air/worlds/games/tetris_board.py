@@ -1,7 +1,7 @@
-"""The boards and pieces of Tetris, and where a piece can come to lie.
+"""The boards and pieces of Tetris, and the places where a piece can settle.
 
-A cell is a pair (x, y), x from the left, y from the top. Settled cells are the bits y * size + x of one
-number.
+A cell is a pair (x, y), x from the left, y from the top. A set of settled cells is one whole number: bit y *
+size + x is set if the cell (x, y) is settled.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ Cells = tuple[tuple[int, int], ...]
 
 SQUARE: Cells = ((0, 0),)
 UPRIGHT: Cells = ((0, 0), (0, -1))
-"""Two cells, one on the other. At first only the lower one is on the board."""
+"""Two cells, one above the other. At first only the lower cell is on the board."""
 LYING: Cells = ((0, 0), (-1, 0))
-"""Two cells, side by side. The piece's place is that of the right one."""
+"""Two cells, side by side. The piece's position is that of its right cell."""
 PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
-"""The pieces of the two kinds of game."""
+"""The pieces of each kind of game."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
-"""The moves, and by how many columns and rows each moves a piece."""
+"""The number of columns and of rows by which each move shifts a piece."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """What boards and pieces a game has."""
+    """The size of a game's board, its pieces, and its cells at the start."""
 
     size: int = 4
-    """The number of rows, and of columns."""
+    """The number of rows, and also of columns."""
     kind: int = 1
     """1: single cells. 2: two cells, upright or lying."""
     gaps: int | None = None
-    """How many cells of the lowest row are empty at the start; None: all, as the whole board."""
+    """The number of empty cells in the lowest row at the start; None: the whole board is empty."""
 
     @property
     def pieces(self) -> tuple[Cells, ...]:
@@ -41,11 +41,11 @@ class Board:
 
     @property
     def always_winnable(self) -> bool:
-        """Whether every sequence of pieces can be won, which a test proves by trying all."""
+        """Whether every sequence of pieces can be won; a test proves this by trying all sequences."""
         return self.size > 3 or self.kind == 1
 
     def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
-        """Returns whether a piece can be at a place. Cells above the board are free."""
+        """Returns whether a piece fits at the position (x, y). Cells above the board are free."""
         for right, below in cells:
             column, row = x + right, y + below
             if not 0 <= column < self.size or row >= self.size:
@@ -55,7 +55,7 @@ class Board:
         return True
 
     def bits(self, cells: Cells, x: int, y: int) -> int:
-        """Returns the cells of a piece at a place, without those above the board."""
+        """Returns the cells of a piece at the position (x, y) as bits, without the cells above the board."""
         return sum(
             1 << (y + below) * self.size + x + right for right, below in cells if y + below >= 0
         )
@@ -74,14 +74,14 @@ class Board:
 
 
 Way = tuple[str, ...]
-"""Moves of a piece until it lies still."""
+"""The moves of a piece until it settles."""
 Drawn = tuple[Cells, int]
-"""A piece, and the column in which it comes."""
+"""A piece, and the column in which it appears."""
 
 
 def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Way, int]:
-    """Returns all places where a piece can come to lie: the shortest way to each, and the settled cells with
-    the piece, full rows included."""
+    """Returns all ways in which a piece can settle. A key is the shortest way to a place; its value has the
+    settled cells after that, including the piece and any full rows."""
     ways: dict[tuple[int, int], Way] = {(x, y): ()}
     todo = [(x, y)]
     places: dict[int, Way] = {}
@@ -100,7 +100,7 @@ def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Wa
 
 
 def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
-    """Returns whether a player who knows the pieces to come can fill a row."""
+    """Returns whether a player who knows the whole sequence of pieces can fill a row."""
     boards = {filled}
     for piece, column in pieces:
         after = set()
@@ -117,5 +117,5 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[int, ...]:
-    """Returns the settled cells of all `landings` of a piece that comes in a column."""
+    """Returns the settled cells of all `landings` of a piece that appears in `column`."""
     return tuple(landings(board, filled, piece, column, 0).values())

@@ -1,7 +1,7 @@
-"""Chooses where a Tetris piece should lie: by the expected reward of the rest of the game.
+"""Chooses where a Tetris piece should settle: where the expected reward of the rest of the game is highest.
 
-The value of a board is exact but for two things: it takes pieces as drawn evenly, and an episode as without
-limit. There are at most 3,375 boards of 4 x 4 cells, each of which is valued once.
+The value of a board is exact, except that it assumes equal chances for all kinds of pieces, and episodes
+without a limit of moves. There are at most 3,375 boards of 4 x 4 cells, and each is valued once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, Board, Cells, landings
 
 _MOVE = 0.1
-"""What a move costs."""
+"""The cost of a move."""
 
 
 def best(game: Tetris) -> list[str]:
-    """Returns the moves that bring the piece to the place with the best value."""
+    """Returns the moves that bring the piece to the place with the highest value."""
     assert game.piece is not None
     places = landings(game.board, game.filled, game.piece, game.x, game.y)
     way = max(places, key=lambda way: _after(game.board, places[way]) - _MOVE * len(way))
@@ -25,7 +25,7 @@ def best(game: Tetris) -> list[str]:
 
 
 def _after(board: Board, settled: int) -> float:
-    """The value of the settled cells, which may have full rows."""
+    """Returns the value of a board just after a piece has settled, when it may have full rows."""
     rest, rows = board.clear(settled)
     if rows:
         return 10.0 * rows
@@ -34,12 +34,12 @@ def _after(board: Board, settled: int) -> float:
 
 @lru_cache(maxsize=100_000)
 def _value(board: Board, filled: int) -> float:
-    """The mean over the pieces of their values."""
+    """Returns the value of a board before the next piece appears: the mean over the kinds of pieces."""
     return fmean(_of_piece(board, filled, piece) for piece in board.pieces)
 
 
 def _of_piece(board: Board, filled: int, piece: Cells) -> float:
-    """The mean, over the columns in which a piece may come, of its best place's value."""
+    """Returns the value of a board when `piece` appears: the best place's value, averaged over columns."""
     return fmean(
         max(
             _after(board, settled) - _MOVE * len(way)

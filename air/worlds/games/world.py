@@ -1,4 +1,4 @@
-"""A game as a world: moves in, the board as text out, with the limits of an episode."""
+"""A game as a world: an action has moves, and an observation shows the board. An episode has limits."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Limits:
     per_turn: int
     """The number of moves of one reply that are played; the rest is ignored."""
     total: int
-    """The number of moves of an episode. The last of them ends it."""
+    """The number of moves of an episode. The episode ends after the last of them."""
     penalty: float = 0.1
-    """What a turn with an invalid move, or with none, costs besides the game's own rewards."""
+    """The penalty for a turn with an invalid move or without a move, besides the game's own rewards."""
 
 
 class GameWorld:
-    """A game as a world. It holds nothing that must be closed."""
+    """A game as a world. It has no resources that must be closed."""
 
     def __init__(self, game: Game, limits: Limits) -> None:
         self.game = game
@@ -59,7 +59,7 @@ class GameWorld:
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
-        """Plays the moves of a reply and returns the board after them. After the end it plays none."""
+        """Plays the moves of a reply and returns the board after them. After the end, plays no move."""
         if not self._open:
             return Step(Observation("The episode has ended."), done=True)
         moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
@@ -76,7 +76,7 @@ class GameWorld:
         return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
 
     def _play(self, moves: list[str]) -> tuple[float, list[str]]:
-        """Plays moves, and returns their reward and what was wrong with them."""
+        """Plays moves; returns the sum of their rewards, and a text about each invalid move."""
         reward, problems = 0.0, []
         for move in moves:
             outcome = self.game.step(move)
@@ -99,12 +99,12 @@ class GameWorld:
         return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its facts, if there was one."""
+        """Ends the episode and returns its facts; they are empty if `reset` was never called."""
         self._open = False
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the numbers of the episode so far: see `FACTS`."""
+        """Returns the facts of the episode so far, which `FACTS` explains."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),
@@ -118,6 +118,6 @@ class GameWorld:
 
 
 def _one_line(problem: str) -> str:
-    """A problem, which quotes what a model wrote, as a short line of printable characters."""
+    """Returns a problem, which quotes the model's text, as one short line of printable characters."""
     text = " ".join(problem[: 4 * _QUOTED].split())[:_QUOTED]
     return "".join(letter if letter.isprintable() else "?" for letter in text)
