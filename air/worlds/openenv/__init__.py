@@ -1,4 +1,4 @@
-"""Environments of OpenEnv servers, as worlds: `openenv:http://HOST:8000`. `SOURCE` loads them by URL."""
+"""Environments of OpenEnv servers as worlds, with task ids such as `openenv:http://HOST:8000`."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ from air.worlds.remote.trial import Unanswered
 
 
 class Attempt:
-    """An attempt to repeat actions in an environment that begins with the data `reset`."""
+    """An attempt to repeat an episode's actions in another environment, which starts with `reset`."""
 
     def __init__(self, url: str, options: OpenEnvOptions, reset: dict[str, Any], seed: int) -> None:
         self._connection = Connection(url, options)
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
 
     async def begin(self) -> None:
-        """Connects and begins; waits while the server has no free place, as long as the settings say."""
+        """Connects and begins. If the server is full, waits as long as the setting `wait` says."""
         try:
             await self._connection.open(self._reset, self._seed)
         except ServerError as error:
@@ -29,11 +29,12 @@ class Attempt:
         await self._ask(sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
-        """Repeats the action that failed. It has half the time, so that one near the limit is slow again."""
+        """Repeats the action that failed, with half the time limit, so that an action that just exceeded the
+        limit is too slow again."""
         await self._ask(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Asks for the state, which the agent did not choose."""
+        """Asks for the state, a request that the agent did not choose."""
         try:
             await self._connection.ask("state")
         except ServerError as error:

@@ -1,7 +1,7 @@
 """The connection of one episode to an OpenEnv server: one WebSocket, whose loss ends the episode.
 
-One message is answered before the next is sent. After a loss or a time-out nothing is sent again: the server
-may have carried out the step, and a new connection would be another environment.
+Each message is answered before the next is sent. After a loss or a time-out nothing is sent again: the server
+may have carried out the step, and a new connection would lead to another environment.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CLOSE_SECONDS = 5.0
 MOST_BYTES = 100 << 20
 """The largest message, as in OpenEnv's own client."""
 _WAITS = (0.1, 5.0)
-"""The first and the longest pause before another attempt to get a place on a full server, in seconds."""
+"""The first and the longest pause, in seconds, between attempts to begin an episode on a full server."""
 
 
 class ServerError(Exception):
-    """An answer of the type `error`. The connection goes on after some codes."""
+    """Exception for an answer of the type `error`. After some error codes, the connection stays usable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class _Connect(connect):
 
 
 class Connection:
-    """One episode's connection. `open` before anything else."""
+    """The connection of one episode. Call `open` first."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self._options = url, options
@@ -53,12 +53,13 @@ class Connection:
         self._session = ""
         self._busy = False
         self.lost = ""
-        """Why the connection cannot be used any more; empty while it can."""
+        """The reason why the connection cannot be used any more; empty while it can."""
 
     async def open(self, reset: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Connects, and returns the answer to the first `reset`. Waits while the server has no free place.
+        """Connects, and returns the answer to the first `reset`. Waits while the server is full.
 
-        Raises InfrastructureError, and ServerError if `reset` failed.
+        Raises NoPlace if the server stays full, another InfrastructureError, and ServerError if `reset`
+        failed.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)
@@ -81,8 +82,8 @@ class Connection:
     async def ask(
         self, kind: str, data: dict[str, Any] | None = None, seconds: float | None = None
     ) -> dict[str, Any]:
-        """Sends a message and returns the data of its answer. `seconds` is its time limit, if it is not that
-        of the settings. Raises ServerError, and Unanswered or another InfrastructureError."""
+        """Sends a message and returns the data of its answer. `seconds` is its time limit (None: that of the
+        settings). Raises ServerError, and Unanswered or another InfrastructureError."""
         seconds = seconds or self._options.timeout
         if self.lost:
             raise InfrastructureError(self.lost)
@@ -116,7 +117,7 @@ class Connection:
         return result
 
     async def close(self) -> None:
-        """Ends the episode on the server. Its loss here is no failure: the episode is over."""
+        """Ends the episode on the server. A lost connection is now no failure: the episode is over."""
         if self._socket is not None and not self.lost and not self._busy:
             with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -131,7 +132,7 @@ class Connection:
     async def _exchange(self, message: str) -> Any:
         assert self._socket is not None
         if self._session and self._socket.close_code is not None:
-            await self._connect()  # lost between two steps: the session has the same environment
+            await self._connect()  # between two steps: the session keeps its environment
         try:
             await self._socket.send(message)
         except ConnectionClosed:
@@ -191,7 +192,7 @@ class Connection:
                 await socket.close()
 
     async def _failed(self, text: str, kind: str = "other") -> Unanswered:
-        """Returns the error after which the connection cannot be used, after it was closed."""
+        """Closes the connection for good, and returns the error that says why."""
         self.lost = f"{self.url}: {text}"
         await self._drop()
         return Unanswered(self.lost, kind)
@@ -200,7 +201,7 @@ class Connection:
 async def request(
     url: str, options: OpenEnvOptions, method: str, path: str, body: Any = None
 ) -> Any:
-    """Returns the JSON that the server answers to a request of HTTP. Raises InfrastructureError."""
+    """Sends an HTTP request; returns the JSON of the server's answer. Raises InfrastructureError."""
     try:
         async with httpx.AsyncClient(
             timeout=CONNECT_SECONDS, headers=options.headers(), trust_env=not is_loopback(url)

@@ -1,8 +1,8 @@
 """The world of one episode on an OpenEnv server.
 
-Whatever the server or the network does wrong raises `InfrastructureError`, and so does every later step: the
-episode has no reward then, and never goes on in another environment. What the agent does wrong, such as an
-action that the server's schema refuses, is an observation.
+Any fault of the server or the network raises `InfrastructureError`, and so does every later step: the episode
+then has no reward, and never continues in another environment. A mistake of the agent, such as an action that
+the server's schema refuses, is an observation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from air.worlds.remote.trial import ALONE, History, Unanswered, broken_inside, c
 
 
 class Server:
-    """What all episodes on one server share: its schema and the number of its tasks, each asked for once."""
+    """The data that all episodes on one server share: the schema of actions and the number of tasks, which
+    are each asked for once."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self.options = url, options
@@ -54,7 +55,7 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index of a seed's task in the split. Raises InfrastructureError."""
+        """Returns the index, in the split, of the task that a seed plays. Raises InfrastructureError."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -78,13 +79,13 @@ class OpenEnvWorld:
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
         self._reset: tuple[dict[str, Any], int] = ({}, 0)
-        """What the episode began with: the data of `reset`, and the seed."""
+        """The start of the episode: the data of `reset`, and the seed."""
         self._history = History()
         self._actions = self._valid = 0
         self._done = False
 
     async def reset(self, seed: int) -> Observation:
-        """Connects and begins the episode; waits while the server has no free place."""
+        """Connects and begins the episode; waits while the server is full."""
         reset: dict[str, Any] = {"seed": seed}
         if self._options.task:
             reset["task"] = self._options.task
@@ -146,7 +147,7 @@ class OpenEnvWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that the server took."""
+        """Returns the number of actions, and the share of them that the server accepted."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -172,7 +173,7 @@ class OpenEnvWorld:
         ]
 
     def _usage(self) -> str:
-        """Returns the text that tells the agent what an action is, if it is no plain text."""
+        """Returns the text that tells the agent the form of an action; empty if an action is plain text."""
         if self._tools is not None:
             return usage(self._tools)
         if self._field:
@@ -188,7 +189,7 @@ class OpenEnvWorld:
         return json_object(spoken(action))
 
     async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
-        """Returns the step of an action for which the server reported an error."""
+        """Returns the step that follows from an error that the server reported for an action."""
         if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
             return Step(shown(f"[error] {error}"))
         failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
@@ -200,7 +201,7 @@ class OpenEnvWorld:
         return await self._unanswered(failure, body)  # perhaps the action broke the environment
 
     async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
-        """Whether the agent caused the error of its step."""
+        """Whether the agent caused the error of its action."""
         if self._options.errors == "probe":
             try:
                 await self._connection.ask("state")
@@ -212,9 +213,11 @@ class OpenEnvWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
-        """Returns the last step of an episode whose connection was lost, if the action is the cause. Raises
-        `failure` if not."""
-        await self._connection.close()  # its place may be the last one
+        """Decides what follows from an action without an answer, after which the connection is lost.
+
+        Returns the episode's last step if the action is the cause; raises `failure` if not.
+        """
+        await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
             lambda: self._attempt(self._options),
             self._history.actions,
@@ -232,7 +235,7 @@ class OpenEnvWorld:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the server took the action."""
+        """Returns an observation as text, and whether the server accepted the action."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
             return told(observation), True
         problem = observation.get("error")
@@ -244,7 +247,7 @@ class OpenEnvWorld:
 
 
 def _result(result: Any) -> str:
-    """Returns the result of a tool as text: the texts of its content, else its data."""
+    """Returns a tool's result as text: the texts in its `content`, or else its `data`."""
     if not isinstance(result, dict):
         return told(result)
     content = result.get("content")

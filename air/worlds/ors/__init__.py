@@ -1,4 +1,5 @@
-"""Environments of ORS servers (Open Reward Standard), as worlds: `ors:http://HOST:8080`."""
+"""Environments of ORS servers (Open Reward Standard) as worlds, with task ids such as
+`ors:http://HOST:8080`."""
 
 from __future__ import annotations
 

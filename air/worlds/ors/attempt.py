@@ -15,14 +15,14 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Attempt:
-    """An attempt to repeat calls in a session with the task of an index."""
+    """An attempt to repeat an episode's calls in another session, with the same task."""
 
     def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
         self._session = Session(url, options)
         self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
 
     async def begin(self) -> None:
-        """Creates the session; waits while the server has no free place, as long as the settings say."""
+        """Creates the session. If the server has no free place, waits as long as the setting `wait` says."""
         await self._session.open(self._env, self._index, self._seed)
 
     async def act(self, sent: Call) -> None:
@@ -30,11 +30,12 @@ class Attempt:
         await self._call(sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
-        """Repeats the call that failed. It has half the time, so that one near the limit is slow again."""
+        """Repeats the call that failed, with half the time limit, so that a call that just exceeded the limit
+        is too slow again."""
         await self._call(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Asks for the prompt, which the agent did not choose."""
+        """Asks for the prompt, a request that the agent did not choose."""
         await self._session.get(f"/{self._env}/prompt")
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
-"""One session on an ORS server: requests of HTTP, and calls of tools whose results are streamed.
+"""One session on a server of ORS (the Open Reward Standard): HTTP requests, and tool calls with streamed
+results.
 
-A call whose connection is lost is asked for again by its id, so that it runs once. A call that was sent
-and has no id yet is never sent again, since the server may have begun it.
+If the connection is lost during a call, the client asks for the call again by its id, so that the call runs
+once. A call that was sent but has no id yet is never sent again, since the server may have begun it.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from air.worlds.remote.trial import NoPlace, Unanswered
 
 REQUEST_SECONDS = 120.0
 HEARTBEAT_SECONDS = 60.0
-"""The longest silence of a stream. Servers send a comment every 10 seconds."""
+"""The longest silence of a stream, in seconds. Servers send a comment every 10 seconds."""
 PING_SECONDS = 30.0
 RESUMES = 5
 MOST_CHARACTERS = 100 << 20
-"""The longest streamed answer."""
+"""The largest number of characters of a streamed answer."""
 _FULL = (429, 503)
 _WAITS = (0.2, 5.0)
 
 
 class CallError(Exception):
-    """The server reported an error instead of a call's result."""
+    """Exception for an error that the server reported instead of a call's result."""
 
 
 class _Lost(Unanswered):
-    """A call's result is lost or cannot be used: asking for it again is of no use."""
+    """Exception for a call whose result is lost or unusable, so that asking for it again is useless."""
 
 
 class Session:
-    """One session. `open` or `connect` before anything else."""
+    """One session. Call `open` or `connect` first."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self.url, self._options = url, options
@@ -49,7 +50,7 @@ class Session:
         self._pings: asyncio.Task[None] | None = None
 
     def connect(self) -> None:
-        """Prepares the connection. Requests that need no session are possible then."""
+        """Prepares the connection. After this, requests that need no session are possible."""
         self._client = httpx.AsyncClient(
             base_url=self.url,
             timeout=REQUEST_SECONDS,
@@ -58,7 +59,7 @@ class Session:
         )
 
     async def open(self, env: str, index: int, seed: int) -> None:
-        """Creates the session with the task of an index; waits while the server has no free place."""
+        """Creates the session with the task number `index`; waits while the server has no free place."""
         self.connect()
         session_id = ""
         async for name, data in self._events("/create_session", {}):
@@ -81,17 +82,17 @@ class Session:
         self._pings = asyncio.create_task(self._ping())
 
     async def get(self, path: str) -> Any:
-        """Returns the JSON that the server answers. Raises InfrastructureError."""
+        """Sends a GET request; returns the JSON of the server's answer. Raises InfrastructureError."""
         return self._json(await self._send("GET", path), path)
 
     async def post(self, path: str, body: Any) -> Any:
-        """Returns the JSON that the server answers. Raises InfrastructureError."""
+        """Sends a POST request; returns the JSON of the server's answer. Raises InfrastructureError."""
         return self._json(await self._send("POST", path, body), path)
 
     async def call(
         self, env: str, name: str, arguments: dict[str, Any], seconds: float | None = None
     ) -> dict[str, Any]:
-        """Returns the result of a tool's call. `seconds` is its time limit, if not that of the settings.
+        """Calls a tool and returns its result. `seconds` is its time limit (None: that of the settings).
         Raises CallError, and Unanswered or another InfrastructureError."""
         seconds = seconds or self._options.timeout
         body: dict[str, Any] = {"name": name, "input": arguments}
@@ -128,7 +129,8 @@ class Session:
         raise AssertionError("not reached")
 
     async def close(self) -> None:
-        """Deletes the session. A failure here is none: the episode is over, and the server forgets it."""
+        """Deletes the session. A failure to do so is ignored: the episode is over, and the server forgets the
+        session by itself."""
         if self._pings is not None:
             self._pings.cancel()
             await asyncio.gather(self._pings, return_exceptions=True)
@@ -142,7 +144,7 @@ class Session:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(PING_SECONDS)
-            with contextlib.suppress(InfrastructureError):  # the next call tells
+            with contextlib.suppress(InfrastructureError):  # the next call reports it
                 await self._send("POST", "/ping")
 
     async def _send(self, method: str, path: str, body: Any = None) -> httpx.Response:
@@ -153,7 +155,7 @@ class Session:
             raise self._lost(path, error) from error
 
     async def _events(self, path: str, body: Any) -> AsyncIterator[tuple[str, str]]:
-        """Yields the events of a streamed answer. Raises InfrastructureError."""
+        """Yields the events (name, data) of a streamed answer. Raises InfrastructureError."""
         assert self._client is not None
         timeout = httpx.Timeout(REQUEST_SECONDS, read=HEARTBEAT_SECONDS)
         try:
@@ -190,8 +192,8 @@ class Session:
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
-    """Yields the lines of a stream. httpx would also end lines at characters such as U+2028, which may
-    stand in a result. Raises InfrastructureError if the answer is too long."""
+    """Yields the lines of a stream. httpx would also split lines at characters such as U+2028, which a result
+    may contain. Raises InfrastructureError if the answer is too long."""
     rest, size = "", 0
     async for piece in answer.aiter_text():
         size += len(piece)

@@ -1,7 +1,7 @@
 """The world of one episode on an ORS server, in which an agent calls tools.
 
-Whatever the server or the network does wrong raises `InfrastructureError`, and so does every later step. A
-call that the server refuses, such as one with wrong arguments, is an observation.
+Any fault of the server or the network raises `InfrastructureError`, and so does every later step. A call that
+the server refuses, such as a call with wrong arguments, is an observation.
 """
 
 from __future__ import annotations
@@ -113,9 +113,11 @@ class OrsWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Returns the last step of an episode whose call got no result, if the call is the cause. Raises
-        `failure` if not."""
-        await self._session.close()  # its place may be the last one
+        """Decides what follows from a call without a result.
+
+        Returns the episode's last step if the call is the cause; raises `failure` if not.
+        """
+        await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
             lambda: self._attempt(self._options),
             self._history.actions,
@@ -138,7 +140,7 @@ class OrsWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that the server took."""
+        """Returns the number of actions, and the share of them that the server accepted."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -150,7 +152,7 @@ class OrsWorld:
         terminal = answer.get("terminal_tool")
         if isinstance(
             terminal, dict
-        ):  # hidden from models that write plain messages; here it is a tool
+        ):  # the server hides this tool from models that write plain messages; here it is a tool
             argument = terminal.get("arg")
             properties = {argument: {"type": "string"}} if argument else {}
             schema = {"properties": properties, "required": list(properties)}
@@ -166,7 +168,7 @@ class OrsWorld:
 
 
 class _Lookup:
-    """Asks a server for the names of its environments and the numbers of their tasks."""
+    """Asks a server for its environments, and for the number of an environment's tasks."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url
@@ -195,7 +197,7 @@ class _Lookup:
 
 
 def _text(blocks: Any) -> str:
-    """Returns the texts of blocks. Raises InfrastructureError for images, which no model would see."""
+    """Returns the texts of blocks. Raises InfrastructureError for an image, which no model would see."""
     rows = blocks if isinstance(blocks, list) else []
     if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
         raise InfrastructureError("the server sent an image or another block that is no text")

@@ -40,7 +40,7 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the available tools: `hosts` are those that the box may reach."""
+    """Returns the names of the tools that are available if the box may reach `hosts`."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 

@@ -20,10 +20,10 @@ from air.errors import InfrastructureError
 MAX_BYTES = 500_000
 """The largest size, in bytes, of the texts before and after an edit together; larger ones are not linted."""
 MOST = 10
-"""The most errors of one kind that the linter reports; of the others, only the number is known."""
+"""The largest number of errors of one kind that are reported with their text; the others are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
-"""The most linters that run at the same time in this process; further edits wait."""
+"""The largest number of linters that run at the same time in this process; further edits wait."""
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _PROGRAM = Path(__file__).with_name("lint_rules.py")
 
@@ -45,9 +45,9 @@ class Findings:
     """The errors of one kind that the linter found in a text."""
 
     first: tuple[Finding, ...] = ()
-    """The first errors, at most `MOST`."""
+    """The first errors that the linter found, at most `MOST`."""
     count: int = 0
-    """The number of all errors."""
+    """The number of all errors that the linter found."""
 
     def __bool__(self) -> bool:
         return self.count > 0

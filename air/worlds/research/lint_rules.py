@@ -1,9 +1,9 @@
 """The program that lints Python texts, in a separate process because a text may crash Python's parser.
 
 It reads `{"before": text, "after": text, "most": number}` from standard input. It writes `{"new": errors,
-"rest": errors}`: the errors in `after` that `before` has not, and the others. Each has the form `{"first":
-[[code, line, message], ...], "count": number}`, with at most `most` errors. If a text is too large or too
-deeply nested, it writes `{"given_up": reason}` instead. It never executes a text.
+"rest": errors}`: the errors in `after` that are not in `before`, and the other errors in `after`. Each of the
+two has the form `{"first": [[code, line, message], ...], "count": number}`, with at most `most` errors. If a
+text is too large or too deeply nested, it writes `{"given_up": reason}` instead. It never executes a text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Found = tuple[str, int, str]
 MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 30
 MESSAGE_CHARS = 300
-"""The most characters of an error's message that are reported."""
+"""The largest number of characters of an error's message that are reported."""
 _BROKEN = {"E902", "E999"}
 _NAMES = {
     messages.UndefinedName: "F821",
@@ -55,11 +55,11 @@ def lint(text: str) -> list[Found]:
 
     Raises RecursionError or MemoryError if the text is too large or too deeply nested for the parser.
     """
-    text = text.removeprefix("\ufeff")  # a byte order mark is no error
+    text = text.removeprefix("\ufeff")  # a byte order mark is not an error
     errors = _indentation(text)
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:  # ValueError: a NUL, or digits without end
+    except (SyntaxError, ValueError) as error:  # ValueError: a NUL, or too many digits
         line = getattr(error, "lineno", None) or 1
         errors = [one for one in errors if one[0] != "E902"]  # the same error, at the end
         errors.append(("E999", line, getattr(error, "msg", None) or str(error)))

@@ -26,7 +26,7 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The servers of one episode. `open` starts them, `close` ends them."""
+    """The MCP servers of one episode. `open` starts them, `close` ends them."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box
@@ -36,7 +36,7 @@ class ToolServers:
         self.schemas: tuple[Mapping[str, Any], ...] = ()
         """The tools in the form of OpenAI's `tools`."""
         self.left_out: tuple[str, ...] = ()
-        """Why tools of the servers are not offered, one line for each."""
+        """For each tool that is not offered, one line that says why."""
 
     async def open(self) -> None:
         """Starts the servers, and asks for their tools. Raises InfrastructureError if that fails."""
@@ -55,14 +55,14 @@ class ToolServers:
         self._offer()
 
     def carried(self, box: Box) -> ToolServers:
-        """Returns the same tools in another box, whose programs start at their first call."""
+        """Returns the same tools for another box. Their programs start in that box at their first call."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool. Raises InfrastructureError if the box is gone, or a remote server."""
+        """Calls a tool. Raises InfrastructureError if the box or a remote server is gone."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)
@@ -88,7 +88,7 @@ def _tool(server: Server, one: Listed) -> Tool:
         parameters=one.parameters,
         function=call,
         max_length=MAX_LENGTH,
-        seconds=10 * CALL_SECONDS,  # `Server` keeps the time of a call, and may start anew
+        seconds=10 * CALL_SECONDS,  # `Server` has the limit of a call, and may restart first
         replays=False,
     )
 

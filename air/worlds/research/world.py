@@ -75,11 +75,11 @@ class ResearchWorld:
     counts: Counts = "last"
     """Which validated artefact counts at the end and is graded on the test split."""
     offers_tools: bool = True
-    """Whether whoever plays can call tools of MCP servers. If not, the task's are not started."""
+    """Whether the player can call tools of MCP servers. If not, the task's MCP servers are not started."""
     servers: ToolServers | None = None
-    """The MCP servers that the task offers; None before `reset`, and if it offers none."""
+    """The MCP servers that the task offers; None before `reset`, and if the task offers none."""
     tools: Tools | None = None
-    """The tools of the action format; None: there are none, and every script begins in the workspace."""
+    """The tools of the action format; None: it has none, and every script begins in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
@@ -93,12 +93,12 @@ class ResearchWorld:
     step_number: int = 0
     """The number of steps that the agent has submitted, in a task with several steps."""
     rewards: list[float | None] = field(default_factory=list)
-    """The rewards of the graded steps of a task with several; None for a step that could not be graded."""
+    """The rewards of the graded steps of a task with steps; None for a step that could not be graded."""
     outlasts_caller: bool = False
-    """Whether a grading goes on when its caller is cancelled, as at the end of the episode's time: an agent
-    must not escape a grade by asking for it late. `finish` waits for it, and `abandon` ends it."""
+    """Whether a grading continues if its caller is cancelled, for example when the episode's time is over: an
+    agent must not escape a grade by a late request. `finish` waits for the grading, and `abandon` ends it."""
     lost: str = ""
-    """How the agent's box ended if its commands ended it; empty otherwise."""
+    """The text of the error with which the agent's commands ended the box; empty if they did not."""
     test_score: float | None = None
     """The primary metric on the test split, measured once, at the end. None before, or without a valid
     artefact."""
@@ -117,12 +117,13 @@ class ResearchWorld:
     """The artefact that counts, as it was read from the box for its validate, so that the agent cannot change
     it later; None if it could not be read."""
     _grading: asyncio.Task[Validation] | None = None
-    """The latest grading; perhaps in progress."""
+    """The task of the latest grading, which may still be running."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world for `box`, whose workspace is a copy. Both share `times`."""
+        """Returns a copy of this world for `box`, whose workspace is a copy of the present one. Both worlds
+        share the object `times`."""
         return replace(
             self,
             box=box,
@@ -150,7 +151,7 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def instructions(self, action_format: ActionFormat) -> str:
-        """Returns what teaches the model a format of its actions, with the optional tools of the episode."""
+        """Returns the instructions for an action format, with the optional tools of the episode."""
         offered = self.tools.settings.offered if self.tools else ()
         extra = [action_format.optional[name] for name in offered]
         if self.task.rules is not None:
@@ -195,8 +196,8 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """Ends the step of the task that was just graded. Returns the beginning of the next one, which it
-        prepares; "" if there is none, so that the episode is over."""
+        """Ends the step of the task that was just graded, and prepares the next step. Returns the beginning
+        of the next step's text, or "" if there is no further step, so that the episode is over."""
         rules, number = self.task.rules, self.step_number
         done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
         if rules is None or done:
@@ -225,7 +226,7 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a recorded validate of the artefact that is now in the box, without grading or paying it."""
+        """Adds a recorded validate of the artefact that is now in the box; does not grade or pay it."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -235,7 +236,7 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate, and keeps its artefact if it is now the one that counts."""
+        """Adds a validate, and stores its artefact if this is now the artefact that counts."""
         self.validations.append(validation)
         if self.counted == len(self.validations) - 1:
             self._counted = artefact
@@ -278,8 +279,7 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Ends a grading in progress, if there is one, because nobody will ask for its result, and the
-        task's MCP servers."""
+        """Ends a grading that is still running, since nobody will ask for its result, and the MCP servers."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -390,7 +390,7 @@ class ResearchWorld:
         return digest, kept
 
     async def _collect(self) -> Artefact:
-        """Reads the artefact from the box. Raises ArtefactError if that cannot be."""
+        """Reads the artefact from the box. Raises ArtefactError if the artefact cannot be read."""
         if not self.lost:
             try:
                 async with self.box.attributing():
@@ -437,8 +437,8 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact; of a
-    task with rules of its own, only its instruction."""
+    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact. For
+    a task with its own grading rules, it is only the task's instruction."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (
