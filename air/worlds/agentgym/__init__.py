@@ -1,4 +1,4 @@
-"""Environment servers of AgentGym as worlds: a task id such as `agentgym:textcraft@http://HOST:PORT`."""
+"""Environments on AgentGym servers as worlds, with task ids such as `agentgym:textcraft@http://HOST:PORT`."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from air.errors import InfrastructureError
 from air.worlds.agentgym.session import Session
 
 PATIENCE = 300.0
-"""Seconds in which a server must come back that an action has stalled or ended."""
+"""The seconds within which a server must answer again after an action that stalled or ended it."""
 
 
 class Attempt:
     """An attempt to repeat the actions of an episode in `session`, with the task `data`.
 
-    `own` is set if the session is the episode's, because the server has no others to give.
+    If the server has no other session to give, `session` is the episode's own, which is not closed here.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class Attempt:
         await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
-        """Repeats the action that failed. It has half the time, so that one near the limit is slow again."""
+        """Repeats the action that failed, with half the time limit, so that an action that just exceeded the
+        limit is too slow again."""
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:

@@ -25,7 +25,7 @@ MAX_ANSWER = 4 * 2**20
 
 @dataclass(frozen=True)
 class ErrorBody:
-    """An answer with status 200 that reports an error instead of a result."""
+    """A server's answer with status 200 that reports an error instead of a result."""
 
     text: str
 
@@ -97,7 +97,7 @@ class Client:
 
 
 def number(value: Any) -> float:
-    """Returns a number of an answer. Raises ValueError if it is no finite number."""
+    """Returns a number from an answer. Raises ValueError if the value is not a finite number."""
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
@@ -105,20 +105,20 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Returns a text of an answer, without what could not be sent to a model. Raises ValueError if it is no
-    text."""
+    """Returns a text from an answer, without characters that cannot be sent to a model. Raises ValueError if
+    the value is not a text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is no text")
     return clean(value)
 
 
 def clean(value: str) -> str:
-    """Returns a text with each lone surrogate (half a character), which UTF-8 has not, replaced by `?`."""
+    """Returns a text with `?` for each lone surrogate (half a character), which UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()
 
 
 def flag(value: Any) -> bool:
-    """Returns a truth value of an answer. Raises ValueError if it is none."""
+    """Returns a truth value from an answer. Raises ValueError if the value is not true or false."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r:.80} is neither true nor false")
     return value
@@ -126,7 +126,7 @@ def flag(value: Any) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """The settings of TLS, made once: reading the certificates takes longer than a request."""
+    """Returns the TLS settings; made once, because reading the certificates takes longer than a request."""
     return ssl.create_default_context()
 
 

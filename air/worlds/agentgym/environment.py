@@ -1,4 +1,4 @@
-"""What an adapter says about one environment of AgentGym: its requests, its ids, its score and its end."""
+"""The description of one environment of AgentGym: its requests, its task ids, its scores and its end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Outcome:
     score: float
     """The score so far, from 0 to 1."""
     raw: float
-    """The number from which `score` comes, as the server sent it."""
+    """The number from which `score` was computed, as the server sent it."""
     done: bool
     failed: bool = False
-    """Whether the environment takes back every score, because the task has failed for good."""
+    """Whether the task has failed for good, so that the environment takes back every score."""
     fault: str = ""
-    """What failed in the server, if the answer shows that; the action was not carried out."""
+    """The server's failure that the answer shows: the action was not carried out. Empty if none."""
 
 
 def _id(answer: Any) -> int:
@@ -45,7 +45,7 @@ def _reward(answer: Any, sent: str) -> Outcome:
 
 
 def plain(action: Action) -> str:
-    """Returns an action as text: an answer, or a tool's call as `NAME with Action Input: JSON`."""
+    """Returns an action as text: the answer, or a tool call as `NAME with Action Input: JSON`."""
     if action.tool is None:
         return (action.answer or action.text).strip()
     arguments = dict(action.tool.arguments or {})
@@ -54,7 +54,7 @@ def plain(action: Action) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment, as its server offers it."""
+    """The description of one environment, as its server offers it."""
 
     name: str
     instructions: str
@@ -69,11 +69,11 @@ class Environment:
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that the format may call, as JSON schemas."""
     key: str = "id"
-    """The name of the session's id in requests."""
+    """The name of the field in requests that has the session's id."""
     path: str = ""
-    """What all paths of the environment begin with."""
+    """The beginning of all paths of the environment."""
     create: Mapping[str, Any] | None = None
-    """The body of the request that creates a session; None: it has none."""
+    """The body of the request that creates a session; None: the request has no body."""
     session: Callable[[Any], int] = _id
     """Reads the session's id in the answer to `create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
@@ -85,9 +85,10 @@ class Environment:
     first_path: str = ""
     """The path of a GET request for the first observation; empty: the answer to `reset` has it."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
-    """Returns the text that is sent for an action; `before` is the answer before it. Raises Unsendable."""
+    """Returns the text that is sent for an action. The second argument is the server's previous answer.
+    Raises Unsendable."""
     outcome: Callable[[Any, str], Outcome] = _reward
-    """Reads the result of an action in its answer; the second argument is what was sent."""
+    """Reads the result of an action from the answer. The second argument is the text that was sent."""
     success: float = 1.0
     """The lowest score that counts as a success."""
     closes: bool = True
@@ -103,11 +104,11 @@ class Environment:
     """Whether an episode's actions may be carried out again in another session. Not if they change something
     that the sessions share, such as a web site or an account."""
     sessions: int = 64
-    """The most sessions that one process uses at once."""
+    """The largest number of sessions that one process uses at the same time."""
     shares: bool = False
-    """Whether the server gives out a used session again when it has as many as it wants."""
+    """Whether the server shares sessions: when it has enough of them, it gives out one that is in use."""
     refused: tuple[str, ...] = ()
-    """The beginnings of observations that say that an action was not legal; empty: the texts do not tell."""
+    """The beginnings of observations that say that an action was not legal. Empty: they do not show it."""
 
     @property
     def known(self) -> str:
@@ -116,5 +117,5 @@ class Environment:
 
     @property
     def ids(self) -> range:
-        """All ids of tasks, of training and held out."""
+        """The ids of all tasks, both for training and held out."""
         return range(min(self.train.start, self.test.start), max(self.train.stop, self.test.stop))

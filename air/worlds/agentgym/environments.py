@@ -1,6 +1,6 @@
-"""The environments of AgentGym: one row each, and small functions for what differs.
+"""The environments of AgentGym: one row for each, and small functions where environments differ.
 
-Where AgentGym has no split of its own, the last tenth of the ids is held out.
+If AgentGym has no split of its own, the last tenth of the ids is held out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an agent is told about each environment: how the world works and which actions it takes."""
+"""The instructions for an agent in each environment: how the world works and which actions exist."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ Look identifiers up by the tools; do not invent any. Call finish when you are do
 
 
 def tools(explained: str) -> str:
-    """Returns the instructions of a tool environment: an example of a call in the first line of `explained`,
-    a line for each tool in the others."""
+    """Returns the instructions of an environment with tools. The first line of `explained` is an example of a
+    call; each further line describes one tool."""
     example, _, lines = explained.partition("\n")
     return _CALLS.format(example=example, tools=lines)
 

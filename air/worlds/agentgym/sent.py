@@ -1,8 +1,8 @@
-"""What is sent to a server for an agent's action.
+"""Makes the text that is sent to a server for an agent's action.
 
-A server takes an action's text as it is, and some do more with it than the agent should be able to: the tool
-servers evaluate a call's input as Python, and sqlgym runs any SQL on databases that all episodes share. So
-here such text is taken apart, checked, and written anew. What does not pass is not sent.
+Some servers do more with an action's text than the agent should be able to: the tool servers evaluate a
+call's input as Python, and sqlgym runs any SQL on databases that all episodes share. So this module takes
+such text apart, checks it, and writes it anew. A text that fails the check is not sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 def bare_line(action: Action, before: Any) -> str:
-    """Returns the first line of an action that is not empty, with single spaces."""
+    """Returns the first line of an action that is not empty, with single spaces between words."""
     lines = [" ".join(line.split()) for line in plain(action).splitlines()]
     return next((line for line in lines if line), "")
 
@@ -74,7 +74,7 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def select(action: Action, before: Any) -> str:
-    """Returns one SQL query that only reads. All episodes share the server's databases."""
+    """Returns one SQL query that only reads, because all episodes share the server's databases."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")

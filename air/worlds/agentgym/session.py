@@ -17,9 +17,9 @@ from air.worlds.remote.trial import Unanswered
 
 logger = logging.getLogger(__name__)
 CREATE_TRIES = 3
-"""How often a session is asked for. No other request is repeated: it could act twice."""
+"""The largest number of requests for a session. No other request is repeated, because it could act twice."""
 CLOSE_SECONDS = 10.0
-"""Seconds that the end of a session, or of a cancelled request for one, may take."""
+"""The time limit, in seconds, for the end of a session and for a cancelled request for a session."""
 ERROR_BODY = "error body"
 """The kind of failure in which the server answers `{"error": TEXT}`."""
 
@@ -62,7 +62,7 @@ class Session:
         raise AssertionError
 
     async def restart(self, data: int) -> str:
-        """Starts a task in the session anew, and returns the first observation."""
+        """Starts a task in the existing session, and returns the first observation."""
         answer = await self._post("/reset", self.environment.reset(data))
         self.answer = _no_error(answer, "/reset")
         with self._reading("/reset"):
@@ -74,10 +74,9 @@ class Session:
             return self.environment.first(first)
 
     async def act(self, sent: str, seconds: float | None = None) -> Outcome:
-        """Sends an action, once, and returns its outcome. `seconds` is its time limit, if not the session's.
+        """Sends an action once, and returns its outcome. `seconds` is its time limit (None: the session's).
 
-        Raises Unanswered if there is no outcome that can be used, and InfrastructureError if the session is
-        lost.
+        Raises Unanswered if there is no usable outcome, and InfrastructureError if the session is lost.
         """
         self._check_held()
         answer = await self._post("/step", {"action": sent}, seconds)
@@ -136,7 +135,7 @@ class Session:
     async def _ask_for_session(self) -> int:
         environment = self.environment
         path = f"{environment.path}/create"
-        # A server that shares its sessions gives them out in turn: soon comes one that nobody uses.
+        # A server that shares its sessions gives them out in turn, so an unused session comes soon.
         for _ in range(2 * environment.sessions if environment.shares else 1):
             answer = _no_error(await self._client.post(path, environment.create), path)
             with self._reading(path):
@@ -172,12 +171,12 @@ class Session:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._client.post(f"{self.environment.path}/close", body)
         except (InfrastructureError, TimeoutError) as error:
-            # The episode's result stands. The session may stay on the server until this is restarted.
+            # The episode's result is valid. The session may stay on the server until the server is restarted.
             logger.warning("session %d of %s was not closed: %s", session, self.url, error)
 
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
-        """Context manager: an answer that has not the expected form is no result."""
+        """Context manager: raises Unanswered if the answer that is read inside it has an unexpected form."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

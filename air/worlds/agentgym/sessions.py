@@ -1,8 +1,9 @@
 """The sessions that the episodes of this process have on each server.
 
-They are bounded, because every session costs the server memory. And they show two faults that a server does
-not report: when it gives out an id that another episode still uses, it either shares its few sessions among
-all (sqlgym), or it was restarted and counts from 0 again, so that the other episode's session is gone.
+Their number is bounded, because every session costs the server memory. The records also show two faults that
+a server does not report. If a server gives out an id that another episode still uses, it either shares its
+few sessions among all episodes (sqlgym), or it was restarted and counts from 0 again, so that the other
+episode's session is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Sessions:
 
     @property
     def slots(self) -> asyncio.Semaphore:
-        """The semaphore that bounds the sessions of the running event loop."""
+        """The semaphore that bounds the number of sessions in the running event loop."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
 
     @property
@@ -60,5 +61,5 @@ _ALL: dict[str, Sessions] = {}
 
 
 def of(server: str, most: int) -> Sessions:
-    """Returns the sessions of a server, which is named by its environment and its address."""
+    """Returns the sessions of a server; its name `server` consists of its environment and its address."""
     return _ALL.setdefault(server, Sessions(most))

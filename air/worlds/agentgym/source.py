@@ -1,8 +1,7 @@
-"""The tasks `agentgym:NAME@URL`: an environment of AgentGym, on the server at an address.
+"""The tasks `agentgym:NAME@URL`: the environment NAME of AgentGym, on the server with the address URL.
 
-NAME is the name of an environment, and may be followed by the ids of its tasks: `textcraft:train`,
-`textcraft:test`, `textcraft:17` (one task) or `textcraft:0-99`. Without ids, training takes the tasks for
-training, and validation those that are held out.
+Ids of tasks may follow NAME: `textcraft:train`, `textcraft:test`, `textcraft:17` (one task) or
+`textcraft:0-99`. Without ids, training takes the tasks for training, and validation those that are held out.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class AgentGymSource:
     """The tasks of AgentGym's environment servers."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task with a name `NAME@URL` or `NAME:IDS@URL`. Does not ask the server."""
+        """Returns the task with the name `NAME@URL` or `NAME:IDS@URL`. Sends no request to the server."""
         chosen, at, url = name.partition("@")
         where = f"agentgym:{name}"
         if not at:
@@ -65,7 +64,7 @@ class AgentGymSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names: the addresses of servers are not known."""
+        """Returns no names, because the addresses of servers are not known."""
         return []
 
 
@@ -74,7 +73,7 @@ def _without(facts: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _address(url: str, where: str) -> str:
-    """Returns an address without a slash at its end."""
+    """Returns an address without a final slash."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -91,7 +90,7 @@ def _address(url: str, where: str) -> str:
 
 
 def _ids(environment: Environment, written: str, where: str) -> range | None:
-    """Returns the ids of tasks that a name selects; None if it selects none."""
+    """Returns the ids of tasks that a name selects; None if the name has no ids."""
     if written in ("", "train", "test"):
         return {"": None, "train": environment.train, "test": environment.test}[written]
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", written)

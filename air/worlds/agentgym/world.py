@@ -1,11 +1,11 @@
 """One episode in an environment of AgentGym, which a server plays.
 
-The reward of an action is by how much it raised the best score so far, so an episode's rewards add up to its
-best score. That is the environment's own score; sciworld's failure, which takes back every score, is 0.
+The reward of an action is the increase of the best score so far, so an episode's rewards add up to its best
+score. The score is the environment's own. If a task of sciworld fails for good, its score becomes 0.
 
-An action that gets no result is the agent's act or the server's failure. `air.worlds.remote.trial` finds out
-which: the agent's act is an observation, and ends the episode if the session does not work any more; the
-server's failure is an error.
+If an action gets no result, either the agent or the server is the cause, which `air.worlds.remote.trial`
+finds out. If the agent is the cause, that is an observation, and the episode ends if the session does not
+work any more. If the server is the cause, that is an error.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from air.worlds.remote.trial import ALONE, Unanswered, caused_by_agent
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
-"""The most characters of an action that are sent to a server."""
+"""The largest number of characters of an action that are sent to a server."""
 MAX_OBSERVATION = 20_000
-"""The most characters of an observation that the agent is shown."""
+"""The largest number of characters of an observation that the agent sees."""
 
 
 class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
-    `ids` are the ids of tasks from which the seed chooses. `seconds` limits each request, `patience` the time
-    in which a server must answer again when the cause of a failure is looked for.
+    The seed chooses a task out of `ids`. `seconds` limits each request. After a failure, a server must answer
+    again within `patience` seconds, while the cause is looked for.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AgentGymWorld:
         self._session: Session | None = None
         self._data = 0
         self._sent: list[tuple[str, str]] = []
-        """The actions so far, each with the way in which it failed; empty if it did not."""
+        """The actions so far, each with the kind of its failure, which is empty if it did not fail."""
         self._closed = self._over = False
         self._best = self._raw = 0.0
         self._actions = self._valid = 0
@@ -73,7 +73,7 @@ class AgentGymWorld:
         return _shown(first)
 
     async def step(self, action: Action) -> Step:
-        """Sends one action to the server and returns what came of it."""
+        """Sends one action to the server and returns its result."""
         session = self._session
         if session is None or not session.begun or self._over:
             raise RuntimeError("the episode has not begun, or is over")
@@ -147,7 +147,7 @@ class AgentGymWorld:
         )
 
     def _attempt(self, session: Session) -> Attempt:
-        # A server that shares its few sessions may have no other to give.
+        # A server that shares its few sessions may have no other session to give.
         chosen = session if self.environment.shares else self._new_session()
         return Attempt(
             chosen,
@@ -177,7 +177,7 @@ class AgentGymWorld:
 
 def data_id(environment: Environment, seed: int, ids: range | None) -> int:
     """Returns the id of the task that a seed chooses out of `ids`. Without `ids`, a seed below
-    `VALIDATION_SEED` chooses a task for training, any other a task that is held out."""
+    `VALIDATION_SEED` chooses a task for training, and any other seed chooses a held-out task."""
     if ids is None and seed >= VALIDATION_SEED:
         return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
     ids = environment.train if ids is None else ids
@@ -185,7 +185,7 @@ def data_id(environment: Environment, seed: int, ids: range | None) -> int:
 
 
 def _reason(failure: Unanswered) -> str:
-    """Returns what the agent is told about a failure: the server's text, but not its address."""
+    """Returns the agent's message about a failure: the server's text, but not its address."""
     return str(failure) if failure.kind == ERROR_BODY else f"{failure.kind}."
 
 

@@ -31,7 +31,7 @@ INSTRUCTIONS = (
     "it the final answer as \\boxed{…}."
 )
 LEAST, MOST = 0.3, 0.8
-"""Between these values of p̂ a question is worth training on."""
+"""The range of p̂ in which a question is worth training on."""
 FACTS: Mapping[str, str] = {
     "success": "1 if p̂ of the proposal is between 0.3 and 0.8, else 0",
     "proposal_read": "1 if the proposal is well formed, else 0",
@@ -49,7 +49,7 @@ class ProposerSettings(BaseConfig):
     """The root address of the service that answers (`/evaluate` follows). None: proposals are only read, and
     earn 0."""
     k: int = Field(10, ge=1, le=64)
-    """How often the executor answers each question."""
+    """k: the number of times that the executor answers each question."""
     max_turns: int = Field(1, ge=1, le=64)
     """The largest number of the executor's turns in one answer."""
     sampling: dict[str, Any] = Field(default_factory=dict)
@@ -59,24 +59,24 @@ class ProposerSettings(BaseConfig):
     reward: Definition = "as_coded"
     """The definition of the reward and of p̂: `as_coded` or `published`."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the uncertainty."""
+    """The weight of the reward term for uncertainty."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the payment for tool calls."""
+    """The weight of the reward term for tool calls."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the deduction for likeness. 0: copies cost nothing."""
+    """The weight of the deduction for similar questions. 0: copies cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """B: the number of the last proposals with which each is compared. Set it to the batch's size."""
+    """B: each proposal is compared with the last B proposals. Set it to the batch's size."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """If a smaller share of the replies has a readable answer, p̂ is 0: a question that nobody can answer is
-    not an uncertain one. 0: as in the original."""
+    """The smallest share of replies with a readable answer. Below it p̂ is 0, because a question that nobody
+    can answer is not an uncertain question. 0: as in the original."""
     longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
     """The largest number of characters of a question."""
     instructions: str = INSTRUCTIONS
-    """What the proposer is told."""
+    """The instructions for the proposer."""
 
 
 class ProposalWorld:
-    """One proposal, paid once."""
+    """The world of one proposal, which is paid once."""
 
     def __init__(self, settings: ProposerSettings, window: Window) -> None:
         self._settings, self._window = settings, window
@@ -103,7 +103,7 @@ class ProposalWorld:
         return Step(Observation(""), done=True, reward=reward)
 
     async def _paid(self, question: Question) -> float:
-        """Returns the payment of a question. Raises InfrastructureError if the executor fails."""
+        """Returns the reward of a question. Raises InfrastructureError if the executor fails."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
@@ -161,7 +161,7 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns nothing: the files are the user's."""
+        """Returns no names, because the files are the user's."""
         return []
 
 

@@ -24,17 +24,17 @@ MAX_ANSWER = 4 * 2**20
 
 @dataclass(frozen=True)
 class Answered:
-    """The k answers to one question."""
+    """The executor's k answers to one question."""
 
     answers: Sequence[str | None]
     """The final answers; None for a reply without one."""
     tool_calls: float
-    """The mean number of tool calls of a reply."""
+    """The mean number of tool calls in a reply."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A service that answers questions."""
+    """The client of a service that answers questions."""
 
     url: str
     k: int

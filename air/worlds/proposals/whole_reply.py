@@ -10,7 +10,7 @@ FORMAT = "air.worlds.proposals.whole_reply:WholeReply"
 
 
 class WholeReply(AnswerFormat):
-    """The whole reply, without reasoning that the server returned apart."""
+    """The action format `whole_reply`: the whole text of a reply, without separate reasoning."""
 
     name = "whole_reply"
     form = "Put the final answer in \\boxed{…}."

@@ -1,1 +1,1 @@
-"""What worlds on other machines share: addresses with settings, and actions and observations as text."""
+"""The common parts of worlds on other machines: addresses with settings, and the texts of episodes."""

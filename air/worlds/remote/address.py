@@ -1,6 +1,6 @@
-"""Addresses of remote worlds, as task ids have them: a URL, and settings behind `#`.
+"""Addresses of remote worlds in task ids: a URL, and settings after `#`.
 
-`http://HOST:8000/base#split=train&max_turns=20`: the settings are separated by `&` and never sent.
+In `http://HOST:8000/base#split=train&max_turns=20`, `&` separates the settings, which are never sent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ OptionsT = TypeVar("OptionsT", bound="RemoteOptions")
 
 
 class RemoteOptions(BaseConfig):
-    """The settings that every remote world has, behind `#` in its task id."""
+    """The settings that every remote world has. In its task id they follow `#`."""
 
     split: str = ""
-    """The split whose tasks are played: the seed of an episode, modulo their number, is the task's index.
+    """The split whose tasks are played. An episode's seed, modulo the number of tasks, is its task's index.
     Empty: the server chooses."""
     max_turns: int = Field(30, ge=1)
     """The number of turns of an episode."""
@@ -35,11 +35,12 @@ class RemoteOptions(BaseConfig):
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
     """Seconds to wait for a free place on a server that has none. After that, the episode has failed."""
     errors: Literal["probe", "failure", "observation"] = "probe"
-    """What an error is that the server reports in the middle of an episode. `failure`: the server failed, and
-    the episode is not used. `observation`: the agent caused it, and sees its text. `probe`: the server is
-    asked a harmless question; if it answers, the agent caused the error, otherwise the server failed."""
+    """The meaning of an error that the server reports in the middle of an episode. `failure`: the server
+    failed, and the episode is not used. `observation`: the agent caused the error, and sees its text.
+    `probe`: the server gets a harmless request; if it answers, the agent caused the error, otherwise the
+    server failed."""
     token_env: str = ""
-    """The name of the environment variable with the token that requests carry. Empty: none."""
+    """The name of the environment variable with the token that requests carry. Empty: there is no token."""
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that carry the token. Raises MissingError if its variable is not set."""
@@ -89,11 +90,11 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
 
 def digest(url: str, options: RemoteOptions) -> str:
-    """Returns a digest of the address and of the settings that decide what is played."""
+    """Returns a digest of the address and of the settings that decide the episodes."""
     text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL leads to this machine, so that no proxy may come between."""
+    """Whether a URL leads to this machine, so that requests must not go through a proxy."""
     return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

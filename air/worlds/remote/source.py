@@ -1,4 +1,4 @@
-"""The source of the tasks `KIND:URL`: environments that a server of some protocol plays."""
+"""The source of tasks such as `ors:URL`: environments that a server plays by a protocol."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ FACTS = {
 
 
 class RemoteSource(Generic[OptionsT]):
-    """The tasks `KIND:URL` of a protocol. The server is asked only when an episode begins.
+    """The tasks `KIND:URL` of one protocol, such as `ors` or `openenv`. The first request to the server is
+    sent when an episode begins.
 
-    `server` returns a function that makes an episode's world on the server at a URL.
+    `server` takes a URL and the settings; it returns a function that makes an episode's world on that server.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class RemoteSource(Generic[OptionsT]):
         self._server = server
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task with a URL, and settings behind it."""
+        """Returns the task with the name `URL`, or `URL#SETTINGS`."""
         task_id = f"{self._kind}:{name}"
         url, options = parse(task_id, name, self._options)
         return WorldTask(
@@ -48,5 +49,5 @@ class RemoteSource(Generic[OptionsT]):
         )
 
     def names(self) -> list[str]:
-        """Returns no names: the addresses of servers are not known."""
+        """Returns no names, because the addresses of servers are not known."""
         return []

@@ -1,4 +1,4 @@
-"""Actions of an agent as what remote servers take, and their observations as text."""
+"""Converts an agent's actions to the form that remote servers take, and their observations to text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ARGUMENTS = ("arguments", "input", "parameters")
 MOST_CHARACTERS = 16_000
 """The longest observation. The middle of a longer one is left out."""
 MOST_DEPTH = 100
-"""The most objects and lists inside each other in an action."""
+"""The largest depth of an action: how many objects and lists may be inside each other."""
 OVER = "The episode is over."
 
 
@@ -62,10 +62,10 @@ def spoken(action: Action) -> str:
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the arguments of the tool that an action calls. Raises Malformed.
+    """Returns the name of the tool that an action calls, and the arguments. Raises Malformed.
 
-    An action as text is `{"name": …, "arguments": {…}}`. If there is one tool, which takes one text, it may
-    also be this text.
+    An action as text is `{"name": …, "arguments": {…}}`. If there is only one tool, and it takes one text, an
+    action may also be just this text.
     """
     if action.tool is not None:
         if action.tool.arguments is not None:
@@ -92,7 +92,7 @@ def _by_place(name: str, args: Sequence[str], tools: Sequence[RemoteTool]) -> di
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Returns the JSON object that a text is. Raises Malformed if it is none."""
+    """Returns the JSON object that `text` represents. Raises Malformed if it does not represent one."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,8 +103,8 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns what an agent wants to send. Raises Malformed for what breaks some servers, which would look
-    like a failure of theirs: NaN, infinity, halves of characters, and very deep nesting."""
+    """Returns the body of an agent's action. Raises Malformed for values that make some servers fail, as if
+    the server were to blame: NaN, infinity, halves of characters, and very deep nesting."""
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -117,7 +117,7 @@ def sendable(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """Returns the number of objects and lists inside each other."""
+    """Returns the depth of a value: how many objects and lists are inside each other."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, dict | list | tuple)]:
         depth += 1
@@ -126,7 +126,7 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of the one field of a schema that must be given, if it is a text; else an empty text.
+    """Returns the name of a schema's only required field if this field is a text; else an empty text.
 
     OpenEnv's field `metadata`, which every action has, does not count.
     """
@@ -144,9 +144,9 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def told(observation: Any) -> str:
-    """Returns an observation as text: its one text, or a line for each of its fields that is not empty.
+    """Returns an observation as text: its only text, or one line for each field that is not empty.
 
-    Some servers say in `metadata` what the agent must know; it counts if there is nothing else.
+    Some servers write into `metadata` what the agent must know, so `metadata` is shown if all else is empty.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -160,8 +160,8 @@ def told(observation: Any) -> str:
 
 
 def shown(text: str) -> Observation:
-    """Returns a server's text as an observation: not too long, and without halves of characters, which no
-    server of models accepts."""
+    """Returns a server's text as an observation. A long text is cut, and halves of characters, which model
+    servers do not accept, are replaced."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= MOST_CHARACTERS:
         return Observation(text)
@@ -171,7 +171,7 @@ def shown(text: str) -> Observation:
 
 
 def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values that an agent sees: those that are not empty."""
+    """Returns the fields that an agent sees: those that are neither empty nor the server's own."""
     hidden = ("metadata", "done", "reward")
     return {
         name: value
@@ -185,8 +185,8 @@ def _plain(value: Any) -> str:
 
 
 def done_of(value: Any, server: str) -> bool:
-    """Returns whether an episode is over, as a server says it; null is no. Raises InfrastructureError if it
-    is no truth value, such as the text "false"."""
+    """Returns whether an episode is over, as a server reports it; null means no. Raises InfrastructureError
+    if the value is not true or false, but for example the text "false"."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise InfrastructureError(
@@ -195,8 +195,8 @@ def done_of(value: Any, server: str) -> bool:
 
 
 def reward_of(value: Any, server: str) -> float:
-    """Returns a reward as a server gives it; none (null) is 0. Raises InfrastructureError if it is no finite
-    number, since any number in its place would be a wrong reward."""
+    """Returns a reward as a server reports it; null means 0. Raises InfrastructureError if the value is not a
+    finite number, since any number in its place would be a wrong reward."""
     if value is None:
         return 0.0
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits

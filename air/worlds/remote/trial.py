@@ -23,7 +23,7 @@ BY_CHANCE = frozenset(
 
 
 class Unanswered(InfrastructureError):
-    """A request got no result. `kind` names how: two failures of one kind look alike to the client."""
+    """The error for a request that got no result. Failures of the same `kind` look alike to the client."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Unanswered(InfrastructureError):
 
 
 class NoPlace(InfrastructureError):
-    """The server has no free place for another environment."""
+    """The error for a server that has no free place for another environment."""
 
 
 class Attempt(Protocol):
@@ -69,11 +69,13 @@ async def caused_by_agent(
 ) -> bool:
     """Whether the agent caused that the action `sent` failed in the way `kind`.
 
-    `before` are the earlier actions, each with the way in which it failed, empty if it did not. The first
-    repetition excludes failures by chance. The second holds the lock `alone`, so that no action of another
-    episode can be the cause. At last an action that the agent did not choose shows that the server is well.
+    `before` has the earlier actions, each with the kind of its failure (empty if it did not fail). The action
+    is repeated twice. The first repetition excludes failures by chance. The second repetition holds the lock
+    `alone`, so that no action of another episode can be the cause. Then an action that the agent did not
+    choose must show that the server is well.
 
-    Without `repeats` this decides alone, and a failure that may have come by chance is never the agent's.
+    If `repeats` is false, nothing is repeated, and only this last test decides; a failure of a kind that may
+    come by chance is then never the agent's.
     """
     if not repeats and kind in BY_CHANCE:
         return False
@@ -90,10 +92,11 @@ async def caused_by_agent(
 
 
 async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
-    """Whether the episode's environment broke, so that its errors are no acts of the agent.
+    """Whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
-    It did if the server can begin no other environment, or if another one carries out the action `sent` after
-    the same actions. Not if nothing shows it: the server has no free place, or earlier actions go otherwise.
+    It is broken if the server can begin no other environment, or if another environment carries out the
+    action `sent` after the same earlier actions. It does not count as broken if the server has no free place,
+    or if an earlier action has another result there: that shows nothing.
     """
     try:
         return await _failure(attempt, before, sent) == ""
@@ -104,7 +107,8 @@ async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sen
 
 
 async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
-    """Returns how an action fails in an attempt, empty if not; None if earlier actions go otherwise."""
+    """Returns the kind of failure of the action `sent` in an attempt, or "" if it succeeds. Returns None if
+    an earlier action has another result than in the episode."""
     try:
         await attempt.begin()
         for each, kind in before:
@@ -132,11 +136,11 @@ async def _checked(attempt: Attempt) -> None:
 
 
 SUSPICIOUS = 3
-"""After so many errors one after the other, the environment may be broken."""
+"""The number of consecutive errors after which the environment may be broken."""
 
 
 class History:
-    """The actions of an episode, each with the way in which it failed; empty if it did not."""
+    """The actions of an episode, each with the kind of its failure; the kind is empty if it did not fail."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[Any, str]] = []
@@ -153,8 +157,8 @@ class History:
         self._errors += 1
 
     def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
-        """Returns the first of the last errors' actions, after those before it, if the error of the action
-        `sent` makes them suspicious; None if not. A series of errors does so once."""
+        """Returns the actions before a series of errors, and the first action of the series. Returns None
+        unless the error of the action `sent` makes the series `SUSPICIOUS` errors long."""
         if self._errors + 1 != SUSPICIOUS:
             return None
         first = len(self.actions) - self._errors
@@ -162,7 +166,7 @@ class History:
 
 
 class Locks:
-    """A lock for each server, which the second repetition of an action holds."""
+    """One lock for each server. The second repetition of an action holds it."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
@@ -175,7 +179,7 @@ class Locks:
         return locks.setdefault(server, asyncio.Lock())
 
     async def wait(self, server: str) -> None:
-        """Waits until no action is repeated on a server."""
+        """Waits until no action is being repeated alone on a server."""
         if self.of(server).locked():
             async with self.of(server):
                 pass

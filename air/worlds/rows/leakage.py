@@ -1,10 +1,11 @@
 """Finds questions of validation that are also, or almost, questions of training.
 
 Two questions are equal if they have the same words, numbers and signs, whatever their case, spaces and
-punctuation. They are near duplicates if their runs of three words have a Jaccard similarity of at least
-`NEAR`. MinHash with bands finds the candidates, which are then compared exactly: the time grows linearly with
-the rows, because a question is compared with at most `MOST_COMPARED` candidates. A pair with a similarity of
-0.8 becomes a candidate with a probability above 99.99 per cent, unless there are more candidates than that.
+punctuation. They are near duplicates if their word triples (three consecutive words) have a Jaccard
+similarity of at least `NEAR`. MinHash with bands finds candidates, which are then compared exactly. A
+question is compared with at most `MOST_COMPARED` candidates, so the time grows linearly with the number of
+rows. A pair with a similarity of 0.8 becomes a candidate with a probability above 99.99 per cent, unless
+there are more candidates than that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from air.worlds.rows.reading import Row
 
 NEAR = 0.8
-"""The least similarity of near duplicates."""
+"""The lowest similarity of near duplicates."""
 MOST_COMPARED = 64
 """The largest number of candidates with which a question of validation is compared."""
 _RUN = 3
@@ -44,13 +45,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What leaks between the splits."""
+    """The questions that leak between the splits."""
 
     equal: Sequence[Pair]
     near: Sequence[Pair]
     crowded: int = 0
-    """The number of questions that had more than `MOST_COMPARED` candidates, so that a nearer one may have
-    been missed."""
+    """The number of questions with more than `MOST_COMPARED` candidates, so that a more similar question may
+    have been missed."""
     compared: int = 0
     """The number of pairs whose similarity was computed: at most `MOST_COMPARED` for each question."""
 
@@ -62,7 +63,7 @@ def words(question: str) -> tuple[str, ...]:
 
 
 def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
-    """Returns what the rows for training give away about the rows that are held out. The same rows give the
+    """Returns the leakage from the rows for training to the rows that are held out. The same rows give the
     same result."""
     by_words = {words(row.question): row for row in reversed(training)}
     equal, others = [], []
@@ -76,7 +77,8 @@ def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
 
 
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
-    """Returns the near duplicates, the number of crowded questions, and the number of compared pairs."""
+    """Returns the near duplicates, the number of crowded questions (with too many candidates), and the number
+    of compared pairs."""
     runs = [_runs(row.question) for row in held_out]
     best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
     budget = [MOST_COMPARED] * len(held_out)
@@ -93,7 +95,8 @@ def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair],
                 candidates.update(numbers)
                 if spent := [number for number in numbers if not budget[number]]:
                     crowded.update(spent)
-                    # A question is looked up no more than it may be compared: the time stays linear.
+                    # A question that may not be compared any more leaves the table, so that the time stays
+                    # linear.
                     table[key] = [number for number in numbers if budget[number]]
         for number in sorted(candidates - crowded):
             if budget[number]:
@@ -110,7 +113,7 @@ def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair],
 
 
 def _runs(question: str) -> frozenset[int]:
-    """Returns digests of the runs of three words; of all words if there are fewer."""
+    """Returns digests of a question's word triples, or of all its words if there are fewer than three."""
     tokens = words(question)
     starts = range(max(1, len(tokens) - _RUN + 1))
     return frozenset(_digest(" ".join(tokens[start : start + _RUN])) for start in starts)
@@ -131,7 +134,7 @@ _FACTORS, _SUMMANDS = _coefficients()
 
 
 def _bands(runs: frozenset[int]) -> Iterator[bytes]:
-    """Yields the keys under which a question meets similar ones."""
+    """Yields the keys of a question; similar questions share a key with high probability."""
     digests = np.fromiter(runs, dtype=np.uint64, count=len(runs))
     # Both factors are below 2^31, so no product overflows.
     hashed = (digests[:, None] * _FACTORS + _SUMMANDS) % _PRIME

@@ -1,4 +1,4 @@
-"""Reads the rows of a JSON list, of a JSON-lines file, or of a Parquet file, and checks what all need.
+"""Reads the rows of a JSON list, a JSON-lines file or a Parquet file, and checks what every row needs.
 
 A row is an object with free fields. It has a question: a text in the field `question`, or a conversation in
 the field `messages` (`[{"role": …, "content": …}]`) whose last message is the user's.
@@ -18,7 +18,7 @@ from air.errors import ConfigError, MissingError
 
 QUESTION, ANSWER, MESSAGES = "question", "answer", "messages"
 LONGEST_QUESTION = 20_000
-"""The largest number of characters of a question: what one observation of a world may have."""
+"""The largest number of characters of a question: the same limit as for one observation of a world."""
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _SHOWN = 60
 
@@ -28,20 +28,20 @@ class Row:
     """One row of a file."""
 
     where: str
-    """`FILE:LINE` in JSON lines, `FILE[INDEX]` in JSON and Parquet; the first index is 0."""
+    """The row's place: `FILE:LINE` in JSON lines, `FILE[INDEX]` in JSON and Parquet. The first index is 0."""
     question: str
-    """What the agent is asked, as text."""
+    """The question for the agent, as text."""
     fields: Mapping[str, Any]
     """All fields, as the file has them."""
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of the question: equal questions, apart from case and spaces, have the same."""
+        """A digest of the question. Questions that differ only in case and spaces have the same digest."""
         text = " ".join(self.question.casefold().split())
         return hashlib.sha256(text.encode()).hexdigest()
 
     def field(self, name: str) -> Any:
-        """Returns the value of a field. Raises ConfigError if the row has none of this name."""
+        """Returns the value of a field. Raises ConfigError if the row has no field with this name."""
         if name not in self.fields:
             known = ", ".join(f"`{key}`" for key in self.fields)
             raise ConfigError(
@@ -61,9 +61,9 @@ class RowFile:
 
 
 def read(path: Path) -> RowFile:
-    """Returns the rows of a file, whose kind follows from its name's end: a key of `READERS`. A file that has
-    not changed is read once. Raises MissingError if it or a needed package is absent, and ConfigError if the
-    file or a row is malformed."""
+    """Returns the rows of a file. The end of its name, a key of `READERS`, decides how it is read. A file
+    that has not changed is read once. Raises MissingError if the file or a needed package is absent, and
+    ConfigError if the file or a row is malformed."""
     if path.suffix not in READERS:
         known = ", ".join(READERS)
         raise ConfigError(
@@ -142,7 +142,7 @@ READERS: Mapping[str, Callable[[Path, bytes], Iterator[tuple[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""The readers by the end of a file's name. Each yields the values with their places."""
+"""The reading function for each end of a file's name. It yields pairs of a row's place and its value."""
 
 
 def _text(path: Path, data: bytes) -> str:
@@ -182,7 +182,7 @@ def _row(where: str, value: Any) -> Row:
 
 
 def _conversation(where: str, messages: Any) -> str:
-    """Returns a conversation as text: the text of the only message, or all with their roles."""
+    """Returns a conversation as text: the text of its only message, or all messages with their roles."""
     if not isinstance(messages, list) or not messages:
         raise _wrong(where, MESSAGES, "must be a list of messages", messages)
     told = []
@@ -192,7 +192,7 @@ def _conversation(where: str, messages: Any) -> str:
             raise _wrong(where, key, f'needs a "role": {", ".join(_ROLES)}', message)
         told.append((str(message["role"]), _content(where, f"{key}.content", message)))
     if told[-1][0] != "user":
-        # What follows the user's last message is often the answer, which no agent may see.
+        # Messages after the user's last one often have the answer, which no agent may see.
         raise _wrong(where, f"{MESSAGES}.{len(told) - 1}.role", "must be `user`", told[-1][0])
     if len(told) == 1:
         return told[0][1]
@@ -223,5 +223,5 @@ def _shown(value: Any) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Returns a text in which halves of characters are replaced, which no model server accepts."""
+    """Returns a text without halves of characters, which no model server accepts; they are replaced."""
     return text.encode("utf-8", "replace").decode()

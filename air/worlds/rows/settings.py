@@ -18,7 +18,7 @@ _LISTS = ("tools", "public", "metrics")
 
 
 class SplitFiles(BaseConfig):
-    """A file for each split."""
+    """One file of rows for each split."""
 
     train: str
     """The file of the rows for training."""
@@ -27,7 +27,7 @@ class SplitFiles(BaseConfig):
 
 
 class RowsSettings(BaseConfig):
-    """What a task of rows is made of."""
+    """The settings of a task of rows."""
 
     data: str | SplitFiles
     """The file of rows (.json, .jsonl or .parquet), or one for each split. Relative to the `.toml`."""
@@ -42,9 +42,9 @@ class RowsSettings(BaseConfig):
     format: str = ""
     """The action format. Empty: `tool_calls` with tools, else `think_answer`."""
     instructions: str = ""
-    """What the first prompt says before the question. Empty: one sentence that asks for an answer."""
+    """The text of the first prompt before the question. Empty: one sentence that asks for an answer."""
     format_penalty: float = Field(default=0.0, ge=0.0)
-    """What a reply that is no action costs."""
+    """The penalty for a reply that is not an action."""
     seconds: float = Field(default=600.0, gt=0.0)
     """The time limit of an episode, in seconds."""
     metrics: tuple[str, ...] = ()
@@ -62,8 +62,8 @@ class RowsSettings(BaseConfig):
     splits: SplitRule = SplitRule()
     """The rule that says which split a row belongs to."""
     split: Chosen = "seed"
-    """The rows that seeds ask. `seed`: seeds of training ask rows for training, those of evaluation rows that
-    are held out. `train`, `validation`: every seed asks rows of this split. `all`: of both."""
+    """The rows that seeds ask. `seed`: training seeds ask rows for training, evaluation seeds held-out rows.
+    `train`, `validation`: every seed asks rows of this split. `all`: every seed asks rows of both."""
 
     @model_validator(mode="after")
     def _checked(self) -> RowsSettings:
@@ -77,8 +77,8 @@ class RowsSettings(BaseConfig):
 
 
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
-    """Returns the settings that the name `PATH#KEY=VALUE&…` of a task stands for, and the folder at which
-    relative paths begin. Raises MissingError if the file is absent, and ConfigError if a key is wrong."""
+    """Returns the settings that a task name `PATH#KEY=VALUE&…` stands for, and the folder at which relative
+    paths begin. Raises MissingError if the file is absent, and ConfigError if a key is wrong."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")
@@ -133,7 +133,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def _merge(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Puts settings of a task id over those of a file."""
+    """Puts the settings of a task id into those of a file, which they replace."""
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             _merge(table[key], value)

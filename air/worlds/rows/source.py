@@ -73,12 +73,12 @@ class RowsSource:
         )
 
     def names(self) -> list[str]:
-        """Returns nothing: the files are the user's."""
+        """Returns no names, because the files are the user's."""
         return []
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Returns the files of rows, by the split that each holds; None if the file holds both."""
+    """Returns the files of rows by split. The key is None if one file has the rows of both splits."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,
@@ -102,7 +102,7 @@ def split(
 
 
 def check_rows(task: RowsTask) -> None:
-    """Raises ConfigError if a row that is asked lacks a field that the checker or the tools need."""
+    """Raises ConfigError if a row that may be asked lacks a field that the checker or the tools need."""
     needed = [*task.checker.columns, *task.public]
     for rows in task.deck.asked.values():
         for row in rows:
@@ -112,10 +112,10 @@ def check_rows(task: RowsTask) -> None:
 
 
 def _makers(task: RowsTask, settings: RowsSettings) -> dict[str, Any]:
-    """Returns those fields of `WorldTask` that say which boxes the world needs, and how it is made."""
+    """Returns the fields of `WorldTask` that say which boxes the world needs, and how the world is made."""
     box, make = task.tools.box, functools.partial(RowsWorld, task)
     if task.checker.needs_box:
-        # A fresh box: the agent could prepare its own so that every test passes.
+        # A fresh box is needed: in its own box, the agent could prepare that every test passes.
         check_box = BoxSpec(image=settings.check_image)
         return {"box": box, "check_box": check_box, "make_checked": make}
     return {"make": make} if box is None else {"box": box, "make_in": make}
@@ -136,7 +136,7 @@ def _digest(
     tools: ToolSet,
     checker: Checker,
 ) -> str:
-    """Returns a digest of the data, the tools and the settings. Where the files lie does not matter."""
+    """Returns a digest of the data, the tools and the settings. The folders of the files do not matter."""
     parts = [
         RULES,
         settings.model_dump(mode="json", exclude={"data"}),
@@ -149,7 +149,7 @@ def _digest(
 
 
 def _source(function: Any) -> str:
-    """Returns the text of the file that has a function; empty if there is none."""
+    """Returns the text of the file in which a function is defined; empty if there is none."""
     while isinstance(function, functools.partial):
         function = function.func
     try:

@@ -1,7 +1,7 @@
-"""Says which split a row belongs to, which rows a task keeps, and which row a seed asks.
+"""Decides which split a row belongs to, which rows a task keeps, and which row a seed asks.
 
-By default a row's split follows from a digest of its question: it stays when rows are added, and equal
-questions are in the same split. A field of the rows, or a file for each split, may say it instead.
+By default a digest of the question decides a row's split. So the split stays when rows are added, and equal
+questions are in the same split. A field of the rows, or a file for each split, can decide it instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Scalar = str | int | float | bool
 
 
 class SplitRule(BaseConfig):
-    """The rule that says which split a row of the only file belongs to."""
+    """The rule that decides which split each row of a single file belongs to."""
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
     """The share of the rows that is held out for validation, by a digest of the question."""
@@ -75,8 +75,8 @@ Condition = Scalar | tuple[Scalar, ...] | Range
 
 
 def keeps(row: Row, where: Mapping[str, Condition]) -> bool:
-    """Tells whether a row fulfils all conditions, by field: a value, one of several, or a range of numbers.
-    Raises ConfigError if the row lacks a field."""
+    """Whether a row fulfils all conditions. `where` maps a field to a value, several values, or a range of
+    numbers. Raises ConfigError if the row lacks a field."""
     return all(_fulfils(row, name, condition) for name, condition in where.items())
 
 
@@ -94,7 +94,7 @@ def _fulfils(row: Row, name: str, condition: Condition) -> bool:
 
 
 def _among(value: Any, values: Sequence[Scalar]) -> bool:
-    """Tells whether a value is one of some. True is not 1; the text "3" of a task id is the number 3."""
+    """Whether a value is one of `values`. True is not 1; the text "3" of a task id is the number 3."""
     return any(
         (one == value and isinstance(one, bool) == isinstance(value, bool))
         or (isinstance(one, str) and _written(value) == one)
@@ -103,7 +103,7 @@ def _among(value: Any, values: Sequence[Scalar]) -> bool:
 
 
 def _written(value: Any) -> str | None:
-    """Returns a number or truth value as a task id writes it; None for other values."""
+    """Returns a number or truth value in the form that a task id has; None for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else None
@@ -114,12 +114,12 @@ class Deck:
     """The rows that the seeds of a task ask. Raises ConfigError if a seed could find no row."""
 
     where: str
-    """What an error names."""
+    """The place that error messages name."""
     rows: Mapping[Split, Sequence[Row]]
     """All rows of the task, by split."""
     chosen: Chosen
-    """`seed`: training seeds ask the rows for training, the others those that are held out. Otherwise every
-    seed asks rows of this split, or of both."""
+    """`seed`: training seeds ask rows for training, and other seeds ask held-out rows. Otherwise every seed
+    asks rows of the chosen split, or of both splits."""
 
     def __post_init__(self) -> None:
         for split, rows in self.asked.items():
@@ -132,7 +132,7 @@ class Deck:
 
     @functools.cached_property
     def asked(self) -> Mapping[str, Sequence[Row]]:
-        """The rows that seeds may ask, by split; if both are asked alike, under `all`."""
+        """The rows that seeds may ask, by split. If every seed asks rows of both, the only key is `all`."""
         if self.chosen == "seed":
             return {split: self.rows[split] for split in SPLITS}
         if self.chosen == "all":
@@ -140,8 +140,8 @@ class Deck:
         return {self.chosen: self.rows[self.chosen]}
 
     def row(self, seed: int) -> Row:
-        """Returns the row of a seed. Consecutive seeds ask each row once before one comes again, in an order
-        that is drawn anew each time."""
+        """Returns the row that a seed asks. Consecutive seeds ask each row once, in a random order, before
+        any row is asked again, in a new order."""
         evaluates = seed >= VALIDATION_SEED
         rows = self.asked[SPLITS[evaluates] if self.chosen == "seed" else self.chosen]
         turn, place = divmod(seed - (VALIDATION_SEED if evaluates else 0), len(rows))
@@ -150,7 +150,7 @@ class Deck:
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the order in which a number of rows is asked in a turn."""
+    """Returns the order in which `count` rows are asked in the pass `turn` through them."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

@@ -1,7 +1,8 @@
-"""A row as a world: the question is shown, a tool call gives its observation, an answer is checked.
+"""A row as a world: the question is shown, tool calls give observations, and an answer is checked.
 
-An answer, or a tool call whose result has the status `finish`, ends the episode. The checker alone sees the
-row's fields: what it needs them for, such as the answer, is in no prompt, observation, fact or record.
+An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read the
+fields that `public` names. All other fields, such as the expected answer, are only for the checker: they are
+in no prompt, observation, fact or record.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls of the world's tools",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The facts of every task of rows. Each tool and each metric of the checker has a further one."""
+"""The facts of every task of rows. Each tool, and each metric of the checker, has a further fact."""
 CHECK_SECONDS = 120.0
 """The time limit of a script that a checker runs in a fresh box."""
 _SCRIPT = "check.sh"
 _ENDED = Step(Observation("The episode has ended."), done=True)
 _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "Answer:")
-"""Signs with which an action begins in a reply."""
+"""Texts with which an action can begin in a reply."""
 
 
 def calls_of(tool: str) -> str:
@@ -41,13 +42,13 @@ def calls_of(tool: str) -> str:
 
 
 def metric_of(metric: str) -> str:
-    """Returns the name of the fact that has a metric of the checker."""
+    """Returns the name of the fact that holds a metric of the checker."""
     return f"answer_{metric}"
 
 
 @dataclass(frozen=True)
 class RowsTask:
-    """What the episodes of a task share."""
+    """The data that all episodes of a task share."""
 
     deck: Deck
     tools: ToolSet
@@ -62,7 +63,7 @@ class RowsTask:
 
 @dataclass
 class Episode:
-    """What happened in an episode so far."""
+    """The events of an episode so far."""
 
     row: Row
     tools: OpenTools
@@ -71,15 +72,16 @@ class Episode:
     """The number of calls, by tool. Calls of tools that do not exist are in `errors` only."""
     errors: int = 0
     uses: int = 0
-    """The number of calls without an error that do not end the episode. Only they count for the checker: else
-    a malformed call, or the call that answers, would earn what some checkers pay for the use of a tool."""
+    """The number of calls without an error that do not end the episode. Only these calls count for the
+    checker. Otherwise a malformed call, or the call that answers, would earn what some checkers pay for using
+    a tool."""
     thoughts: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
-    """What the checker said; None before the answer."""
+    """The checker's result; None before the answer."""
 
 
 class RowsWorld:
-    """A world that asks the rows of a deck."""
+    """A world in which each episode asks one row of the task."""
 
     def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
         self._task = task
@@ -163,7 +165,7 @@ class RowsWorld:
 
 
 async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
-    """Runs a shell script of the checker; returns exit status, standard output and standard error."""
+    """Runs a checker's shell script in a fresh box; returns exit status, standard output and error."""
     files = {_SCRIPT: script.encode("utf-8", "replace")}
     result = await run(["sh", _SCRIPT], seconds=CHECK_SECONDS, files=files)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
@@ -171,8 +173,8 @@ async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
 
 
 def thought_of(message: Message | None) -> str:
-    """Returns the thought of a message: the server's part, else what is before `</think>`, else the text
-    before the first sign of an action."""
+    """Returns the thought of a message: the reasoning that the server returned apart, or else the text before
+    `</think>`, or else the text before the first sign of an action."""
     if message is None:
         return ""
     if message.reasoning.strip():
@@ -185,7 +187,7 @@ def thought_of(message: Message | None) -> str:
 
 
 def _reply(action: Action) -> str:
-    """Returns the whole reply, with the thought that the server returned apart."""
+    """Returns the whole reply, including the reasoning that the server returned apart."""
     if action.message is None:
         return action.text
     reasoning, text = action.message.reasoning, action.message.text
