@@ -30,5 +30,5 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_WHERE[name]), name)
     except (ModuleNotFoundError, AttributeError) as error:
-        # verifiers understands both errors as "no plugin here", and would play its own environment instead.
+        # verifiers takes both errors to mean "no plugin here", and would use its own environment instead.
         raise ImportError(f"air.{name} cannot be loaded: {error}") from error

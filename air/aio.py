@@ -1,4 +1,5 @@
-"""Functions that wait for asynchronous work, or stop it on Ctrl-C. None of the work is left running."""
+"""Helpers for asyncio: they wait for coroutines and tasks, or cancel them on Ctrl-C, and leave none
+running."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:
-    """Waits for `work` and returns its result. If the caller is cancelled, `work` still runs to its end; only
-    then CancelledError is raised."""
+    """Waits for `work` and returns its result. If the caller is cancelled meanwhile, waits until `work` has
+    ended, and then raises CancelledError."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -31,7 +32,7 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
-    """Cancels `task` unless it is done, and returns when it has ended, however it ended."""
+    """Cancels `task` if it still runs, and waits until it has ended. Its result or error is ignored."""
     task.cancel()
     await to_the_end(asyncio.gather(task, return_exceptions=True))
 

@@ -37,8 +37,8 @@ TOP_LEVEL = "(top level)"
 
 
 def toml_or_text(text: str) -> Any:
-    """Returns the value of a flag: None for `None`, a TOML value, or `text` itself if it is no TOML
-    value."""
+    """Converts the text of a command-line flag: `None` becomes None, a TOML value becomes that value, and any
+    other text stays as it is."""
     if text == "None":
         return None
     try:
@@ -82,9 +82,9 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str, folder: Path | None = None) -> Any:
-    """Imports and returns the object that `path` names in the form `module:name` or, if there is a
-    `folder`, also `file.py:name`. The file may be relative to the folder. It is executed once, and may
-    import modules from Python's path, not from beside itself. Raises MissingError if the object cannot be
+    """Imports and returns the object that `path` names as `module:name` or, if `folder` is given, also as
+    `file.py:name`. A relative file is looked up in `folder`. The file is executed once; its imports find
+    modules on Python's path, but not the files beside it. Raises MissingError if the object cannot be
     imported, and ConfigError if `path` is malformed."""
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
@@ -112,7 +112,7 @@ def _plugin_of_file(file: Path, name: str) -> Any:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module  # dataclasses and pickle look their module up
+        sys.modules[module_name] = module  # dataclasses and pickle look up their module
         try:
             spec.loader.exec_module(module)
         except BaseException as error:
@@ -136,17 +136,17 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""What to do about a wrong value, by the beginning of the name of pydantic's error."""
+"""Remedies for a wrong value. A key is the beginning of pydantic's name of the error."""
 
 
 @dataclass(frozen=True)
 class BadKey:
-    """One error that pydantic found in a config: the wrong key, and a text for the error message."""
+    """One error that pydantic found in a config: the wrong key, and texts for the error message."""
 
     path: tuple[str, ...]
     """The wrong key's parts, outermost TOML table first. Empty if the error concerns the whole config."""
     unknown: bool
-    """Whether the key is wrong because the config class has no such key."""
+    """Whether the error is that the config class has no such key."""
     message: str
     """One line of text: the dotted key, and what is wrong with its value."""
     more: str
@@ -180,8 +180,8 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 def key_paths(
     kind: type[BaseModel], narrowed: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
-    """Returns the dotted paths of all keys of a config class; `0` stands for an index of a list.
-    `narrowed` maps a class to the subclass whose keys it may also have."""
+    """Returns the dotted paths of all keys of a config class. `0` stands for any index of a list. `narrowed`
+    maps a class to a subclass: where the class is expected, the keys of the subclass count too."""
     return list(dict.fromkeys(_paths(kind, "", narrowed or {}, ())))
 
 
@@ -217,7 +217,8 @@ def _paths(
 
 
 def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
-    """Yields the config classes in a type, and whether each is the type of a list's elements."""
+    """Finds config classes in a type annotation. Yields each with a bool: whether it is the type of a list's
+    elements."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, in_list
     within = in_list or getattr(annotation, "__origin__", None) in (list, tuple)
@@ -226,8 +227,8 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields those parts of an error's location that are keys or indices in `data`, and always the last
-    part. pydantic's location also contains the names of union members, which are not keys."""
+    """Yields the keys and indices in an error's location, and always its last part. pydantic's location also
+    contains names of union members; these are left out, because they are no keys of `data`."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

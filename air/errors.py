@@ -11,7 +11,7 @@ AirError
 │   ├── StagingError         a task's files could not be put into a box
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
-├── BoxEndedError            a box ended, and nothing but the commands in it can be the cause
+├── BoxEndedError            a box ended, and no cause outside of its commands is known
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
 ├── BoxCommandError          a running command has ended, or has no such input or terminal
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
@@ -86,7 +86,7 @@ class BoxFileError(AirError):
 
 
 class BoxCommandError(AirError):
-    """A command in a box has ended, or it lacks what a call needs, such as a standard input or a terminal."""
+    """A command in a box has already ended, or it has no standard input or terminal, which a call needs."""
 
 
 class ArtefactError(AirError):

@@ -1,6 +1,7 @@
-"""Reads JSON-lines files (whole: `read`, new lines: `Tail`, at known offsets: `load`) and appends lines.
+"""Reads JSON-lines files, and appends lines to them.
 
-`read` refuses a malformed line. `Tail` and `load` are for files that a view must show whatever they hold.
+`read` reads a whole file, `Tail` only new lines, `load` lines at known offsets. `read` refuses a malformed
+line. `Tail` and `load` serve viewers, which must show a file whatever it contains.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from typing import Any
 from air.errors import ConfigError, boundary
 
 SEAL_BYTES = 64
-"""A `Mark` stores this number of bytes before its offset. If the file has others, it was rewritten."""
+"""A `Mark` stores this number of bytes before its offset. If the file later has other bytes there, it was
+rewritten."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A reading position in a file, with the file's state at that time."""
+    """A reading position in a file, with the file's state when it was read."""
 
     size: int = 0
     """The file's size when it was read, in bytes, including an incomplete last line."""
@@ -41,7 +43,7 @@ class Line:
     length: int
     """Length of the line in bytes, with its newline."""
     data: dict[str, Any] | None
-    """The JSON object in the line, or None if the line holds none."""
+    """The JSON object in the line, or None if the line is no JSON object."""
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Tail:
     path: Path
     mark: Mark
     anew: bool = False
-    """Whether the iteration starts at the file's first line, because the file is new or was rewritten."""
+    """Whether the iteration starts at the file's first line. True if the file is new or was rewritten."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
@@ -81,10 +83,11 @@ class Tail:
 
 
 def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yields the JSON value of each line, after `FILE:NUMBER`; skips empty lines and a half-written last one.
+    """Yields a pair for each line of a file: the text `FILE:NUMBER`, and the line's JSON value. Skips empty
+    lines and a half-written last line.
 
-    Raises ConfigError if the file cannot be read or a line is not JSON. With `complete`, a half-written last
-    line is such an error too.
+    Raises ConfigError if the file cannot be read or a line is not JSON; with `complete`, also if the last
+    line is half-written.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
@@ -106,7 +109,8 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file must be read again: its size or time differs from `mark`, or it was just removed."""
+    """Whether a file must be read again: its size or modification time differs from `mark`, or it cannot be
+    examined, for example because it was just removed."""
     try:
         stat = entry.stat()
     except OSError:
@@ -124,10 +128,11 @@ def parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Reads the JSON objects at `spans`, pairs (offset, length) in bytes, of a JSON-lines file.
+    """Reads and returns the JSON objects at the positions `spans` of a JSON-lines file. Each position is a
+    pair (offset, length) in bytes.
 
-    Raises ConfigError if the file has changed, so that there is no JSON object at a position, and OSError if
-    it cannot be read.
+    Raises ConfigError if a position holds no JSON object, because the file has changed, and OSError if the
+    file cannot be read.
     """
     lines = []
     with path.open("rb") as file:
@@ -142,8 +147,8 @@ def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
 
 
 def append(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Appends each dict of `rows` to the file at `path`, as one line of JSON.
-    Raises OSError, which names the file, if a row could not be written, as on a full disk."""
+    """Appends each dict of `rows` to the file at `path`, as one line of JSON. Raises OSError, with the file's
+    name, if the lines cannot be written, for example because the disk is full."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)

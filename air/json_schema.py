@@ -1,9 +1,10 @@
-"""Reads JSON text that an agent wrote, and checks values by a JSON schema.
+"""Parses JSON text that an agent wrote, and checks values against a JSON schema.
 
-Of a schema these keywords are checked: `type`, `enum`, `const`, `anyOf`, `oneOf` (at least one fits),
-`required`, `properties`, `additionalProperties`, `items`. A name that is not in the `properties` of the
-outermost object is refused, unless the schema allows it expressly. Values are plain: they have a bounded
-depth, no integers above 64 bits, no infinite numbers, and only text that has an encoding.
+These keywords of a schema are checked: `type`, `enum`, `const`, `anyOf`, `oneOf` (at least one alternative
+must fit), `required`, `properties`, `additionalProperties`, `items`. The outermost object must not have names
+outside of `properties`, unless the schema allows them expressly. Only "plain" values are accepted: their
+depth is bounded, they contain no integer above 64 bits and no infinite number, and their texts can be
+encoded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 32
-"""The largest depth of lists and objects in a plain value."""
+"""The maximum depth of nested lists and objects in a plain value."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -28,8 +29,8 @@ _LARGEST = 2**63
 
 
 def parse(text: str, what: str) -> Any:
-    """Returns the value of the JSON text of `what`; raises ValueError, with one sentence for the agent, if
-    the text is malformed or its value is not plain."""
+    """Parses JSON text and returns its value. Raises ValueError, with one sentence for the agent, if the text
+    is malformed or the value is not plain. `what` names the text in that sentence."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -52,8 +53,8 @@ def _refuse(constant: str) -> Any:
 
 
 def not_plain(value: Any) -> str:
-    """Returns why a JSON value could harm what handles it later, such as `is nested too deeply`; empty if
-    it cannot."""
+    """Checks whether a JSON value is plain, that is, harmless for later code. Returns the fault, such as `is
+    nested too deeply`, or an empty text."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         following: list[Any] = []
@@ -89,7 +90,8 @@ def _encodes(text: str) -> bool:
 
 
 def fault(value: Any, schema: Any, at: str = "") -> str:
-    """Returns how `value` breaks a JSON schema, naming the place `at`; empty if it does not."""
+    """Checks `value` against a JSON schema. Returns the first fault as a text that names its place, or an
+    empty text. `at` is the place of `value` itself, empty at the top."""
     if not isinstance(schema, Mapping):
         return f"{at or 'an argument'} is not allowed" if schema is False else ""
     here = at or "the object"

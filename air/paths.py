@@ -39,8 +39,8 @@ def cache() -> Path:
 
 
 def command(name: str = "air") -> str:
-    """Returns how a shell in the current folder starts one of the programs `air`, `rl` and `sft` of this
-    Python: its name if the shell's `PATH` has this program, else its path."""
+    """Returns the text with which a shell in the current folder starts `air`, `rl` or `sft` of this Python
+    installation: the name if the shell's `PATH` finds this program, else its path."""
     program = Path(sys.executable).with_name(name)
     if not program.is_file() or shutil.which(name) == str(program):
         return name
@@ -49,7 +49,8 @@ def command(name: str = "air") -> str:
 
 
 def runnable(text: str) -> str:
-    """Returns a message for the user in which the commands (`air …` between backticks) run as printed."""
+    """Returns a message for the user whose commands (`air …` between backticks) can be run as printed. If
+    `air` is not on the `PATH`, its path replaces the name."""
     return text.replace("`air ", f"`{command()} ")
 
 
@@ -66,8 +67,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_whole(target: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Writes a file, with its folder, so that other processes never see a half-written file `target`.
-    `mode` is its permissions before the umask."""
+    """Writes a file at once: other processes see the old file or the whole new one, never half of it. Creates
+    its folder if necessary. `mode` is the file's permissions before the umask."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(
         f".new-{os.urandom(8).hex()}"

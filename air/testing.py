@@ -1,9 +1,9 @@
-"""Stands in for a model or a world, for demonstrations and for users' tests.
+"""Public fakes of a model and of a world, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server for the chat-completions protocol and, with a tokenizer, for vLLM's
-protocol of token ids that training uses. `ScoringServer` stands in for the teacher of `opd`. All other code
-runs as it does with a real model. `SOURCE` has two small worlds: the task ids `air.testing:letters`, and
-`air.testing:unreachable`, whose every step fails.
+`ScriptedServer` is a real HTTP server for the chat-completions protocol. With a tokenizer it also serves
+vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the teacher model of the algorithm
+`opd`. All other code runs as it does with a real model. `SOURCE` has two small worlds: the task
+`air.testing:letters`, and the task `air.testing:unreachable`, in which every step fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ Script = Callable[[Sequence[Message]], str | Message]
 """The type of functions that take a conversation's messages and return the next reply: a text, or an
 assistant's message with tool calls or with `reasoning_content`."""
 _POLL_SECONDS = 0.02
-"""How often the server looks whether it has to stop; by default twice a second, which its user waits for."""
+"""Seconds between two checks whether the server must stop. Python's default, 0.5 s, would delay each
+shutdown."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n(.*?)\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -61,11 +62,12 @@ class _LoopbackServer:
 
 
 class ScriptedServer(_LoopbackServer):
-    """An HTTP server on loopback that gives scripted replies, not a model's, while its `with` block runs.
+    """An HTTP server on loopback that answers with scripted replies instead of a model's, while its `with`
+    block runs.
 
-    Several threads may call `script`, which returns the next reply of a conversation. With `tokenizer`, the
-    tokenizer of a ChatML model such as Qwen, the server also supports vLLM's protocol of token ids, and ends
-    every reply in this protocol with the end-of-sequence token.
+    `script` returns the next reply of a conversation; several threads may call it at once. `tokenizer` is the
+    tokenizer of a ChatML model such as Qwen. With it the server also supports vLLM's protocol of token ids,
+    and ends every reply in this protocol with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -77,11 +79,11 @@ Score = Callable[[Sequence[int]], Sequence[float]]
 
 
 class ScoringServer(_LoopbackServer):
-    """An HTTP server on loopback that gives log-probabilities of token ids, while its `with` block runs.
+    """An HTTP server on loopback that returns log-probabilities of token ids, while its `with` block runs.
 
-    It answers `GET /v1/models` and `POST /v1/completions` with `prompt_logprobs`, as vLLM does. `score` is
-    called by one request after the other; what it returns for a sequence's first token is not used. `name`
-    is the name of the model.
+    It answers `GET /v1/models` and `POST /v1/completions` with `prompt_logprobs`, as vLLM does. `score`
+    computes the log-probabilities; it is called for one request at a time, and its value for the first token
+    of a sequence is ignored. `name` is the name of the model.
     """
 
     def __init__(self, score: Score, name: str = "teacher") -> None:
@@ -109,13 +111,14 @@ def replies(*texts: str | Message) -> Script:
 
 
 def reasoned(reasoning: str, content: str) -> Message:
-    """Returns a scripted reply with the text `content` and, apart from it, the model's reasoning."""
+    """Returns a scripted reply: `content` is its text, `reasoning` is the model's reasoning, which is a
+    separate field."""
     return {"role": "assistant", "content": content, "reasoning_content": reasoning}
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer` whose replies call the tool `tool` with one command after the
-    other. After the last command, the script gives the reply `closing`."""
+    """Returns a script for `ScriptedServer`. Its replies call the tool `tool` with the commands, one in each
+    reply; its last reply is the text `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -220,7 +223,8 @@ def _completion(model: str, reply: str | Message, prompt_tokens: int) -> dict[st
 
 
 def _events(completion: dict[str, Any]) -> bytes:
-    """Returns a chat completion as server-sent events: the reply, the finish reason, and the usage."""
+    """Returns a chat completion as server-sent events: first the reply, then the finish reason, then the
+    token usage."""
     base = {**completion, "object": "chat.completion.chunk"}
     choice, usage = base.pop("choices")[0], base.pop("usage")
     delta = dict(choice["message"])
@@ -271,7 +275,7 @@ def _as_text(reply: str | Message) -> str:
 
 
 class Plain(AnswerFormat):
-    """An action format without any form: the whole reply is the action. Only an empty reply is none."""
+    """An action format without any syntax: the whole reply is the action. An empty reply is not an action."""
 
     name = "plain"
     form = "Reply with your action and nothing else."
@@ -285,12 +289,12 @@ class Plain(AnswerFormat):
         return answer
 
     def footer(self, standing: Standing) -> str:
-        """Returns nothing: observations stay as they are."""
+        """Returns an empty text, because this format adds nothing to observations."""
         return ""
 
 
 class Letters:
-    """A world of three turns. Each shows a letter; a reply that contains it earns 1."""
+    """A world of three turns. Each turn shows a letter; a reply that contains this letter earns reward 1."""
 
     TURNS = 3
 
@@ -300,13 +304,13 @@ class Letters:
         self._hits: list[bool] = []
 
     async def reset(self, seed: int) -> Observation:
-        """Draws the letters and shows the first one."""
+        """Draws three letters at random by `seed`, and shows the first one."""
         rng = random.Random(seed)
         self._letters, self._hits = [rng.choice("aeiou") for _ in range(self.TURNS)], []
         return Observation(self._shown())
 
     async def step(self, action: Action) -> Step:
-        """Looks for the letter in the reply, and shows the next one."""
+        """Rewards the reply with 1 if it contains the letter, else with 0, and shows the next letter."""
         if self._unreachable:
             raise InfrastructureError("the server of the letters does not answer")
         if not self._letters or len(self._hits) >= self.TURNS:
@@ -317,11 +321,12 @@ class Letters:
         return Step(Observation(shown), done=done, reward=float(self._hits[-1]))
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode; there is nothing to free."""
+        """Ends the episode, and returns how many letters were found. There is nothing to free."""
         return {"hits": sum(self._hits)}
 
     def facts(self) -> dict[str, float]:
-        """Returns whether all letters were found, and the number of actions."""
+        """Returns the metrics of the episode: `success` is 1 if all letters were found, `num_actions` is the
+        number of actions."""
         found = len(self._hits) == self.TURNS and all(self._hits)
         return {"success": float(found), "num_actions": float(len(self._hits))}
 
@@ -330,7 +335,7 @@ class Letters:
 
 
 class Source:
-    """The worlds of this module, as `air.worlds.sources` loads them."""
+    """The source that offers the worlds of this module; `air.worlds.sources` loads it by `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
