@@ -21,11 +21,11 @@ PROVIDERS = {
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
-    """Starts a box, starts its time to live, and returns it. Use it with `async with`, which closes it.
+    """Starts a box and returns it; its time to live begins. Use it with `async with`, which closes the box.
 
-    `run` is the id of the run of air for the box's labels (empty: this process's run). `gpus` is a lease of
-    exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases it after closing the box. Raises
-    MissingError if Docker or the image is missing, BoxStartError if the box does not start.
+    `run` is the id of the run of air, for the box's labels (empty: the run of this process). `gpus` is a
+    lease of exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases the lease after closing
+    the box. Raises MissingError if Docker or the image is missing, BoxStartError if the box does not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
@@ -33,7 +33,7 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does, but its time to live starts only when `hand_out` is called."""
+    """Starts a box as `open_box` does, but the box's time to live begins only when `hand_out` is called."""
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(

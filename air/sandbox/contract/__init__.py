@@ -1,1 +1,2 @@
-"""What boxes of each provider (`docker`, `process`) promise: `Box`, settings, owners, network rules."""
+"""The contract of boxes: what every provider (`docker`, `process`) promises about boxes, settings and
+owners."""

@@ -1,7 +1,8 @@
 """The interface of a box: an isolated place to run commands, with one writable workspace.
 
-Each command starts in the workspace, in its own process group; only the files of earlier commands remain. A
-command that fails, times out or prints too much yields a result. `exec` raises only if the box is gone.
+Each command starts in the workspace, in its own process group. Only files pass from one command to the next.
+A command that fails, times out or prints too much still yields a result. If the box is gone, `exec` raises
+BoxDiedError.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ NOT_ISOLATED = (
     "machine's kernel, is held by no CPU limit and by a memory limit only per process, and unless the "
     "kernel allows namespaces it runs as this user and sees this machine's files, network and processes"
 )
-"""The warning that users see once before episodes run in boxes that are plain processes."""
+"""The warning that users see once before episodes run in process boxes (boxes that are no containers)."""
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A command above a limit other than `cpus` is killed or gets an error."""
+    """The resource limits of a box. A command that exceeds `cpus` only runs slower. A command that exceeds
+    another limit is killed or gets an error."""
 
     cpus: float = Field(1.0, gt=0)
-    """CPU cores that all commands of the box may use together, e.g. 0.5. This only slows commands down."""
+    """Number of CPU cores that all commands of the box may use together, such as 0.5."""
     memory_mb: int = Field(1024, ge=32)
-    """Maximum memory in MiB. There is no swap space in addition."""
+    """Maximum memory of the box in MiB. The box has no swap space in addition."""
     pids: int = Field(128, ge=8)
     """Maximum number of processes and threads in the box at the same time."""
     shm_mb: int = Field(64, ge=1)
@@ -55,14 +57,16 @@ class BoxLimits(BaseConfig):
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live in seconds, counted from when the box is handed to its user. Then the box ends."""
+    """Time to live of the box in seconds, from the moment when its user gets it. After that time the box
+    ends."""
 
 
 class BoxSpec(BaseConfig):
     """Settings of a box: provider, image, limits, GPUs and network. Equal settings give equivalent boxes."""
 
     provider: Literal["docker", "process"] = "docker"
-    """`docker`: the box is a container. `process`: a plain process of this machine, which needs no Docker."""
+    """`docker`: the box is a container. `process`: the box is a group of ordinary processes of this machine,
+    which need no Docker."""
     image: str = "air-base"
     """The Docker image from which the box starts. The provider `process` uses no image."""
     limits: BoxLimits = BoxLimits()
@@ -75,19 +79,20 @@ class BoxSpec(BaseConfig):
     """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
     """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`). The
-    box itself has no network: its commands use a proxy in the process that started the box, which environment
-    variables such as `http_proxy` name. Exception: a process box without namespaces can use the machine's
-    whole network, whatever this field lists."""
+    box itself has no network. Its commands use a proxy, which runs in the process that started the box;
+    environment variables such as `http_proxy` contain its address. Exception: a process box without
+    namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
-    """Folders of this machine that a process box with namespaces must not show, although it shows folders
-    around them. Other boxes ignore it: a container shows no folder, and a plain process box shows all."""
+    """Folders of this machine that a process box with namespaces hides from its commands, although they see
+    the folders around them. Other boxes ignore this field: commands in a container see no folder of this
+    machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
-    """Whether `Box.reset` can make the box as new for another user. Only for closed containers: without
-    network, GPUs, second user and `open`."""
+    """Whether `Box.reset` can prepare the box for another user. Only for containers whose settings `network`,
+    `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
-    """A command that runs a Python script with the image's Python in the workspace, such as `("python3",
-    "main.py")`, only for reusable boxes. The box starts this Python in advance and keeps it. The first
-    command of the box, also after a reset, then takes only the script's time if it is exactly this one."""
+    """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
+    such as `("python3", "main.py")`. The box starts this Python in advance. If the first command of the box,
+    also after a reset, is exactly this command, it only takes the time of the script."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
     SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it), so that a grader can run an
@@ -95,8 +100,8 @@ class BoxSpec(BaseConfig):
     an agent's own box."""
 
     open: OpenBox | None = None
-    """If set, commands may write outside of the workspace and run as root or other users. Only the provider
-    `docker` has such boxes, and no grader's box is one."""
+    """If set, the box is an open box: its commands may write outside of the workspace, and run as root or
+    other users. Only the provider `docker` has such boxes, and graders do not use them."""
 
     @model_validator(mode="after")
     def _closed_for_reuse(self) -> BoxSpec:
@@ -131,7 +136,7 @@ class Snapshot(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Releases the frozen workspace, so no further box can start from it. Closing twice is harmless."""
+        """Releases the frozen workspace. No further box can start from it. Closing it twice is harmless."""
 
     async def __aenter__(self) -> Snapshot:
         return self
@@ -144,7 +149,7 @@ class Box(ABC):
     """A running box. Use it with `async with`, which closes the box. Closing twice is harmless.
 
     If the box is gone or dies during a call, every method except `path` and `close` raises `BoxDiedError`.
-    Whose fault that is, `attributing` finds out.
+    `attributing` finds out whether the box's commands caused this.
     """
 
     id: str
@@ -153,12 +158,13 @@ class Box(ABC):
     workspace: str
     """Absolute path of the workspace, as the commands in the box see it."""
     shell: str = "bash"
-    """The shell that runs commands given as strings: `bash`, `sh` if the box has no bash, or empty for
-    neither."""
+    """The shell that runs commands given as strings: `bash`, or `sh` if the box has no bash. Empty if the box
+    has neither."""
     resets: int = 0
-    """How often the box was made as new for another user (see `reset`)."""
+    """The number of resets of the box (see `reset`)."""
     queue_seconds: float = 0.0
-    """Seconds that the caller of the box pool waited for room on this machine and for free GPUs."""
+    """Seconds that the caller waited in the queue of the box pool, for room on this machine and for free
+    GPUs."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs that the box has."""
     image_digest: str = ""
@@ -167,28 +173,32 @@ class Box(ABC):
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
 
-        The paths are equal in a container. The folder of a process box may lie elsewhere on the machine.
+        In a container, this is `absolute` itself. In a process box, the folder may have another path on this
+        machine.
         """
         return absolute
 
     def note_use(self, **facts: str | int | None) -> None:  # noqa: B027 — no log, no record
-        """Records in the box's command log what the box is used for, which `air box ls` shows.
+        """Records what the box is used for in its command log; `air box ls` shows the record.
 
-        The facts are `run`, `folder` (the run's), `task`, `step` (a training step) and `episode`.
+        The keyword arguments `facts` are `run`, `folder` (of the run), `task`, `step` (a training step) and
+        `episode`.
         """
 
     async def outside_cause(self) -> str:
-        """Returns why something outside of this dead box ended it; empty if nothing shows that.
+        """Returns why this dead box ended, if something outside of it is known to be the cause; else an empty
+        text.
 
-        A box that ends for no such reason was ended by the commands that ran in it.
+        If there is no such cause, the commands that ran in the box count as the cause.
         """
         return ""
 
     @asynccontextmanager
     async def attributing(self) -> AsyncIterator[None]:
-        """Context manager: raises BoxEndedError in place of BoxDiedError if the box's commands ended the box.
+        """Context manager: raises BoxEndedError instead of BoxDiedError if the box's commands ended the box.
 
-        Use it after untrusted commands ran in the box. A BoxDiedError then names the cause outside.
+        Use it after untrusted commands ran in the box. If it still raises BoxDiedError, the text names the
+        cause, which lies outside of the box.
         """
         try:
             yield
@@ -234,29 +244,31 @@ class Box(ABC):
         terminal: tuple[int, int] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 — kept by the guest, which kills the command
     ) -> RunningCommand:
-        """Starts a command in the box, and returns a handle of it while it runs.
+        """Starts a command in the box, and returns a handle to it at once, while the command runs.
 
-        `command`, `cwd` and `env` are those of `exec`. A program that cannot run yields a command that ends
-        at once (`ExecResult.began`). Raises BoxCommandError if the box has no room for another process.
+        `command`, `cwd` and `env` are as in `exec`. If the program cannot run, the command ends at once, and
+        `ExecResult.began` is false. Raises BoxCommandError if the box has no room for another process.
 
         Args:
             user: the name or number of the user who runs the command; only in an open box (`BoxSpec.open`).
-            stdin: whether `RunningCommand.write` writes its standard input. Otherwise that is empty.
-            terminal: the rows and columns of a new terminal in which the command runs, which is its standard
-                input, output and error. Then `stdin` has no meaning.
-            timeout: seconds after which the command is killed, with all processes that it has started; None:
-                never.
+            stdin: whether `RunningCommand.write` can write to the command's standard input. If false, the
+                standard input is empty.
+            terminal: the size (rows, columns) of a new terminal, which becomes the command's standard input,
+                output and error. If it is given, `stdin` is ignored.
+            timeout: seconds after which the command is killed, with all processes that it has started. None
+                means no timeout.
         """
         raise self._lacks("starts no command to talk with")
 
     async def commands(self) -> Sequence[CommandInfo]:
-        """Returns the commands that `start` started and that still run, in the order of their start."""
+        """Returns the commands that `start` started and that still run, oldest first."""
         return []
 
     async def attach(self, pid: int) -> RunningCommand:
-        """Returns another handle of a running command, by the process id that `start` or `commands` named.
+        """Returns a further handle to a running command. `pid` is its process id, which `start` and
+        `commands` return.
 
-        Raises BoxCommandError if no such command runs.
+        Raises BoxCommandError if no command with this process id runs.
         """
         raise BoxCommandError(f"no running command has the process id {pid}")
 
@@ -266,10 +278,10 @@ class Box(ABC):
     ) -> bytes:
         """Reads a regular file in a writable folder of the box. A relative `path` starts at the workspace.
 
-        In an open box (`BoxSpec.open`) this and the other file operations reach every path that `user`
-        reaches (by default the box's user), and links are followed. In other boxes a `user` is refused.
-        Raises BoxFileError if there is no such regular file, if it is larger than `max_bytes`, or if the path
-        leads out of the box.
+        In an open box (`BoxSpec.open`), this and the other file operations follow links and reach every path
+        that `user` may use; None means the box's own user. Other boxes refuse a `user`. Raises BoxFileError
+        if there is no such regular file, if it is larger than `max_bytes`, or if the path leads out of the
+        box.
         """
 
     @abstractmethod
@@ -283,7 +295,7 @@ class Box(ABC):
         """
 
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
-        """Describes a file, folder or link. Raises BoxFileError if there is none."""
+        """Describes a file, folder or link. Raises BoxFileError if `path` does not exist."""
         raise self._lacks("describes no file")
 
     async def list(
@@ -303,13 +315,15 @@ class Box(ABC):
         raise self._lacks("makes no folder")
 
     async def remove(self, path: str, *, user: str | None = None) -> None:
-        """Removes a file, link, or folder with all that it holds. Raises BoxFileError if there is none."""
+        """Removes a file, a link, or a folder with its contents. Raises BoxFileError if `path` does not
+        exist."""
         raise self._lacks("removes no file")
 
     async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
-        """Moves a file, link or folder to the path `dest`, whose missing folders are made, and describes it.
+        """Moves a file, link or folder to the path `dest`, and describes it. Makes missing parent folders of
+        `dest`.
 
-        Raises BoxFileError if there is no `source`, or `dest` is a folder or on another file system.
+        Raises BoxFileError if there is no `source`, or if `dest` is a folder or on another file system.
         """
         raise self._lacks("renames no file")
 
@@ -319,13 +333,14 @@ class Box(ABC):
     async def changed(
         self, folder: str | None = None, *, most: int = MOST_CHANGES
     ) -> Sequence[Change]:
-        """Lists what is not as in the box's image in `folder` (by default the workspace), sorted by path.
+        """Lists the differences between the box's image and `folder` (by default the workspace), sorted by
+        path.
 
-        Only in a box that keeps the files of its image (`OpenBox.keep`). The container engine finds the
-        changes: no program in the box takes part. `folder` is an absolute path without links. Left out are
-        mounted folders, and folders that differ only because of what they hold. Raises BoxFileError if there
-        are more than `most` changes, and ConfigError if the image declares a volume there, or the container
-        engine cannot see changes.
+        Only for boxes that keep the files of their image (`OpenBox.keep`). The container engine finds the
+        changes, so no program in the box takes part. `folder` is an absolute path without links. The list
+        leaves out mounted folders, and folders of which only the contents differ. Raises BoxFileError if
+        there are more than `most` changes. Raises ConfigError if the image declares a volume in `folder`, or
+        if the container engine cannot see changes.
         """
         raise self._lacks("does not know its changes")
 
@@ -338,18 +353,19 @@ class Box(ABC):
         max_entries: int = MOST_CHANGES,
         user: str | None = None,
     ) -> Sequence[BoxFile]:
-        """Reads many files, and with `tree` all that is in folders among them. Absent paths are left out.
+        """Reads many files and, if `tree` is true, everything in the folders among `paths`. Leaves out absent
+        paths.
 
-        Links in the paths themselves are followed as in `read`, except a link at the end of a path; none in a
-        folder is. Raises BoxFileError if the files are larger than `max_bytes` together, are more than
-        `max_entries`, or `user` may not read one.
+        Links within a path are followed as in `read`. A link at the end of a path is returned as a link, and
+        so is a link in a folder. Raises BoxFileError if all files together are larger than `max_bytes`, if
+        there are more than `max_entries`, or if `user` may not read a file.
         """
         raise self._lacks("reads one file at a time")
 
     async def end_processes(self) -> None:
-        """Kills every process in the box, also those that left their command, and returns when all are gone.
+        """Kills every process in the box, also background processes, and returns when all are gone.
 
-        Commands that run end by signal 9. The box lives on, and further commands can run.
+        Running commands end with signal 9. The box lives on, and further commands can run.
         """
         raise self._lacks("cannot end all processes")
 
@@ -375,56 +391,60 @@ class Box(ABC):
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
         """Opens a loopback port in the box until the box ends, and returns the port's number.
 
-        Each connection to the port goes to `target`: the host and port of a server outside of the box, or an
-        async function that gets a reader and a writer. The box needs no network for this. Port 0 takes any
-        free port. The port of a process box without namespaces is a loopback port of the machine. Raises
-        BoxStartError if the port is in use or must not be opened.
+        Each connection to the port goes to `target`: either the host and port of a server outside of the box,
+        or an async function that gets a reader and a writer. The box needs no network for this. Port 0
+        chooses any free port. In a process box without namespaces, the port is a loopback port of this
+        machine. Raises BoxStartError if the port is in use or forbidden.
         """
 
     async def freeze(self) -> None:
-        """Stops every process in the box until `thaw`. They keep their memory, and timeouts do not run on.
+        """Stops every process in the box until `thaw`. The processes keep their memory; the clocks of
+        timeouts stop.
 
-        Files can be read and written meanwhile; `exec` and `start` raise BoxCommandError. The time to live
-        runs on. Raises BoxCommandError if an `exec` is under way. Freezing twice is harmless.
+        Meanwhile files can be read and written, but `exec` and `start` raise BoxCommandError. The time to
+        live continues to pass. Raises BoxCommandError if an `exec` is running. Freezing twice is harmless.
         """
         raise self._lacks("does not freeze")
 
     async def thaw(self) -> None:
-        """Lets the processes that `freeze` stopped go on. Does nothing if the box is not frozen."""
+        """Continues the processes that `freeze` stopped. Does nothing if the box is not frozen."""
         raise self._lacks("does not freeze")
 
     async def copy(self) -> Snapshot:
-        """Returns a snapshot of the workspace, and leaves this box with its processes as it is.
+        """Returns a snapshot of the workspace. This box and its processes continue afterwards.
 
-        They stand still meanwhile. The time grows with the workspace. Raises BoxCommandError if an `exec` is
-        under way, the box is frozen, or commands have made the workspace one that cannot be copied, for
-        instance by a folder that they may not read.
+        The processes stop while the workspace is copied; the time grows with its size. Raises BoxCommandError
+        if an `exec` is running, if the box is frozen, or if commands made the workspace impossible to copy,
+        for instance by a folder that they may not read.
         """
         raise self._lacks("makes no copy")
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Ends this box with every process in it, and returns its frozen workspace. Other folders are lost.
+        """Ends this box with all its processes, and returns its frozen workspace. Files in other folders are
+        lost.
 
         To continue the work, start another box and `restore` the snapshot there. Raises BoxStartError if the
-        snapshot service does not start. The box is closed after any error.
+        service that stores snapshots does not start. After any error, the box is closed.
         """
 
     @abstractmethod
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the workspace of this new box, in which no command has run, by a copy of `snapshot`.
+        """Replaces the workspace of this new box by a copy of `snapshot`. No command may have run in the box
+        before.
 
-        `BoxLimits.disk_mb` limits how much commands can write to the copy; the snapshot and other boxes never
-        see that. Raises ConfigError if the snapshot is from another provider, BoxDiedError if the snapshot is
-        gone.
+        `BoxLimits.disk_mb` limits how much commands can write to the copy. The snapshot and other boxes do
+        not change. Raises ConfigError if the snapshot is from another provider, BoxDiedError if the snapshot
+        is gone.
         """
 
     async def reset(self) -> str:
-        """Makes this used box as new for another user. Returns "", or why that is impossible: then close it.
+        """Restores this used box to its first state for another user. Returns "" if that succeeds, else the
+        reason for the failure; then close the box.
 
-        Only a box with `BoxSpec.reusable` can be reset. Its files and processes are gone afterwards, and all
-        else that commands can change is as in the new box: the guest compares it, and refuses after any
-        difference (see `air.sandbox.reuse.resets`). Counters of the kernel go on.
+        Only a box with `BoxSpec.reusable` can be reset. A reset removes the box's files and processes. Then
+        the guest compares everything else that commands can change with the state of the new box, and refuses
+        the reset if anything differs (see `air.sandbox.reuse.resets`). Counters of the kernel are not reset.
         """
         return "boxes of this kind serve only one user"
 
@@ -441,15 +461,16 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counts the boxes that a box pool started, failed to start, reset, closed and has now (`live`)."""
+    """Counts the boxes that a box pool started, failed to start, reset and closed, and those that exist now
+    (`live`)."""
 
     started: int = 0
     failed: int = 0
     closed: int = 0
     live: int = 0
     queue_seconds: float = 0.0
-    """The sum of the seconds that callers waited for a box."""
+    """The total number of seconds that callers waited for a box."""
     reused: int = 0
-    """How often a box was reset for another caller."""
+    """The number of times that a box was reset for another caller."""
     refused: Counter[str] = field(default_factory=Counter)
-    """How often a box could not be reset, by the reason."""
+    """The number of failed resets, by their reason."""

@@ -1,5 +1,5 @@
-"""What boxes tell about files: `FileInfo` describes an entry of a folder, `FileChange` an event in a folder,
-`Change` a difference from the image, and `BoxFile` is an entry with its contents."""
+"""Types that describe files of a box. `FileInfo` describes an entry of a folder, `FileChange` an event in a
+folder, `Change` a difference from the image, and `BoxFile` an entry with its contents."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class FileInfo:
     """One file, folder or link in a box."""
 
     path: str
-    """Its absolute path, as it was asked for: links in it are not resolved."""
+    """The entry's absolute path, as the caller wrote it: links in it are not resolved."""
     kind: Kind
-    """What it is; for a link what it leads to, and `other` if it leads nowhere."""
+    """The kind of the entry. A link has the kind of its target, or `other` if it leads nowhere."""
     size: int
-    """Its size in bytes."""
+    """The entry's size in bytes."""
     mode: int
-    """Its permission bits, such as 0o644."""
+    """The entry's permission bits, such as 0o644."""
     uid: int
     gid: int
     owner: str
-    """The name of its owner in the box, or the number if it has no name."""
+    """The name of the entry's owner in the box, or the user id if the owner has no name."""
     group: str
-    """The name of its group in the box, or the number if it has no name."""
+    """The name of the entry's group in the box, or the group id if the group has no name."""
     modified: float
-    """When it was last changed, in epoch seconds."""
+    """The time when the entry was last changed, in epoch seconds."""
     link: str = ""
-    """If it is a link, the path that it contains; else empty."""
+    """The target path that a link contains; empty if the entry is no link."""
 
     @property
     def name(self) -> str:
@@ -43,35 +43,37 @@ class FileChange:
     """One change of an entry in a folder that `Box.watch` observes."""
 
     kind: Literal["create", "write", "remove", "rename", "mode"]
-    """`rename` names the old path; the new one is a `create`."""
+    """What happened. A renamed entry yields two changes: `rename` with the old path, and `create` with the
+    new path."""
     path: str
     """The path of the entry relative to the observed folder."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A path of a box that is not as it is in the box's image (`Box.changed`)."""
+    """A path in a box that differs from the box's image; see `Box.changed`."""
 
     path: str
     """The absolute path, without links."""
     kind: Literal["added", "changed", "deleted"]
-    """If a folder was deleted and made anew, it is `deleted` itself and what it now holds is `added`, or all
-    that it held is compared with what it now holds: that depends on the container engine."""
+    """The kind of difference. If a folder was deleted and made again, the container engine decides how that
+    is reported: either the folder as `deleted` and its new contents as `added`, or each difference between
+    the old and the new contents."""
 
 
 @dataclass(frozen=True)
 class BoxFile:
-    """A file, folder, link or other entry of a box, with the contents of a file (`Box.gather`)."""
+    """An entry of a box (file, folder, link or other) with its contents; see `Box.gather`."""
 
     path: str
-    """Its path, as it was asked for or found in a folder."""
+    """The entry's path: as the caller wrote it, or as found in a folder."""
     kind: Literal["file", "folder", "link", "other"]
-    """What it is. Links are not followed; devices, pipes and sockets are `other`."""
+    """The kind of the entry. Links are not followed; devices, pipes and sockets are `other`."""
     mode: int
-    """Its permission bits, such as 0o644."""
+    """The entry's permission bits, such as 0o644."""
     uid: int
     gid: int
     data: bytes = b""
-    """The contents of a file."""
+    """The contents of a file; empty for other entries."""
     link: str = ""
-    """The path that a link contains."""
+    """The target path that a link contains; empty for other entries."""

@@ -1,4 +1,4 @@
-"""The two kinds of boxes, container and plain process, and the three names that each kind has."""
+"""The two kinds of boxes (container and process box), and the three names that each kind has."""
 
 from __future__ import annotations
 

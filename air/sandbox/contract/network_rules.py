@@ -1,9 +1,9 @@
-"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests connections against them. Pure.
+"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests connections against them.
 
 An entry is a host name, `*.` and a domain for all names below that domain, or `*` for all names. `:port`
-after a name or domain replaces the ports 80 and 443. Names must resolve to public addresses, except in an
-entry such as `"mirror.example.org:8080 private"`. Metadata services of clouds, link-local addresses and
-multicast are never reachable.
+after a name or domain replaces the default ports 80 and 443. Names must resolve to public addresses, unless
+the entry ends in `private`, as in `"mirror.example.org:8080 private"`. Metadata services of clouds,
+link-local addresses and multicast are never reachable. All functions are pure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Networ
 
 
 _NEVER = _networks(
-    # This host, link-local (where clouds keep their metadata), multicast and reserved; then the
-    # metadata services of clouds that keep them elsewhere.
+    # First this host, link-local (most clouds have their metadata service there), multicast and reserved;
+    # then the other addresses of metadata services.
     *("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/128", "fe80::/10", "ff00::/8"),
     *("100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::/32"),
 )
 _NOT_PUBLIC = _networks(
-    # IANA's other special purposes: loopback, private, shared, protocols, examples, benchmarks; of
-    # version 6 only 2000::/3 is public, less tunnels and examples.
+    # IANA's other special purposes: loopback, private, shared, protocols, examples, benchmarks. Of IPv6,
+    # only 2000::/3 is public, without its ranges for tunnels and examples.
     *("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"),
     *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24"),
     *("203.0.113.0/24", "::/3", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
@@ -64,7 +64,8 @@ class Rule:
 
 
 def rule(entry: str) -> Rule:
-    """Parses one entry of a list of allowed hosts. Raises ValueError with the fault and the remedy."""
+    """Parses one entry of a list of allowed hosts. Raises ValueError, whose text has the fault and the
+    remedy."""
     if entry.strip() == "*":
         return Rule("", True, PORTS, False)
     match = _ENTRY.fullmatch(entry.strip())

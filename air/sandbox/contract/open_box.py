@@ -1,4 +1,4 @@
-"""`OpenBox`: the settings of a box whose commands may use all of it, and other users."""
+"""`OpenBox`: the settings of an open box, in which commands may use the whole container and other users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import model_validator
 from air.config import BaseConfig
 
 USER, WORKSPACE = "user", "/home/user"
-"""The user and the workspace of an open box whose settings name none and that keeps no files."""
+"""The default user and workspace of an open box that does not keep its image's files."""
 _SYSTEM = {
     *("proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib", "lib64", "tmp", ".air", "var")
 }
@@ -18,23 +18,24 @@ _KERNEL = {"proc", "sys", "dev", ".air"}
 
 
 class OpenBox(BaseConfig):
-    """Settings of a container that is a machine of its own for its commands: an open box.
+    """Settings of an open box: a container that its commands may use like a machine of their own.
 
     Commands and file operations may name any user, and reach every path. Root has no capability that reaches
-    out of the container; programs such as `sudo` give no rights. The workspace has the size `disk_mb`. What
-    is written elsewhere lies on the engine's disk, where no engine that air supports bounds it.
+    out of the container, and programs such as `sudo` give no rights. The workspace has the size `disk_mb`.
+    Files outside of it lie on the engine's disk, where no engine that air supports limits their size.
     """
 
     user: str = ""
-    """The user of commands and files that name none. Empty: `user`, or with `keep` the user of the image. A
-    user whom the image lacks is added to the box, or with `keep` refused."""
+    """The user of commands and file operations that name no user. Empty means `user` or, with `keep`, the
+    user of the image. If the image lacks this user, the user is added to the box or, with `keep`, the start
+    fails."""
     workspace: str = ""
-    """The absolute path of the workspace. Empty: `/home/user`, or with `keep` the image's working directory.
-    The workspace begins empty, unless `keep` is set."""
+    """The absolute path of the workspace. Empty means `/home/user` or, with `keep`, the image's working
+    directory. Without `keep`, the workspace is empty at first."""
     keep: bool = False
-    """Whether the workspace keeps the image's files and may be any folder, also `/`. It is then an ordinary
-    folder of the container, and so is `/tmp`; the variables of the image hold for commands. If the files that
-    commands write take more than `disk_mb`, the box is ended. Such a box has no snapshots."""
+    """Whether the workspace keeps the image's files, and may be any folder, also `/`. If true, the workspace
+    and `/tmp` are ordinary folders of the container, and commands get the image's environment variables. If
+    the files that commands write take more than `disk_mb`, the box is ended. Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

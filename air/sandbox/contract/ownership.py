@@ -1,7 +1,7 @@
-"""Writes into labels and folder names which process owns (has started) a box, and tests whether it is dead.
+"""Records which process owns (has started) a box, in labels and folder names, and tests whether it is dead.
 
-An owner counts as dead only if that is certain: it ran on this machine since the last boot and in this
-process namespace, and no process has its pid and start time now.
+An owner counts as dead only if that is certain: the process ran on this machine since the last boot and in
+this process's pid namespace, and no live process has its pid and start time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
-"""The environment variable that tells a child process the owner label of its parent; see `mark_children`."""
+"""The environment variable through which child processes get the owner label of their parent; see
+`mark_children`."""
 WARM_SECONDS = 3600.0
-"""Seconds that a started box may wait in the box pool. The time in a box's expiry label includes them."""
+"""Maximum number of seconds for which a started box may wait in the box pool. They are added to the time in a
+box's expiry label."""
 
 
 def owner() -> str:
     """Returns the label that names this process as a box's owner: `host:pid:start`.
 
-    `host` stands for the machine, its boot and the pid namespace, `start` for the process's start time.
+    `host` identifies the machine, its boot and the pid namespace; `start` is the process's start time.
     """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV` for child processes."""
+    """Sets the environment variable `OWNER_ENV`, so that child processes inherit this process's owner
+    label."""
     os.environ[OWNER_ENV] = owner()
 
 
@@ -45,7 +48,7 @@ def run_id() -> str:
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that an owner label names is certainly dead. False if it is on another machine."""
+    """Whether the process that an owner label names is certainly dead. False if it ran on another machine."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -56,12 +59,13 @@ def is_dead(label: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False  # it exists, but /proc hides other users' processes
+        return False  # the process exists, but /proc hides other users' processes
     return _start_time(int(parts[1])) != parts[2]
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels is air's, and has expired (before `now`) or has a dead owner."""
+    """Whether a container with these labels belongs to air, and has expired (before `now`) or has a dead
+    owner."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:
@@ -76,7 +80,7 @@ def remove_folder(folder: Path) -> None:
     try:
         try:
             shutil.rmtree(folder)
-        except PermissionError:  # commands may have closed folders to their own user
+        except PermissionError:  # commands may have removed their own user's rights to folders
             _open_up(folder)
             shutil.rmtree(folder)
     except FileNotFoundError:
@@ -86,7 +90,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Gives this process's user all rights to a folder and the folders in it. Follows no links."""
+    """Gives this process's user all rights to a folder and to the folders below it. Follows no links."""
     folder.chmod(0o700)
     for path, names, _ in os.walk(folder):
         for inner in (Path(path, name) for name in names):
@@ -95,16 +99,17 @@ def _open_up(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields the folder and the owner label of each process box (no container) on this machine."""
+    """Yields pairs for the process boxes (no containers) of this machine: the folder, and the owner label."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder is called `name`, or "" for others.
+    """Returns the owner label of the process box whose folder has this name, or "" if it is no such folder.
 
-    The name contains the pid namespace, because processes of several namespaces may share the parent folder.
+    The name contains the pid namespace, because processes of several pid namespaces may share the parent
+    folder.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     is_box = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -112,12 +117,14 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the prefix of the folder names of this process's boxes; the box's id without `air-` follows."""
+    """Returns the prefix of the folder names of this process's boxes. After it comes the box's id without
+    `air-`."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label of a box, in epoch seconds: now plus its `seconds` plus `WARM_SECONDS`."""
+    """Returns the expiry label of a box that lives for `seconds`: now + `seconds` + `WARM_SECONDS`, in epoch
+    seconds."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 

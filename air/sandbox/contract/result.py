@@ -1,4 +1,4 @@
-"""What runs in a box, and its result: `Command` and `ExecResult`."""
+"""The types of what runs in a box: `Command`, and its result `ExecResult`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ExecResult:
     """The result of one command that ran in a box."""
 
     code: int
-    """Exit status of the command. It is 128 + N if signal N ended the command, and 137 after a timeout."""
+    """Exit status of the command. It is 128 + N if signal N ended the command, and 137 if the timeout did."""
     stdout: bytes
-    """Standard output; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
+    """Standard output. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end."""
     stderr: bytes
-    """Standard error; only its beginning and end if it was longer than `max_bytes` of `Box.exec`."""
+    """Standard error. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end."""
     timed_out: bool = False
     """Whether the command exceeded its timeout, so that it and all processes it had started were killed."""
     truncated: bool = False

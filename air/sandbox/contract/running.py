@@ -1,4 +1,5 @@
-"""`RunningCommand`: a command that runs in a box while its user reads its output and writes its input."""
+"""`RunningCommand`: a handle to a command in a box, through which its user reads output and writes input
+while the command runs."""
 
 from __future__ import annotations
 
@@ -12,22 +13,22 @@ if TYPE_CHECKING:
 
 StreamName = Literal["stdout", "stderr", "terminal"]
 WINDOW = 1 << 20
-"""How many bytes of a command's output this process and the box may hold before someone reads them. Then the
-command waits, as it does for a full pipe."""
+"""The maximum number of unread output bytes of a command that this process and the box hold. At this number
+the command must wait, as it does if a pipe is full."""
 
 
 @dataclass(frozen=True)
 class CommandInfo:
-    """How a command that `Box.start` started was started, and its process id in the box."""
+    """Describes a command that `Box.start` started: its arguments, and its process id in the box."""
 
     pid: int
     command: Command
     cwd: str
     """The absolute path of the folder in which the command started."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The environment variables that were given to `Box.start`."""
+    """The environment variables that the caller gave to `Box.start`."""
     user: str = ""
-    """The user who was named; empty for the user of the box's commands."""
+    """The user that the caller gave to `Box.start`; empty for the usual user of the box's commands."""
     stdin: bool = False
     """Whether the command has a standard input to which `RunningCommand.write` writes."""
     terminal: bool = False
@@ -35,9 +36,9 @@ class CommandInfo:
 
 
 class RunningCommand(ABC):
-    """A handle of one command that `Box.start` started. Any number of handles may belong to one command.
+    """A handle to one command that `Box.start` started. A command may have any number of handles.
 
-    The command goes on if a handle is dropped. It ends by itself, at its timeout, by a signal, or with its
+    The command continues if a handle is dropped. It ends by itself, at its timeout, by a signal, or with its
     box. If the box is gone, every method raises BoxDiedError. A method that needs a live command raises
     BoxCommandError if the command has ended.
     """
@@ -45,7 +46,7 @@ class RunningCommand(ABC):
     @property
     @abstractmethod
     def info(self) -> CommandInfo:
-        """How the command was started, and its process id."""
+        """The description of the command: how it was started, and its process id."""
 
     @property
     def pid(self) -> int:
@@ -54,32 +55,35 @@ class RunningCommand(ABC):
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[StreamName, bytes]]:
-        """Yields the output as it comes, as pairs of a stream's name and bytes, until the command has ended.
+        """Yields the output as it comes, until the command has ended, as pairs: the stream's name, and bytes.
 
-        The first handle of a command gets all output, another gets what comes after it was made. If a reader
-        is slow, the command waits for it once `WINDOW` bytes are unread; other commands of the box do not.
-        What comes after the iterator was closed is discarded, and nothing waits for it.
+        The first handle of a command gets the whole output; any other handle gets only the output after its
+        creation. If `WINDOW` bytes are unread because a reader is slow, the command waits for the reader;
+        other commands of the box do not wait. Output that comes after the iterator was closed is discarded,
+        and the command does not wait for it to be read.
         """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
         """Writes `data` to the command's standard input or terminal; returns when the box has passed it on.
 
-        It waits as long as the command does not read. Raises BoxCommandError if the command has no standard
-        input, has closed it, or has ended.
+        Waits as long as the command does not read its input. Raises BoxCommandError if the command has no
+        standard input, has closed its input, or has ended.
         """
 
     @abstractmethod
     async def close_stdin(self) -> None:
-        """Closes the standard input, so that the command reads its end. Closing it twice is harmless.
+        """Closes the command's standard input, so that the command reads end-of-file. Closing twice is
+        harmless.
 
-        Raises BoxCommandError if the command has none. A terminal has an end only if `write` sends it one,
-        the byte 4.
+        Raises BoxCommandError if the command has no standard input or runs in a terminal. To send end-of-file
+        to a terminal, `write` the byte 4 (Ctrl-D).
         """
 
     @abstractmethod
     async def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group; SIGKILL goes to all processes that it started."""
+        """Sends a signal to the command's process group. SIGKILL goes to all processes that the command
+        started."""
 
     @abstractmethod
     async def resize(self, rows: int, columns: int) -> None:
@@ -87,7 +91,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def wait(self) -> ExecResult:
-        """Waits until the command has ended, and returns its result, whose `stdout` and `stderr` are empty.
+        """Waits until the command has ended, and returns its result. `stdout` and `stderr` of the result are
+        empty.
 
-        If nobody iterates `output` of this handle, its output is discarded from now on.
+        If nobody iterates over `output` of this handle, the output is discarded from now on.
         """

@@ -1,9 +1,10 @@
-"""`Shell` runs commands in a box one after another; directory and exported variables carry over.
+"""`Shell` runs commands in a box one after another. The working directory and exported variables carry over.
 
-Each command runs in a new shell, so no process, timeout, `exit` or output of one can disturb the next. On its
-end a command writes its directory and variables into a file, which `Shell` reads as data. If it cannot
-(timeout, `exec`, its own EXIT trap), the earlier ones remain. Aliases, options and functions do not carry
-over; a variable of the box's own environment that a command unsets returns.
+Each command runs in a new shell, so its processes, timeout, `exit` and output cannot disturb the next
+command. When a command ends, its shell writes the directory and variables into a file, which `Shell` reads as
+data. If this is not possible (timeout, `exec`, an EXIT trap of the command), the earlier values remain.
+Aliases, options and functions do not carry over. If a command unsets a variable of the box's own environment,
+the next command has this variable again.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from air.errors import BoxFileError
 from air.sandbox.contract.box import MAX_OUTPUT, Box, ExecResult
 
 STATE_BYTES = 256_000
-"""Maximum size in bytes of the working directory and the environment that a command leaves."""
+"""Maximum size in bytes of the state that a command leaves: its working directory and environment."""
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts; they are therefore set only after its start."""
+"""Variables that change how a shell starts. They are set only after the start of the next shell."""
 
 
 class Shell:
@@ -36,7 +37,7 @@ class Shell:
     def carried(self, box: Box) -> Shell:
         """Returns a shell with the same directory and variables for `box`, which has a copy of the workspace.
 
-        In both, the new workspace's path replaces the old path.
+        In the directory and the variables, the path of the new workspace replaces that of the old one.
         """
         other, old, new = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(old, new)
@@ -75,9 +76,10 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """Returns the lines that restore the directory, empty standard input and set the state-writing trap.
+        """Returns the shell code that restores the directory, redirects standard input to /dev/null, and sets
+        the trap that writes the state.
 
-        The shell reads them from standard input, so the script's line numbers do not change.
+        The shell reads this code from standard input, so the line numbers of the script do not change.
         """
         old = shlex.quote(self._box.path(old_state)) if old_state else ""
         cwd, home = shlex.quote(self.cwd), shlex.quote(self._box.workspace)
