@@ -1,1 +1,2 @@
-"""The host's side of a box: the connection to the guest (our program in the box), port relay, file copies."""
+"""The host's side of a box: the connection to the guest (air's program in the box), port relay, and file
+copies."""

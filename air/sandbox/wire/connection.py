@@ -1,8 +1,8 @@
-"""Starts the guest, and exchanges frames with it over one stream of bytes.
+"""Sends the guest's program to a new box, and exchanges frames with the guest over one stream of bytes.
 
-An answer has the `id` of its request; all answers to a `get` except the last have the field `more`. If the
-stream ends or carries something else, all requests raise `BoxDiedError`. Heartbeats (`beat`) find a stream
-that is open but silent, as a killed container engine leaves it.
+An answer has the `id` of its request. A `get` request has several answers; all but the last have the field
+`more`. If the stream ends or carries invalid bytes, all requests raise `BoxDiedError`. Heartbeats (`beat`)
+detect a stream that is open but silent, as it is after the container engine was killed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds for which a started box waits for more bytes of the guest's program before it ends itself. If the
-host dies while the engine starts the box, the stream might never end, but the box must be gone within 5 s."""
+"""Seconds for which a started box waits for more bytes of the guest's program; then the box ends itself. If
+the host dies while the engine starts the box, the stream might never end, but the box must be gone within 5
+s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and how many consecutive ones may stay unanswered."""
+"""Seconds between two heartbeats, and the maximum number of consecutive heartbeats without an answer."""
 CLOSED = "it is closed"
-"""Why a stream ended that this process closed."""
+"""The reason that is recorded if this process itself closed the stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "started", "main"),
 )
-"""The names of the guest's modules; each imports only modules before it."""
+"""The names of the guest's modules. Each module imports only modules that stand before it."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 _RUN_COMPILED = """
 import marshal,sys,zlib
@@ -48,16 +49,17 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of tokens before a statement (and before a line in brackets, which ends no statement)."""
+"""The kinds of tokens after which a statement can begin. They also stand before a line within brackets, which
+begins no statement."""
 
 Reply = tuple[dict[str, Any], bytes]
 
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as the compressed source of one script; it fits into a pipe's buffer.
+    """Returns the guest as the compressed source of one script. The result fits into a pipe's buffer.
 
-    The script defines the guest's modules and calls the last one's `main`.
+    The script defines the guest's modules, and calls `main` of the last one.
     """
     parts = [
         "import sys",
@@ -75,14 +77,15 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as compressed bytecode of this Python version; it fits into a pipe's buffer."""
+    """Returns the guest as compressed bytecode of this Python version. The result fits into a pipe's
+    buffer."""
     sources = _sources(modules)
     codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
 
 
 def without_lines(code: CodeType) -> CodeType:
-    """Returns the code without its table of line numbers, which would be a third of what is sent."""
+    """Returns the code without its table of line numbers, which would make up a third of the sent bytes."""
     inner = (without_lines(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_linetable=b"", co_consts=tuple(inner))
 
@@ -93,9 +96,10 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns a program's source without comments and docstrings, so that a pipe holds it.
+    """Returns a program's source without comments and docstrings, so that it fits into a pipe's buffer.
 
-    Line numbers and code stay: an older Python might not be able to read what `ast.unparse` writes.
+    Line numbers and code do not change. (`ast.unparse` is not used: an older Python might be unable to read
+    its output.)
     """
     # `splitlines` would also split at U+2028 and form feeds, even in strings.
     lines = list(io.StringIO(source))
@@ -111,16 +115,16 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the source of the guest, which consists of
-    `modules`, and its configuration."""
+    """Returns the first bytes to send to a started box: the source of the guest with these `modules`, and
+    then the guest's configuration."""
     return program(modules) + frame(config)
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts Python with a script that reads the guest from standard input.
+    """Returns the command that starts Python with a small script, which reads the guest from standard input.
 
-    `sent` is what will be sent: bytecode of `compiled`, or `source` of `program` (empty: `program()`). The
-    script ends if it receives nothing for `PATIENCE` seconds.
+    `sent` is what will be sent: bytecode from `compiled` or, if `source` is true, source from `program`.
+    Empty means `program()`. The script ends if it receives nothing for `PATIENCE` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -132,30 +136,32 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes the frames about relayed ports."""
+    """The interface of the object to which a `Connection` passes all frames about relayed ports."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
         """Handles one frame from the guest."""
 
     def lose(self, reason: str) -> None:
-        """Handles the end of the stream to the guest. `Connection` calls it once, with the reason."""
+        """Handles the end of the stream to the guest. `Connection` calls it once; `reason` says why the
+        stream ended."""
 
     async def close(self) -> None:
         """Ends all network connections to relayed ports."""
 
 
 class Sink(Protocol):
-    """The interface of the object that takes the answers to one request; a queue is one."""
+    """The interface of an object that takes the answers to one request, for example a queue."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
         """Takes an answer, or None when the stream to the guest has ended."""
 
 
 class Connection:
-    """The host's end of the stream to a guest. It sends requests and awaits answers.
+    """The host's end of the stream to a guest. It sends requests and waits for answers.
 
-    `stderr` is the guest's standard error; None means that `reader` carries both, in pieces with Docker's
-    headers. `name` is the box's, for error messages; `beat` is the seconds between two heartbeats.
+    `stderr` is the guest's standard error. If it is None, `reader` carries standard output and standard error
+    in pieces with Docker's headers. `name` is the box's name for error messages. `beat` is the number of
+    seconds between two heartbeats.
     """
 
     def __init__(
@@ -203,13 +209,14 @@ class Connection:
             self._write(frame(header, body))
 
     def post_with_next(self, header: Mapping[str, Any]) -> None:
-        """Sends a frame like `post`, together with the next one if that follows at once."""
+        """Sends a frame like `post`, but a little later, so that a frame that follows at once is sent in the
+        same write."""
         if not self.reason:
             self._unsent.append(frame(header))
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request to the guest, and returns the header and body of its one answer.
+        """Sends a request that has one answer to the guest, and returns the header and body of the answer.
 
         Raises BoxFileError if the answer is an error, and BoxDiedError if the stream has ended.
         """
@@ -221,7 +228,8 @@ class Connection:
             return await self._answer(queue)
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request that has several answers, and yields each one's header and body until the last."""
+        """Sends a request that has several answers to the guest, and yields the header and body of each
+        answer."""
         ident = self.new_id()
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
@@ -235,7 +243,8 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box. `pieces` are pairs: bytes, and whether they are the last bytes."""
+        """Writes a file in the box. `pieces` yields pairs: some bytes of the file, and whether they are the
+        last."""
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:
@@ -243,7 +252,7 @@ class Connection:
                 async for data, last in pieces:
                     self._write(frame({**part, "last": last}, data))
                     await self.drain()
-                    if not queue.empty():  # the guest refused the file, or has all of it
+                    if not queue.empty():  # the guest refused the file, or already has the whole file
                         break
                 await self._answer(queue)
             except BaseException:  # cancellation too: no partial file stays in the box
@@ -261,9 +270,9 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat, or closes the stream after `BEATS_MISSED` ones without an answer.
+        """Sends a heartbeat. If the last `BEATS_MISSED` heartbeats had no answer, closes the stream instead.
 
-        Heartbeats are counted, not seconds, because the event loop of this process may be busy.
+        It counts heartbeats, not seconds, because the event loop of this process may be busy for a while.
         """
         if self._unheard >= BEATS_MISSED:
             self.lose(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -283,8 +292,8 @@ class Connection:
             self.unroute(ident)
 
     def route(self, ident: int, sink: Sink) -> None:
-        """Passes the answers to the request `ident` on to `sink`, until `unroute`. Raises BoxDiedError if the
-        stream to the guest has ended."""
+        """Passes the answers to the request `ident` on to `sink`, until `unroute` is called. Raises
+        BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 
@@ -298,10 +307,9 @@ class Connection:
         self._waiting.pop(ident, None)
 
     def _write(self, data: bytes) -> None:
-        """Sends the first frame of an event loop's iteration at once, and the later ones together.
-
-        Each write wakes all processes between this one and the guest.
-        """
+        """Sends a frame at once if it is the first in this iteration of the event loop; otherwise sends it
+        later, together with all others of the iteration. Each write wakes all processes between this one and
+        the guest."""
         self._unsent.append(data)
         if not self._gathers:
             self._flush()
@@ -316,7 +324,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Sends all unsent frames, and waits until the stream accepts more bytes or has ended."""
+        """Sends all unsent frames, and waits until the stream can take more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -342,7 +350,7 @@ class Connection:
                     goodbye = self._route(reply) or goodbye
         except (OSError, ValueError, RecursionError) as error:
             reason = f"its stream broke: {error}"
-        # Without `at_eof`, the guest lives, and this read could wait for ever.
+        # Unless standard output is `at_eof`, the guest lives, and this read could wait for ever.
         if self._errors is not None and self._reader.at_eof():
             self._stderr += await self._errors.read(4096)
         if self._stderr:
@@ -351,7 +359,8 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the guest's next output, or no bytes at its end; stores the end of its standard error."""
+        """Returns the guest's next output, or no bytes at its end. Stores the last part of its standard
+        error."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -365,7 +374,8 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Handles one frame from the guest. Returns the reason of a `bye`, else an empty string."""
+        """Handles one frame from the guest. For the guest's last frame, `bye`, returns its reason; else an
+        empty string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -379,7 +389,8 @@ class Connection:
         return ""
 
     def lose(self, reason: str) -> None:
-        """Closes the stream to the guest. Pending and later requests raise `BoxDiedError` with `reason`."""
+        """Closes the stream to the guest. All pending and later requests raise `BoxDiedError` with
+        `reason`."""
         if self.reason:
             return
         self.reason = reason

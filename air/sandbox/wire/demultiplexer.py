@@ -1,6 +1,7 @@
 """Splits the stream of an attached container into its standard output and its standard error.
 
-Before each piece, Docker sends 8 bytes: 1 (output) or 2 (error), three zeros, and the piece's size.
+Docker sends each piece after a header of 8 bytes: one byte 1 (output) or 2 (error), three zeros, and the
+piece's size.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Demultiplexer:
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Parses the next bytes of the stream; returns pairs: STDOUT or STDERR, and bytes written to it."""
+        """Parses the next bytes of the stream. Returns pairs: STDOUT or STDERR, and the bytes written to that
+        output."""
         parts: list[tuple[int, bytes]] = []
         at = 0
         while at < len(data):

@@ -1,6 +1,7 @@
-"""Lists host files that `Box.put` copies into a box, and writes files that `Box.get` copies out of a box.
+"""The host's part of file copies: lists the files that `Box.put` copies into a box, and writes those that
+`Box.get` copies out of it.
 
-No link on the host is followed, and a path from a box must not lead out of the target folder.
+No link on the host is followed. A path from a box must not lead out of the target folder.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ class Entry:
     """One file or folder that is copied into a box or out of a box."""
 
     path: str
-    """The path relative to the copied folder. It is empty for that folder itself and for a single file."""
+    """The path relative to the copied folder. Empty for that folder itself, and for a single copied file."""
     folder: bool
     mode: int = 0o644
     """The permissions of the copy: 0o755 if the owner may execute the file, else 0o644."""
     data: bytes = b""
-    """The contents of the file, if it is copied out of a box."""
+    """The contents of a file that is copied out of a box. Not used for copies into a box."""
     source: Path = Path()
-    """The file or folder on the host, if it is copied into a box."""
+    """The path on the host of an entry that is copied into a box. Not used for copies out of a box."""
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """Yields an entry for the file or folder `source`, and one for everything below it; folders come first.
+    """Yields an entry for the file or folder `source`, and one for everything below it. A folder comes before
+    its contents.
 
-    Raises BoxFileError if `source` does not exist, or an entry is a link or another special file.
+    Raises BoxFileError if `source` does not exist, or if an entry is a link or another special file.
     """
     yield from _entries(source, "")
 
@@ -58,7 +60,7 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` listed, for reading; raises BoxFileError if that is impossible."""
+    """Opens a host file that `below` has listed, for reading. Raises BoxFileError if that is impossible."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(fd, "rb")
@@ -76,9 +78,9 @@ def executable(mode: int) -> int:
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes entries from a box to the host folder `dest`; a single file becomes `dest/name`.
+    """Writes entries from a box into the host folder `dest`. A single file becomes `dest/name`.
 
-    Raises BoxFileError if the path of an entry leads out of `dest`, or a file cannot be written.
+    Raises BoxFileError if the path of an entry leads out of `dest`, or if a file cannot be written.
     """
     try:
         dest.mkdir(parents=True, exist_ok=True)

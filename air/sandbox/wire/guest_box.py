@@ -1,7 +1,7 @@
-"""`GuestBox`: implements the methods of `Box` with requests to the guest; each provider has a subclass.
+"""`GuestBox`: implements the methods of `Box` by requests to the guest. Each provider has a subclass.
 
-A cancelled `exec` kills its command. If the guest does not answer within `GRACE_SECONDS` after a command's
-timeout, the box counts as dead.
+If an `exec` is cancelled, its command is killed. If the guest does not answer within `GRACE_SECONDS` after a
+command's timeout, the box counts as dead.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 GATHERED = 1000
-"""How many paths one request to `gather` names."""
+"""Maximum number of paths in one `gather` request."""
 _GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that the guest in a container sets for itself, and so for every command. The container
-engine does not set them, because Podman before 5.5 drops them."""
+"""Resource limits that the guest in a container sets for itself; commands inherit them. The container engine
+cannot set them, because Podman before 5.5 drops them."""
 IPC = {"shm_rmid_forced": "1", "msgmni": "32", "sem": "250 32000 100 128"}
-"""Kernel settings of a box. System V objects outlive their processes, so commands could fill the box's memory
-for good: with these, shared memory ends with its processes, and message queues and semaphores are few."""
+"""Kernel settings of a box for System V objects, which outlive their processes and could fill the box's
+memory for good. With these settings, shared memory ends with its processes, and the box has few message
+queues and semaphores."""
 SECOND_UID = 65533
-"""The user id under which a grader runs the code of an agent, so that this code is not the grader's user."""
+"""The user id under which a grader runs an agent's code. The grader itself has another user id."""
 _SYSTEM_FOLDERS = {
     *("", ".air", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib"),
     "lib64",
@@ -85,7 +86,7 @@ class GuestBox(Box):
 
     @property
     def seen_from_host(self) -> str:
-        """The path of the workspace on the host; empty if the host has no path to the workspace."""
+        """The path of the workspace on the host; empty if the workspace has no path there."""
         return ""
 
     @property
@@ -111,7 +112,8 @@ class GuestBox(Box):
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Tells the guest that a caller has the box: from now on it lives for at most `limits.seconds`."""
+        """Tells the guest that a caller has got the box. From now on the box lives for at most
+        `limits.seconds`."""
         self._guest.post_with_next({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -156,8 +158,8 @@ class GuestBox(Box):
         return result_of(header, body)
 
     async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Returns the files of a command that go with its request: all, unless they are large together.
-        Otherwise writes them."""
+        """Returns the files to send within a command's request: all files, if they are small enough together.
+        Otherwise writes all files now, and returns none."""
         if sum(map(len, files.values())) <= PIECE:
             return files
         for path, data in files.items():
@@ -193,7 +195,7 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields that requests to `exec` and to `start` a command share."""
+        """Returns the fields that a request to `exec` and a request to `start` have in common."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -235,7 +237,8 @@ class GuestBox(Box):
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
-        """Returns the field of a request that names its user; ConfigError if the box has only one."""
+        """Returns the request field that names a user; empty if `user` is None. Raises ConfigError if the box
+        has only one user."""
         if user is None:
             return {}
         if self.spec.open is None:
@@ -289,7 +292,7 @@ class GuestBox(Box):
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
 
-        A file goes into `dest` if that is a folder, and otherwise becomes `dest`.
+        If `dest` is a folder, a file is copied into it. Otherwise the copy of the file gets the path `dest`.
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory
@@ -344,7 +347,7 @@ class GuestBox(Box):
     async def get(
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
-        """Copies from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
+        """Copies files from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
@@ -382,7 +385,8 @@ class GuestBox(Box):
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts to remove the box, unless the removal has already started. The log gets the `reason`."""
+        """Starts to remove the box, if the removal has not started yet. `reason` goes into the command
+        log."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -390,7 +394,8 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Context manager: starts to remove the box after the block, which takes its snapshot."""
+        """Context manager for a block that takes the box's snapshot: starts to remove the box after the
+        block."""
         try:
             yield
         except BaseException as error:  # cancellation too: a frozen box cannot be used
@@ -402,7 +407,7 @@ class GuestBox(Box):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Removes everything that belongs to the box. It is called only once per box."""
+        """Removes everything that belongs to the box. The caller calls it only once per box."""
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:
@@ -421,7 +426,7 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def home(spec: BoxSpec) -> str:
-    """Returns the path of a box's workspace, as `Box.path` takes it."""
+    """Returns the path of a box's workspace, in the form that `Box.path` takes."""
     return (spec.open.workspace or open_box.WORKSPACE) if spec.open else WORKSPACE
 
 
@@ -441,13 +446,13 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields `data` in pieces for `Connection.upload`, each with whether it is the last one."""
+    """Yields `data` as pairs for `Connection.upload`: a piece, and whether it is the last piece."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields a host file in pieces for `Connection.upload`, each with whether it is the last one."""
+    """Yields a host file as pairs for `Connection.upload`: a piece, and whether it is the last piece."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -457,7 +462,7 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: Entries, pieces: list[bytes]) -> None:
-    """Stores the joined pieces as the contents of the last entry. Empties `pieces`."""
+    """Joins `pieces`, stores the result as the contents of the last entry, and empties `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -1,9 +1,9 @@
-"""The port relay: programs in a box connect to a loopback port of the box, and the host answers.
+"""The port relay: programs in a box connect to a loopback port of the box, and a handler on the host answers.
 
-Each such connection (frames: `air.sandbox.guest.relay`) becomes an asyncio transport, whose reader and writer
-go to a handler. Limits: `CONNECTIONS` at once, about `CONNECTIONS / SLOT_SECONDS` new ones per second, and
-`WINDOW` unread bytes per direction. Connections take turns to send, so they delay no commands. A guest that
-breaks these rules loses its box.
+Each such connection becomes an asyncio transport on the host, whose reader and writer go to the handler. (The
+frames are described in `air.sandbox.guest.relay`.) Limits: `CONNECTIONS` at once, about `CONNECTIONS /
+SLOT_SECONDS` new connections per second, and `WINDOW` unread bytes per direction. Connections take turns to
+send, so they do not delay commands. If a guest breaks these rules, its box is ended.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum time for which a relayed connection counts towards `CONNECTIONS`. This limits new ones per
-second."""
+"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`. This bounds the
+number of new connections per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
-"""Maximum time for sending the last bytes of a network connection that is being closed."""
+"""Maximum number of seconds for sending the last bytes of a connection that is being closed."""
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""A function that serves one relayed connection. The connection is closed when the function returns, and
-reset if it raises."""
+"""A function that serves one relayed connection. When it returns, the connection is closed; if it raises an
+error, the connection is reset."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """The host's side of all relayed ports of one box. It passes their network connections to handlers."""
+    """The host's side of all relayed ports of one box. It passes each connection to the handler of its
+    port."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -76,12 +77,14 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends all relayed connections. Called when the stream to the guest has ended, with the reason."""
+        """Ends all relayed connections. It is called when the stream to the guest has ended; `reason` says
+        why."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Cancels all handlers and waits until they end. Called when the stream to the guest is closed."""
+        """Cancels all handlers and waits until they end. It is called when the stream to the guest is
+        closed."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -89,7 +92,8 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Adds `transport`, which has bytes to send, to the queue of senders, unless it is already there."""
+        """Adds `transport`, which has bytes to send, to the queue of senders, unless it is already in the
+        queue."""
         if not transport.in_turn:
             transport.in_turn = True
             self._turns.append(transport)
@@ -124,7 +128,7 @@ class Relay:
             _LOG.exception("box %s: a handler of relayed connections failed", self._name)
         finally:
             transport.abort()
-            # They refer to the transport, so unread bytes would wait for the garbage collector.
+            # The streams refer to the transport: a reference cycle that would keep unread bytes in memory.
             del transport.streams
         await asyncio.sleep(free_at - loop.time())
         del self._transports[transport.conn]
@@ -167,7 +171,7 @@ class RelayedTransport(asyncio.Transport):
         elif do not in ("data", "eof") or len(body) > self._room:
             raise ValueError(f"a relayed connection that says {do!r}, {len(body)} bytes")
         elif self._closing:
-            return  # nobody reads: the guest gets no permission (credit) to send more
+            return  # nobody reads, so the guest gets no credit (permission to send more bytes)
         elif do == "eof":
             if not self._protocol.eof_received():
                 self.close()
@@ -178,7 +182,7 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this relayed connection and informs its asyncio protocol. Later calls do nothing."""
+        """Ends this relayed connection and notifies its asyncio protocol. Later calls do nothing."""
         if not self._over:
             self._over = self._closing = True
             self._pending.clear()
@@ -198,7 +202,7 @@ class RelayedTransport(asyncio.Transport):
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends at most `PIECE` of the queued bytes to the box, and no more than the guest allows now."""
+        """Sends queued bytes to the box: at most `PIECE`, and at most as many as the guest allows now."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -261,7 +265,8 @@ class RelayedTransport(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        """Stops allowing the box to send more; at most `WINDOW` bytes, allowed earlier, can still come."""
+        """Stops granting the box credit to send. At most `WINDOW` bytes, which were allowed earlier, can
+        still come."""
         self._reading = False
 
     def resume_reading(self) -> None:
@@ -285,7 +290,8 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager: sends unsent bytes and closes a connection; aborts it if the block raises."""
+    """Async context manager for a connection: sends its unsent bytes and closes it after the block, or aborts
+    it if the block raises."""
     try:
         yield
         await finish(streams[1])
@@ -294,23 +300,25 @@ async def closing(streams: Streams) -> AsyncIterator[None]:
 
 
 async def finish(writer: asyncio.StreamWriter) -> None:
-    """Closes a writer; raises OSError if its last bytes are not sent within `LINGER_SECONDS`."""
+    """Closes a writer. Raises OSError if its last bytes cannot be sent within `LINGER_SECONDS`."""
     async with asyncio.timeout(LINGER_SECONDS):
         writer.close()
         await writer.wait_closed()
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies bytes in both directions until both end; TimeoutError after `idle` seconds without a byte."""
+    """Copies bytes between two connections, in both directions, until both have ended. Raises TimeoutError
+    after `idle` seconds without a byte."""
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
 
 
 @asynccontextmanager
 async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Async context manager: ends the block with TimeoutError if it makes no progress for `idle` seconds.
+    """Async context manager: raises TimeoutError if the block makes no progress for `idle` seconds (None: no
+    limit).
 
-    It yields a function that the block must call whenever it makes progress. None means no limit.
+    It yields a function. The block must call this function whenever it makes progress.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
@@ -325,7 +333,8 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies bytes until `source` ends, then closes the sending side of `sink`; calls `alive` per piece."""
+    """Copies bytes until `source` ends, then closes the sending side of `sink`. Calls `alive` after each
+    piece."""
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()
@@ -334,7 +343,8 @@ async def copy(
 
 
 async def both(*work: Coroutine[Any, Any, None]) -> None:
-    """Runs coroutines concurrently until all end. If one fails, cancels the others and raises its error."""
+    """Runs coroutines concurrently until all have ended. If one fails, cancels the others and raises its
+    error."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         await asyncio.gather(*tasks)

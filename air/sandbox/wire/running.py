@@ -1,8 +1,8 @@
-"""The harness's side of started commands: passes output on to handles, and input to the guest.
+"""The host's side of started commands: passes their output to handles, and their input to the guest.
 
-Each command has one stream of frames from the guest, and any number of handles. The guest gets new credit
-when the slowest handle has taken its output, so this process never holds more than `WINDOW` bytes of a
-command.
+Each command has one stream of frames from the guest, and any number of handles. The guest may only send as
+much output as it has credit for. It gets new credit when the slowest handle has taken its output, so this
+process never holds more than `WINDOW` bytes of a command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INPUT_PIECE = 1 << 16
 
 
 def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
-    """Returns the result of a command from the guest's last answer about it."""
+    """Returns the result of a command, taken from the guest's last answer about the command."""
     size = header["out"]
     fields = ("code", "timed_out", "truncated", "seconds", "signal", "began")
     known = {name: header[name] for name in fields}
@@ -43,7 +43,8 @@ class RunningCommands:
     async def start(
         self, request: dict[str, Any], info: CommandInfo, terminal: tuple[int, int] | None
     ) -> RunningCommand:
-        """Starts a command; `request` has what `exec` needs, too, and `info` lacks only the process id."""
+        """Starts a command. `request` has the fields that `exec` needs, too; `info` has everything but the
+        process id."""
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
         start = {"op": "start", "id": stream.ident, "window": WINDOW, "stdin": info.stdin}
@@ -53,7 +54,7 @@ class RunningCommands:
         try:
             stream.open(start | request)
             pid = await asyncio.shield(stream.pid)
-            if not stream.result.done():  # it may have ended meanwhile
+            if not stream.result.done():  # the command may have ended meanwhile
                 self._streams[pid] = stream
         except BaseException as error:  # cancellation too: nobody would end the command
             stream.abandon(error)
@@ -71,12 +72,12 @@ class RunningCommands:
             self._events.done(number, result.result())
 
     def infos(self) -> list[CommandInfo]:
-        """Returns the running commands in the order of their start; BoxDiedError if the box is gone."""
+        """Returns the running commands, oldest first. Raises BoxDiedError if the box is gone."""
         self._connection.check()
         return [stream.info for stream in self._live()]
 
     def attach(self, pid: int) -> RunningCommand:
-        """Returns a new handle of the running command `pid`."""
+        """Returns a new handle to the running command with the process id `pid`."""
         self._connection.check()
         for stream in self._live():
             if stream.info.pid == pid:
@@ -88,24 +89,25 @@ class RunningCommands:
 
 
 class CommandStream:
-    """Receives the frames about one started command, and keeps its handles and its result."""
+    """Receives the frames about one started command, and stores its handles and its result."""
 
     def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
         loop = asyncio.get_running_loop()
         self.connection, self.info = connection, info
         self.ident = connection.new_id()
         self.input = asyncio.Lock()
-        """Whoever writes to the command holds it, so that the guest holds one piece at most."""
+        """The lock of the standard input. Whoever writes to the command holds it, so the guest holds at most
+        one piece of input."""
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """What the command has cost of its credit so far."""
+        """How much credit the command's output has used so far."""
         self._granted = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._name = name
 
     def open(self, request: dict[str, Any]) -> None:
-        """Sends the request that starts the command. Raises BoxCommandError if it is too large."""
+        """Sends the request that starts the command. Raises BoxCommandError if the request is too large."""
         self.connection.route(self.ident, self)
         try:
             self.connection.post(request)
@@ -113,13 +115,13 @@ class CommandStream:
             raise BoxCommandError(f"box {self._name}: {error}") from error
 
     def abandon(self, error: BaseException) -> None:
-        """Kills the command if it has started, because `error` keeps its handle from its user."""
+        """Kills the command if it has started: because of `error`, its user does not get a handle to it."""
         if not self.result.done():
             self.connection.post({"op": "kill", "id": 0, "target": self.ident})
             self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
 
     def put_nowait(self, reply: Reply | None) -> None:
-        """Takes one frame from the guest, or None at the end of the box."""
+        """Handles one frame from the guest. None means that the stream to the box has ended."""
         if reply is None:
             self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
             return
@@ -154,7 +156,7 @@ class CommandStream:
             handle.news.set()
 
     def settle(self) -> None:
-        """Grants the guest new credit for what all handles have taken."""
+        """Grants the guest new credit for the output that all handles have taken."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -163,14 +165,15 @@ class CommandStream:
             self.connection.post(request)
 
     def handle(self) -> Handle:
-        """Returns a new handle, which gets the output from now on."""
+        """Returns a new handle. It gets the output that comes from now on."""
         handle = Handle(self)
         self._handles.add(handle)
         weakref.finalize(handle, _settle_later, asyncio.get_running_loop(), self)
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a request about the command. Raises BoxCommandError if the guest refuses it."""
+        """Sends a request about this command to the guest. Raises BoxCommandError if the guest refuses the
+        request."""
         try:
             await self.connection.request({**header, "target": self.ident}, body)
         except BoxFileError as error:
@@ -178,13 +181,13 @@ class CommandStream:
 
 
 def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
-    """Settles a stream after one of its handles was dropped, perhaps by another thread's collection."""
+    """Grants new credit after a handle was dropped. Garbage collection may call this in another thread."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
         loop.call_soon_threadsafe(stream.settle)
 
 
 class Handle(RunningCommand):
-    """One handle of a started command, with the output that its reader has not taken yet."""
+    """One handle to a started command, with the output that its reader has not taken yet."""
 
     def __init__(self, stream: CommandStream) -> None:
         self.held = True
@@ -200,7 +203,8 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Takes a piece of output; `received` counts what the command has cost of its credit so far."""
+        """Stores a piece of output for the reader. `received` is the credit that the command has used so
+        far."""
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()
