@@ -1,1 +1,2 @@
-"""The guest, which is air's program in every box, and the programs of helper containers (Python >= 3.8)."""
+"""The programs that run inside containers and boxes (Python >= 3.8): the guest, which is air's program in
+every box, and the programs of helper containers."""

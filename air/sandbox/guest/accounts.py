@@ -1,8 +1,8 @@
-"""The users of an open box, as its files /etc/passwd and /etc/group name them.
+"""The users of an open box, as its files /etc/passwd and /etc/group list them.
 
-The guest parses these files itself: modules that do it load libraries, which commands of an open box may
-have replaced. `Rights` makes the guest act as one of these users. Standard library only, Python >= 3.8, no
-import of `air`.
+The guest parses these files itself. Python's modules for this load libraries, which commands of an open box
+may have replaced. `Rights` makes the guest act as one of these users. Standard library only, Python >= 3.8,
+no import of `air`.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH112, PTH116, PTH120
@@ -27,7 +27,7 @@ FIRST_UID = 1000
 
 
 class Account:
-    """A user of the box: its ids, its further groups, and its home folder."""
+    """A user of the box: user id, group id, further group ids, and home folder."""
 
     def __init__(self, name: str, uid: int, gid: int, home: str) -> None:
         self.name, self.uid, self.gid, self.home = name, uid, gid, home
@@ -36,9 +36,9 @@ class Account:
 
 
 def find(name: str) -> Account:
-    """Returns the user with this name or number, such as `me`, `0` or, with a group, `me:staff`.
+    """Returns the user with this name or number, such as `me` or `0`; `me:staff` also names the user's group.
 
-    Raises Refused if a name is unknown. A number is always known.
+    Raises Refused if a name is unknown. A number is accepted even if no table lists it.
     """
     name, _, group = name.partition(":")
     account = _find(name)
@@ -48,7 +48,7 @@ def find(name: str) -> Account:
 
 
 def _find(name: str) -> Account:
-    name = "0" if name == "root" else name  # whatever commands write into the table
+    name = "0" if name == "root" else name  # even if commands have changed the table
     for row in _rows(PASSWD, 7):
         if name in (row[0], row[2]) and _is_id(row[2]) and _is_id(row[3]):
             return Account(row[0], int(row[2]), int(row[3]), row[5] or "/")
@@ -67,7 +67,7 @@ def _group(name: str) -> int:
 
 
 def ensure(name: str, home: str) -> Account:
-    """Returns the user `name`, who is added to the box if it has none. `home` is the new user's folder."""
+    """Returns the user `name`. If the box has no such user, adds one with the home folder `home`."""
     try:
         return find(name)
     except Refused:
@@ -80,7 +80,7 @@ def ensure(name: str, home: str) -> Account:
 
 
 def names() -> tuple[dict[int, str], dict[int, str]]:
-    """Returns the names of users and of groups, by their numbers."""
+    """Returns two dicts: user id -> user name, and group id -> group name."""
     users = {int(row[2]): row[0] for row in _rows(PASSWD, 7) if _is_id(row[2])}
     groups = {int(row[2]): row[0] for row in _rows(GROUP, 4) if _is_id(row[2])}
     return users, groups
@@ -91,7 +91,8 @@ def _is_id(text: str) -> bool:
 
 
 def _rows(path: str, fields: int) -> Iterator[list[str]]:
-    """Yields the lines of a table as lists. Commands may have replaced it by anything, such as a pipe."""
+    """Yields the lines of a table, split into fields. Commands may have replaced the file by anything, such
+    as a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -115,15 +116,17 @@ def _append(path: str, line: str) -> None:
 
 
 class Rights:
-    """Makes this process the guest of an open box, and changes its rights to files for each request."""
+    """Makes this process the guest of an open box. For each request, it then takes the file rights of the
+    user whom the request names."""
 
     def __init__(self, user: str, folders: list[str], keep: bool) -> None:
-        """Makes the user and the `folders`, the workspace first, ready; `keep`: as the image has them."""
+        """Prepares the user and the `folders` (workspace first) of the box. With `keep`, both are used as the
+        image has them."""
         _preload()
         self.user = user
         self.account = find(user) if keep else ensure(user, folders[0])
         self.made: list[str] = []
-        """The folders that the image lacked."""
+        """The folders that the image did not have, so that the guest made them."""
         if keep:
             self.made += [*_laid(folders[0], 0o755, self.account), *_laid("/tmp", 0o1777, None)]
         for folder in folders[1:] if keep else folders:
@@ -132,18 +135,20 @@ class Rights:
         os.umask(0o022)
 
     def facts(self, workspace: str) -> dict[str, Any]:
-        """Returns what the harness needs to know of the box's folders before any command runs."""
+        """Returns what the host must know about the box's folders before any command runs."""
         return {"made": self.made, "workspace": os.path.realpath(workspace)}
 
     def of(self, header: dict[str, Any]) -> Account:
-        """Takes the rights of the user whom a request names, or of the box's user; returns the account."""
+        """Takes the rights of the user whom the request names, or else of the box's own user. Returns the
+        account."""
         account = find(header.get("user") or self.user)
         os.setgroups(account.groups)
         open_files_of(account.uid, account.gid)
         return account
 
     def of_process(self, pid: int) -> None:
-        """Takes the rights of a process's user, which are needed to read its environment."""
+        """Takes the rights of the user of the process `pid`, which are needed to read the process's
+        environment."""
         status = os.stat(f"/proc/{pid}")
         open_files_of(status.st_uid, status.st_gid)
 
@@ -152,7 +157,8 @@ class Rights:
         open_files_of(0, 0)
 
     def during(self, copy: Copy, header: dict[str, Any]) -> Copy:
-        """Yields what `copy` yields, which always runs with the rights of the request `header`."""
+        """Yields the pieces of `copy`. Before each piece, takes the rights of the user whom the request
+        `header` names."""
         account = self.of(header)
         while True:
             os.setgroups(account.groups)
@@ -165,7 +171,8 @@ class Rights:
 
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
-    """Makes a folder unless the image has it, with its parents; returns what it has made, without links."""
+    """Makes a folder and its missing parents, unless the image has it. Returns the folders that were made, as
+    paths without links."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):
@@ -181,7 +188,8 @@ def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
 
 
 def _preload() -> None:
-    """Imports what the guest imports late elsewhere: root can replace the files of modules."""
+    """Imports the modules that the guest otherwise imports late: until then, root in the box could replace
+    their files."""
     import fcntl  # noqa: F401
     import shutil  # noqa: F401
     import socket  # noqa: F401

@@ -1,7 +1,8 @@
-"""A program that copies the Python that runs it, so that the copy runs in containers of any image.
+"""A program that copies the Python by which it runs. The copy can run in containers of any image.
 
-The copy is made in `new/` and renamed to `python/` in `HOME`, so that it is always complete. Of several such
-programs one copies and the others wait. Standard library only, Python >= 3.8, no import of `air`.
+It makes the copy in `new/` and renames it to `python/` in the folder `HOME`, so a folder `python/` is always
+complete. If several such programs run, one makes the copy and the others wait. Standard library only, Python
+>= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH112, PTH118, PTH119, PTH120, PTH123
@@ -87,7 +88,7 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """Returns the command of the copy of Python in `home`; it works without environment variables."""
+    """Returns the command that starts the copy of Python in `home`. It needs no environment variables."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 
@@ -109,7 +110,7 @@ def _is_left_out(name: str, path: str) -> bool:
 
 
 def _sync(folder: str) -> None:
-    """Writes all buffered changes of the file system in which `folder` lies to the disk."""
+    """Writes all buffered changes of a file system, the one that contains `folder`, to the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         ctypes.CDLL(None).syncfs(fd)

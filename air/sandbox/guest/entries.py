@@ -1,6 +1,6 @@
-"""What the guest tells and changes about entries of folders: `stat`, `list`, `remove`, `rename`, `make`.
+"""The guest's operations on entries of folders: `stat`, `list`, `gather`, `remove`, `rename` and `make`.
 
-Every path is opened by `Files`, with its rules. Standard library only, Python >= 3.8, no import of `air`.
+`Files` opens every path, by its rules. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH118, PTH208
@@ -23,13 +23,14 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Entries:
-    """The operations of a box's files that are about entries, not contents."""
+    """The file operations that concern entries of folders: they describe, read, remove, rename or make
+    entries."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
 
     def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Describes the entry `path`, also if it is a link."""
+        """Describes the entry `path`. If it is a link, describes the link itself; see `FileInfo`."""
         folder, name = self.files.parent(header["path"])
         try:
             return {"entry": described(folder, name, header["path"], accounts.names())}
@@ -66,9 +67,9 @@ class Entries:
                 os.close(fd)
 
     def gather(self, header: dict[str, Any]) -> Copy:
-        """Yields the entries `paths`, and with `tree` what is in them, in pieces of a header and bytes.
+        """Yields the entries at `paths` and, with `tree`, everything in them, as pieces: a header and bytes.
 
-        A header with the key `path` starts an entry; an empty one continues the previous file.
+        A header with the key `path` starts a new entry. An empty header continues the previous file.
         """
         gathering = Gathering(header, self.files.kernel)
         for path in header["paths"]:
@@ -82,7 +83,8 @@ class Entries:
                 os.close(folder)
 
     def remove(self, header: dict[str, Any]) -> Copy:
-        """Removes the entry `path` and everything below it, some entries at a time."""
+        """Removes the entry `path` and everything below it. It is a generator, so that the guest can do other
+        work in between."""
         folder, name = self.files.parent(header["path"])
         try:
             if not name:
@@ -94,7 +96,7 @@ class Entries:
             os.close(folder)
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Renames the entry `path` to the path `to`, and replaces a file of that name."""
+        """Renames the entry `path` to the path `to`. Replaces a file that already has this name."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -109,7 +111,7 @@ class Entries:
             os.close(source)
 
     def make(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `path` and its missing parents; the answer says whether it is new."""
+        """Makes the folder `path` and its missing parents. The answer says whether the folder is new."""
         folder, name = self.files.parent(header["path"], make=True)
         try:
             os.mkdir(name or ".", 0o755, dir_fd=folder)
@@ -135,7 +137,8 @@ class Entries:
 
 
 class Gathering:
-    """Reads entries of folders, and counts them and their bytes."""
+    """Reads entries of folders for `gather`. Counts the entries and their bytes, and enforces the limits of
+    both."""
 
     def __init__(self, header: dict[str, Any], kernel: int) -> None:
         self.tree: bool = header["tree"]
@@ -145,7 +148,8 @@ class Gathering:
         self.kernel = kernel
 
     def entry(self, folder: int, name: str, path: str, depth: int) -> Copy:
-        """Yields the entry `name` of the open `folder`, and what is in it; nothing if it is absent."""
+        """Yields the entry `name` of the open `folder`, and everything in it. Yields nothing if there is no
+        such entry."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -203,7 +207,7 @@ class Gathering:
 def described(
     folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
 ) -> dict[str, Any]:
-    """Describes an entry of the open `folder`, in the fields of `FileInfo`."""
+    """Describes an entry of the open `folder`. Returns a dict with the fields of `FileInfo`."""
     name = name or "."
     status = target = os.stat(name, dir_fd=folder, follow_symlinks=False)
     link = ""
@@ -212,7 +216,7 @@ def described(
         try:
             target = os.stat(name, dir_fd=folder)
         except OSError:
-            target = status  # it leads nowhere
+            target = status  # the link leads nowhere
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
     users, groups = names
     return {
@@ -230,7 +234,7 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes an entry, and yields after each one below it. Follows no link."""
+    """Removes an entry and everything below it; yields after each removal. Follows no link."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

@@ -1,9 +1,9 @@
 """The file operations of the guest. They open only regular files and folders, and follow no link.
 
-Paths are opened component by component from a root's descriptor (a root is a writable folder of the box), so
-they never leave the roots, even if a command changes them. Only in an open box, every path is allowed and
-links are followed, with the rights of the user whom a request names. Standard library only, Python >= 3.8, no
-import of `air`.
+A root is a writable folder of the box. Paths are opened component by component, starting from the descriptor
+of a root. So they never lead out of the roots, even if a command changes a path meanwhile. An open box is
+different: every path is allowed and links are followed, with the rights of the user whom a request names.
+Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH116, PTH118, PTH208, SIM105
@@ -33,7 +33,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """Error: the guest refuses a request. Its text is sent back as the answer."""
+    """The error that the guest raises to refuse a request. Its text is sent back as the answer."""
 
 
 class Upload:
@@ -83,12 +83,13 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in a box's root folders, given as pairs (path in requests, path in the box)."""
+    """Reads and writes files in a box's root folders. Each root is a pair: its path in requests, and its path
+    in the box."""
 
     follows = False
     """Whether links are followed."""
     kernel = -1
-    """The number of the file system /proc, of which no file is opened; -1 if none can be reached."""
+    """The device number of the file system /proc, of which no file is opened; -1 if no path leads there."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
@@ -102,7 +103,8 @@ class Files:
         return {}
 
     def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Writes one piece of the file of a `write` request; returns the answer after the last piece.
+        """Writes one piece of a file that a `write` request sends. Returns the answer after the last piece,
+        else None.
 
         The header of the first piece contains the path and the mode. After a failure, the remaining pieces of
         that file are ignored and get no answer.
@@ -142,16 +144,17 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `header["path"]`, unless it exists, and its missing parent folders."""
+        """Makes the folder `header["path"]` and its missing parent folders. Does nothing if it exists."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
         return {}
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file, or of a folder if `tree` is set, in pieces of a header and bytes.
+        """Yields the contents of a file or, if `tree` is set, of a folder, as pieces: a header and bytes.
 
-        A header with the key `entry` starts the file at that path (a folder, if the key `folder` is there
-        too). An empty header continues the previous file. `max_bytes` limits the size of all files together.
+        A header with the key `entry` starts the file at that path. If it also has the key `folder`, the entry
+        is a folder. An empty header continues the previous file. `max_bytes` limits the total size of all
+        files.
         """
         root, parts = self._resolve(header["path"])
         room, pending, count = header["max_bytes"], [("", parts)], 0
@@ -181,9 +184,10 @@ class Files:
                 os.close(fd)
 
     def parent(self, path: str, make: bool = False) -> tuple[int, str]:
-        """Returns a descriptor of the folder that holds the entry `path`, and the entry's name in it.
+        """Returns a descriptor of the folder that contains the entry `path`, and the entry's name in this
+        folder.
 
-        The name is empty if the path is a root. `make` creates missing folders.
+        The name is empty if the path is a root. With `make`, missing folders are created.
         """
         root, parts = self._resolve(path)
         return self._walk(root, parts[:-1], make=make), parts[-1] if parts else ""
@@ -200,7 +204,8 @@ class Files:
         return roots[root], [part for part in path[len(root) :].split("/") if part]
 
     def _walk(self, root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder `parts` below `root`; `make` creates missing folders."""
+        """Returns a descriptor of the folder `parts` (path components) below `root`. With `make`, missing
+        folders are created."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -225,8 +230,8 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens what lies at `parts` below the folder descriptor `root`; `entry` names it in errors.
-        Returns its descriptor and whether it is a folder."""
+        """Opens the file or folder at `parts` (path components) below the descriptor `root`. Returns its
+        descriptor, and whether it is a folder. `entry` is its name in error messages."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:
@@ -248,10 +253,10 @@ class Files:
 
 
 class OpenFiles(Files):
-    """Reads and writes files at any path. Relative paths start at the workspace, the first root.
+    """Reads and writes files at any path. Relative paths start at the workspace, which is the first root.
 
-    The kernel follows links, as it does for a command. The guest opens no file of /proc: there its own memory
-    and streams are files, too.
+    The kernel follows links, as it does for commands. The guest opens no file of /proc, because its own
+    memory and streams are files there, too.
     """
 
     follows = True
@@ -265,7 +270,7 @@ class OpenFiles(Files):
             raise Refused("the path holds a NUL byte")
         path = os.path.join(
             self.roots[0][1], path
-        )  # not normalised: `link/..` is the kernel's to resolve
+        )  # not normalised, because only the kernel can resolve `link/..`
         return self.roots[0][2], [part for part in path.split("/") if part]
 
     def _walk(self, root: int, parts: list[str], make: bool = False) -> int:

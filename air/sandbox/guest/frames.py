@@ -1,4 +1,4 @@
-"""Frames: the messages between programs in boxes and the harness; both sides use this module.
+"""Frames: the messages between the host and programs in boxes. Both sides use this module.
 
 A frame is two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest: standard
 library only, Python >= 3.8, no import of `air`.
@@ -30,7 +30,7 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes the first frame from `buffer`; returns its header and body, or None if it is incomplete.
+    """Removes the first frame from `buffer`. Returns its header and body, or None if the frame is incomplete.
 
     Raises ValueError if the bytes are not a frame.
     """
@@ -47,7 +47,8 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns the number of bytes that the frame in `buffer` still lacks; ValueError if it is no frame."""
+    """Returns the number of bytes that the frame in `buffer` still lacks. Raises ValueError if it is no
+    frame."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")

@@ -1,11 +1,11 @@
 """Launches a process box in Linux namespaces of its own.
 
-The first frame on standard input is the launcher's configuration. The launcher forks: the child builds a root
-file system in new namespaces, gives up every privilege, and becomes the guest, as process 1. The parent stays
-outside and removes the box's folder after the child's end. If one of them dies, so does the other. The box's
-user namespace never maps to the host's root: a launcher that is root does all setup before it creates that
-namespace; another launcher does it in an outer user namespace. Standard library only, Python >= 3.8, no
-import of `air`.
+The first frame on standard input is the launcher's configuration. The launcher forks. The child builds a root
+file system in new namespaces, gives up every privilege, and becomes the guest, as process 1 of the box. The
+parent stays outside, and removes the box's folder after the child's end. If one of the two dies, so does the
+other. The box's user namespace never maps a user to the host's root. A launcher that is root does all setup
+before it creates this namespace; another launcher does the setup in an outer user namespace. Standard library
+only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
@@ -33,7 +33,8 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The launcher's file descriptor of the workspace, through which the host reaches the box's files."""
+"""The number of the launcher's file descriptor for the workspace. The host reaches the box's files through
+it."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -84,11 +85,12 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process, outside the box: maps the box's user ids, waits for its end, and exits."""
+    """Runs the parent process outside the box: maps the box's user ids, waits until the box has ended, and
+    exits."""
     # A process that inherits our standard input would keep the guest from seeing the harness die.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
-        _bound_memory(child, config["group"])  # takes its time, like what the child does meanwhile
+        _bound_memory(child, config["group"])  # slow; the child prepares the box meanwhile
     if os.read(ready, 1):
         base = config["host_ids"]
         ids = f"0 {base} 65536" if base else f"{users.INSIDE_UID} 0 1"
@@ -98,8 +100,9 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
         os.dup2(folder, WORKSPACE_FD)
         os.write(go, b"1")
     os.close(go)
-    # A dead harness closes the guest's input, and also makes us kill the guest, by SIGTERM. If the guest has
-    # ended already, a late SIGTERM would find no such process, and the folder would remain.
+    # If the host's process dies, the guest's input closes, and SIGTERM makes this process kill the guest. If
+    # the guest has already ended, a late SIGTERM must be ignored: otherwise the handler would fail and the
+    # folder would remain.
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = os.waitpid(child, 0)[1]
@@ -108,12 +111,13 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     try:
         os.rmdir(config["folder"])
     except OSError:
-        pass  # the harness, or the next cleanup, removes the folder
+        pass  # the host, or the next cleanup, removes the folder
     os._exit(1 if status else 0)
 
 
 def _remove_group(folder: str) -> None:
-    """Removes the box's control group. The kernel may need a moment after the end of its last process."""
+    """Removes the box's control group. Tries again, because the kernel may need a moment after the last
+    process ended."""
     import time
 
     for _ in range(100):
@@ -124,7 +128,8 @@ def _remove_group(folder: str) -> None:
 
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
-    """Moves the process `child` to a new control group, which bounds the memory of all its descendants."""
+    """Moves the process `child` to a new control group, which limits the memory of the child and its
+    descendants."""
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
         file = f"{group['folder']}/{name}"
@@ -137,7 +142,7 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's; returns a descriptor of `/proc/sys`."""
+    """Builds the box's root file system and unmounts the host's. Returns a file descriptor of `/proc/sys`."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -176,7 +181,7 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Mounts the host's file or folder `source` at the path `where` in the box."""
+    """Mounts the host's file or folder `source` in the box, at the path `where`."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:
@@ -213,7 +218,8 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Replaces /etc/passwd and /etc/group of the host by files that list only the box's own users."""
+    """Replaces the host's /etc/passwd and /etc/group in the box by files that list only the box's own
+    users."""
     accounts = (("root", 0, "/"), ("agent", users.INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
@@ -224,7 +230,8 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts every mount of the box, except at the paths `open_ones`, read-only and without setuid."""
+    """Remounts every mount of the box read-only and without setuid, except the mounts at the paths
+    `open_ones`."""
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
     for raw, options in mounts:
@@ -237,7 +244,7 @@ def _close_to_writing(open_ones: set[str]) -> None:
         try:
             _mount("none", os.fsdecode(path), flags=flags)
         except PermissionError as error:
-            if error.errno != 13:  # EACCES: nobody in the box can reach it
+            if error.errno != 13:  # EACCES: nobody in the box can reach this mount
                 raise
 
 
@@ -253,9 +260,11 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Becomes the box's user, for good and without capabilities; or its root, if it has several users.
+    """Becomes the box's only user, for good and without capabilities; or the box's root, if the box has
+    several users.
 
-    Its root has what the guest needs to become another user than its commands (`users.become_guest`).
+    That root keeps the capabilities that the guest needs in order to become another user than its commands
+    (`users.become_guest`).
     """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it
@@ -271,7 +280,7 @@ def _renounce(config: dict[str, Any], sysctls: int) -> None:
     os.setresuid(uid, uid, uid)
     users.keep_capabilities(capabilities)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user has unset it
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # again: the change of user has unset it
     if config["pids"]:
         import resource
 

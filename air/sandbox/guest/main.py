@@ -1,11 +1,11 @@
 """The guest: the program in every box that runs all commands and file operations.
 
-Standard library only, Python >= 3.8, one thread. It exchanges frames with the harness on standard input and
-output. Commands never inherit these streams, and the guest is not dumpable, so nothing in the box can forge
-its frames. Each command is a session of its own; a timeout or cancel kills all its descendants, which a mark
-in their environment identifies. The guest ends, and everything in the box with it, when standard input closes
-or is silent for `SILENCE_SECONDS` (a killed container engine leaves it open), or when the time to live is
-over.
+It exchanges frames with the host on standard input and output. Commands never inherit these streams, and the
+guest is not dumpable, so nothing in the box can forge its frames. Each command is a session of its own. A
+timeout or cancel kills all its descendants, which are recognised by a mark in their environment. The guest,
+and with it everything in the box, ends in three cases: standard input closes, it is silent for
+`SILENCE_SECONDS` (a killed container engine leaves it open), or the time to live is over. Standard library
+only, Python >= 3.8, one thread.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 16
-"""Bytes of one read: as much as a pipe holds."""
+"""Maximum number of bytes of one read: the size of a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
-"""The operations for which the guest of an open box takes the rights of the user whom a request names."""
+"""The operations that the guest of an open box does with the rights of the user whom the request names."""
 QUIET = 4
-"""A command counts as dead after so many consecutive process listings without a new descendant."""
+"""A command counts as dead after this number of consecutive process listings without a new descendant."""
 FRAMES = 16
-"""Maximum number of frames that are handled before the results of ended commands are sent."""
+"""Maximum number of frames that the guest handles before it sends the results of ended commands."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""Why the guest ends after `SILENCE_SECONDS`; never because of a command."""
+"""The reason that the guest gives when it ends after `SILENCE_SECONDS`. A command can never cause it."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
-    """Error: a file of a command cannot be written. Its text is the reason."""
+    """The error that is raised if a file of a command cannot be written. Its text is the reason."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(why)
@@ -60,14 +60,14 @@ class FileRefused(Exception):
 
 
 class Guest:
-    """The event loop of the guest: waits for the harness, for output of commands, and for forwarded ports."""
+    """The event loop of the guest: waits for the host, for output of commands, and for forwarded ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
         self.me = os.getpid()
         self.mark = os.urandom(8).hex()
         self.starter = Starter(config, self.mark)
-        # As root: the guest gives up most of its capabilities next.
+        # This needs root: the guest gives up most of its capabilities next.
         self.reuse = _reuse(config["reuse"], self.starter) if "reuse" in config else None
         self.rights: Rights | None = None
         if config.get("open"):
@@ -99,7 +99,9 @@ class Guest:
         running_commands.prctl(running_commands.PR_SET_CHILD_SUBREAPER, 1)
         if self.me != 1:
             running_commands.prctl(running_commands.PR_SET_PDEATHSIG, signal.SIGTERM)
-        for number in running_commands.SIGNALS:  # not ignored: commands would inherit that
+        for (
+            number
+        ) in running_commands.SIGNALS:  # handled, not ignored: commands would inherit the latter
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])  # commands inherit the mask
         if self.me != 1:
@@ -120,10 +122,11 @@ class Guest:
         self.outbox.sources = [self.relay, self.started, self.copies]
 
     def _interrupted(self, *_: object) -> None:
-        self.over = True  # an exception here could interrupt `end`, and leave processes stopped
+        self.over = True  # no exception, which could interrupt `end` and leave processes stopped
 
     def run(self) -> None:
-        """Answers requests until standard input closes or is silent too long, or the time to live is over."""
+        """Answers requests until standard input closes or is silent for too long, or until the time to live
+        is over."""
         ready: dict[str, Any] = {"op": "ready", "shell": self.starter.shell}
         if self.rights:
             ready.update(self.rights.facts(self.files.roots[0][1]))
@@ -177,7 +180,7 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles up to `FRAMES` received frames, and sets `self.behind` if further ones may be waiting."""
+        """Handles at most `FRAMES` received frames. Sets `self.behind` if further frames may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -185,7 +188,7 @@ class Guest:
                 return
             self.handle(*request)
 
-    # Requests: each method takes a frame and returns the answer, or None to send no answer (or a later one)
+    # Requests: each method takes a frame. It returns the answer, or None if no answer comes, or a later one.
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
         """Handles one request frame, and queues the answer or the error."""
@@ -236,7 +239,7 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels a `write`, `input` or `get` request, for whose answer nobody waits any more."""
+        """Cancels a `write`, `input` or `get` request, because nobody waits for its answer any more."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])
@@ -247,7 +250,7 @@ class Guest:
         self.send({"op": "beat"})
 
     def _copy(self, header: dict[str, Any], copy: Copy) -> None:
-        """Begins an operation that takes several steps, and whose answer has several frames."""
+        """Begins an operation that takes several steps. Its answer consists of several frames."""
         self.copies.add(header["id"], self.rights.during(copy, header) if self.rights else copy)
 
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
@@ -260,7 +263,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that the workspace stays as it is."""
+        """Kills every process of the box and refuses new commands, so that the workspace does not change any
+        more."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -269,19 +273,19 @@ class Guest:
         return {}
 
     def _end_processes(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box but the guest. The commands among them get their results."""
-        if self.me == 1:  # at once: no process can start another one before it dies
+        """Kills every process of the box except the guest. Running commands still get their results."""
+        if self.me == 1:  # all at once, so no process can start another one before it dies
             running_commands.signal_all({-1}, signal.SIGKILL)
         if not self._kill_all(0.001):
             raise Refused("the processes of the box do not end")
         return {}
 
     def _everyone(self) -> set[int]:
-        """Returns the pids of all live processes of the box but the guest."""
+        """Returns the pids of all live processes of the box except the guest."""
         return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
 
     def _kill_all(self, pause: float) -> bool:
-        """Kills the processes of the box, again and again; returns whether none remains."""
+        """Kills all processes of the box except the guest, repeatedly. Returns whether all are gone."""
         for _ in range(200):
             tree = self._everyone()
             if not tree:
@@ -317,7 +321,8 @@ class Guest:
             self.epoll.register(fd, select.EPOLLIN)
 
     def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Writes the files of a command, which are the beginning of `body`; returns what follows them."""
+        """Writes the files of a command, which stand at the beginning of `body`. Returns the rest of
+        `body`."""
         start = 0
         for path, size in header.get("files", ()):
             one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
@@ -329,7 +334,7 @@ class Guest:
         return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sends a signal to the process group of a started command; SIGKILL to all its descendants."""
+        """Sends a signal to the process group of a started command. SIGKILL goes to all its descendants."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
             self._kill(command)
@@ -381,7 +386,7 @@ class Guest:
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
-                command.deadline = now + 1.0  # a process that is slow to die is killed again
+                command.deadline = now + 1.0  # if a process is slow to die, kill again
                 self._kill(command)
             if command.status is None:
                 return
@@ -395,7 +400,7 @@ class Guest:
         if self.reuse is not None:
             self.reuse.saw_end(command)
         left = self.started.forget(command) if isinstance(command, Started) else command.open
-        for fd in left:  # a background child holds the pipe: read on, and discard
+        for fd in left:  # a background process holds the pipe: read on, and discard
             self.pipes[fd] = None
         if not command.cancelled:
             self.send(*command.result(now, self.starter.began(command.ident)))
@@ -403,7 +408,9 @@ class Guest:
     def _kill(self, command: running_commands.Command) -> None:
         """Stops and kills all descendants of a command, again and again until no new one appears."""
         killed: set[int] = set()
-        if command.status is None:  # at once: a process that forks and exits escapes every listing
+        if (
+            command.status is None
+        ):  # all at once: a process that forks and exits escapes every listing
             running_commands.signal_all({-command.pid}, signal.SIGKILL)
         quiet = 0
         for _ in range(100):
@@ -414,7 +421,7 @@ class Guest:
             running_commands.kill(new)
             killed |= new
             self.reap()
-        if self.me == 1:  # it forks faster than we list: kill all processes of the box at once
+        if self.me == 1:  # it forks faster than it is listed: kill all processes of the box at once
             running_commands.signal_all({-1}, signal.SIGKILL)
 
     def _tree(self, command: running_commands.Command | None = None) -> set[int]:
@@ -423,7 +430,8 @@ class Guest:
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
     def end(self) -> None:
-        """Kills the remaining processes, unless the kernel does (process 1); removes `self.remove`."""
+        """Kills the remaining processes, and removes the folder `self.remove`. If the guest is process 1, the
+        kernel kills them."""
         if self.me != 1:
             self._kill_all(0.005)
         if self.remove:
@@ -433,7 +441,8 @@ class Guest:
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
-    """Returns what resets this box, a `resets.Reuse`. Its module comes with the few boxes that need it."""
+    """Returns the `resets.Reuse` of this box. Few boxes need it, so the host sends its module in the
+    configuration."""
     module = type(os)("air.sandbox.reuse.resets")
     exec(compile(config["source"], "air/resets.py", "exec"), module.__dict__)
     return module.Reuse(config, starter)
@@ -442,10 +451,10 @@ def _reuse(config: dict[str, Any], starter: Starter) -> Any:
 def main() -> None:
     """Runs the guest: receives the configuration, answers requests, and cleans up."""
     guest = Guest(frames.receive(PATIENCE))
-    gc.freeze()  # garbage collections skip what exists by now
+    gc.freeze()  # garbage collections skip all objects that exist by now
     try:
         guest.run()
     except BrokenPipeError:
-        pass  # the harness is gone
+        pass  # the host's process is gone
     finally:
         guest.end()

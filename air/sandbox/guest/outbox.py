@@ -1,4 +1,5 @@
-"""What the guest sends: queued frames, and sources that make the next frame once all others are sent.
+"""The guest's outgoing frames: queued frames, and sources that make their next frame once all others are
+sent.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -20,22 +21,23 @@ if TYPE_CHECKING:
     from air.sandbox.guest.files import Copy
 
 JOINED = 1 << 18
-"""Small frames are merged up to this size: each write wakes all processes between guest and harness."""
+"""The maximum size in bytes to which small frames are joined: each write wakes all processes between guest
+and host."""
 
 
 class Source:
-    """The interface of what makes frames only while the stream to the harness has room."""
+    """The interface of sources: objects that make frames only while the stream to the host has room."""
 
     ready: collections.deque[Any]
-    """What has something to send."""
+    """The queue of those that have something to send, for example file descriptors."""
 
     def pull(self) -> None:
-        """Queues the next frame, if there is one."""
+        """Puts the next frame, if there is one, into the outbox."""
         raise NotImplementedError
 
 
 class Outbox:
-    """The frames that wait for the harness to read them."""
+    """The queue of frames that the host has not read yet."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
@@ -44,16 +46,17 @@ class Outbox:
         self.unsent = self.writing = False
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the harness. The event loop writes it later."""
+        """Queues a frame for the host. The event loop writes it later."""
         self.queue(header, body)
         self.unsent = True
 
     def queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame; the caller makes sure that `flush` follows."""
+        """Queues a frame without waking the event loop: the caller must make sure that `flush` follows."""
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:
-        """Writes as much as the harness reads; if that is all, asks each source for its next frame."""
+        """Writes as many bytes as the host accepts. If no frame is queued, first asks each source for its
+        next frame."""
         self.unsent = False
         if len(self.frames) > 1:
             self._join()
@@ -82,7 +85,8 @@ class Outbox:
 
 
 class Copies(Source):
-    """The `get` requests, whose files are read piece by piece and in turn."""
+    """The source for answers of several frames, such as files that `get` reads piece by piece. Requests take
+    turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
@@ -93,7 +97,7 @@ class Copies(Source):
         self.outbox.flush()
 
     def abort(self, target: int) -> None:
-        """Ends the request `target`, for whose answer nobody waits any more."""
+        """Ends the request `target`, because nobody waits for its answer any more."""
         for ident, copy in list(self.ready):
             if ident == target:
                 self.ready.remove((ident, copy))

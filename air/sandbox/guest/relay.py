@@ -1,9 +1,10 @@
-"""The guest's part of a port relay, see `Box.forward`: it passes connections on to the harness as frames.
+"""The guest's part of the port relay (`Box.forward`): it passes network connections on to the host as frames.
 
-Frames are `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest; `data` and `eof` go both ways;
-`credit` allows the other side `bytes` more bytes; `close` ends a connection after its data, `abort` at once.
-A connection counts until its socket is closed and the harness has sent `free`. Sockets are read in turn, and
-only while the stream has room, so a transfer delays no results. Standard library only, Python >= 3.8.
+Frames are `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest. `data` and `eof` go in both
+directions. `credit` allows the other side to send `bytes` more bytes. `close` ends a connection after its
+data, `abort` ends it at once. A connection counts towards the maximum until its socket is closed and the host
+has sent `free`. Sockets are read in turn, and only while the stream has room, so a transfer delays no
+results. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ class Stream:
         self.ident = ident
         self.fd = sock.fileno()
         self.sock: socket.socket | None = sock
-        self.credit = window  # bytes that the harness still accepts
+        self.credit = window  # bytes that the host still accepts
         self.out: collections.deque[memoryview] = collections.deque()
-        self.owed = 0  # bytes that the program took and the harness has no credit for yet
-        self.last = ""  # how to end once all of `out` is written: "eof" or "close"
+        self.owed = 0  # bytes that the program has read, for which the host got no credit yet
+        self.last = ""  # what to do once all of `out` is written: "eof" or "close"
         self.ended = False  # the program has closed its sending side
-        self.queued = False  # the stream waits in `Relay.ready` to be read
-        self.free = False  # the harness has sent "free"
+        self.queued = False  # the stream is in the queue `Relay.ready` of sockets to read
+        self.free = False  # the host has sent "free"
 
 
 class Relay(Source):
-    """Opens loopback ports in the box and exchanges the data of connections to them as frames."""
+    """Opens loopback ports in the box, and exchanges the data of connections to these ports as frames."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
@@ -56,10 +57,11 @@ class Relay(Source):
         self.ready: collections.deque[Stream] = collections.deque()
 
     def listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a loopback port in the box; the answer contains its number.
+        """Opens a loopback port in the box. The answer contains the port's number.
 
-        The request contains `port` (0: any free one), `key` (the harness's name of the port), `window` (bytes
-        that a connection may send before it needs credit) and `most` (the maximum number of connections).
+        The request contains `port` (0: any free port), `key` (the host's name of the port), `window` (the
+        number of bytes that a connection may send before it needs credit) and `most` (the maximum number of
+        connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -80,7 +82,8 @@ class Relay(Source):
         return {"port": listener.getsockname()[1]}
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the descriptor `fd`. Returns False if no socket here has it."""
+        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` belongs to no socket of
+        this relay."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -97,7 +100,7 @@ class Relay(Source):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of data from the next network connection that has some, and queues it."""
+        """Reads a piece of data from the next connection that has data, and queues it for the host."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -151,7 +154,7 @@ class Relay(Source):
             sock, _ = listener.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError:  # no descriptor is free: the connection waits; do not spin
+        except OSError:  # no descriptor is free: the connection waits, without a busy loop
             time.sleep(FULL_SECONDS)
             return
         sock.setblocking(False)
@@ -169,7 +172,7 @@ class Relay(Source):
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report a connection's next event: room to write, or data that may be sent on."""
+        """Makes epoll report the connection's next event: room to write, or new data that may be sent on."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -179,7 +182,7 @@ class Relay(Source):
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes as much as the socket accepts. After all data, does the requested `eof` or `close`."""
+        """Writes as many bytes as the socket accepts. After all data, does the requested `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -203,7 +206,7 @@ class Relay(Source):
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a network connection whose program is gone, and reports it to the harness."""
+        """Closes a network connection whose program is gone, and reports this to the host."""
         self._close(stream)
         self._say(stream, "close")
 
@@ -222,7 +225,8 @@ class Relay(Source):
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Stops counting a network connection if its socket is closed and the frame `free` has come."""
+        """Removes a network connection from the count if its socket is closed and the frame `free` has
+        come."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

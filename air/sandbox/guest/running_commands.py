@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Rights(Protocol):
-        """How the guest of an open box gets the right to read a process's environment."""
+        """The interface by which the guest of an open box gets the right to read a process's environment."""
 
         def of_process(self, pid: int) -> None: ...
 
@@ -48,7 +48,7 @@ def reason(error: BaseException) -> str:
 
 
 class Output:
-    """Collects what a command writes to one stream. Stores only the first and the last `cap / 2` bytes."""
+    """Collects the output of a command on one stream. Stores only the first and the last `cap / 2` bytes."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -58,7 +58,7 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output, and drops bytes from the middle: at most about twice `cap` bytes are stored."""
+        """Adds output. Drops bytes from the middle, so that at most about twice `cap` bytes are stored."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -71,25 +71,27 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """Returns the stored output. If bytes were dropped, a line in the middle contains how many."""
+        """Returns the stored output. If bytes were dropped, a line in the middle says how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
 
 
 class Child:
-    """A command that has just been started: its process id, and the guest's ends of its streams."""
+    """A command that has just been started: its process id, and the guest's ends of its pipes or terminal."""
 
     def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
         self.pid = pid
         self.outputs = outputs
-        """The standard output and error, or only a terminal."""
+        """The file descriptors of standard output and standard error, or only that of a terminal."""
         self.input = source
-        """What the command reads, if the guest writes it; else None."""
+        """The file descriptor to which the guest writes the command's input; None if the guest does not write
+        it."""
 
 
 class Command:
-    """A command that runs in the box: the pid of its first process, its output pipes, deadline and state."""
+    """A command that runs in the box: the pid of its first process, its output pipes, its deadline and its
+    state."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         self.ident = ident
@@ -107,7 +109,7 @@ class Command:
         self.drain_most = 0.0
 
     def pause(self, now: float) -> None:
-        """Stops the clock of the timeout, until `resume`."""
+        """Stops the clock of the command's timeout until `resume` is called."""
         self.deadline, self.paused = float("inf"), self.deadline - now
 
     def resume(self, now: float) -> None:
@@ -115,16 +117,18 @@ class Command:
             self.deadline, self.paused = now + self.paused, None
 
     def drain(self, now: float) -> None:
-        """Begins to wait, after the end of the command's first process, for what may still come."""
+        """Begins to wait for the last output, after the command's first process has ended."""
         self.drain_until, self.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
 
     def heard(self, now: float) -> None:
-        """Notes that more output has come. After the command's end, there may be still more."""
+        """Notes that output has come. If the command's first process has ended, waits a little longer for
+        more."""
         if self.drain_until is not None:
             self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
 
     def settled(self, now: float) -> bool:
-        """Whether no more output is to be expected of a command whose first process has ended."""
+        """Whether the last output of a command whose first process has ended has come, or is no longer waited
+        for."""
         assert self.drain_until is not None
         return not self.open or now >= self.drain_until
 
@@ -155,10 +159,11 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 
 
 def stopped(signalled: set[int]) -> set[int]:
-    """Returns the pids of the processes that a signal has stopped.
+    """Returns the pids of the processes that a signal has stopped, or will stop before they run on.
 
-    Of `signalled`, it includes those that wait in the kernel, such as for a child between its `vfork` and its
-    program: they take no signal before that, and stop before they do anything else."""
+    The latter are processes in `signalled` that wait inside the kernel, for instance for a `vfork` child to
+    execute its program. They handle the signal later, but before they do anything else.
+    """
     return {
         pid
         for pid, fields in _stats().items()
@@ -167,7 +172,7 @@ def stopped(signalled: set[int]) -> set[int]:
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Returns all live processes, without zombies: a dict pid -> (parent's pid, process group, session)."""
+    """Returns all live processes, without zombies: {pid: (pid of the parent, process group, session)}."""
     return {
         pid: (int(fields[1]), int(fields[2]), int(fields[3]))
         for pid, fields in _stats().items()
@@ -176,7 +181,8 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def _stats() -> dict[int, list[bytes]]:
-    """Returns what `/proc/<pid>/stat` says after the name, for each process: the state comes first."""
+    """Returns the fields of `/proc/<pid>/stat` after the process's name, for each process: {pid: fields}. The
+    first field is the state."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -192,7 +198,8 @@ def _stats() -> dict[int, list[bytes]]:
 def is_marked(
     pid: int, mark: str, ident: int, strict: bool = False, rights: Rights | None = None
 ) -> bool:
-    """Whether a process has the mark of the command `ident`; unless `strict`, a missing mark counts, too."""
+    """Whether a process has the mark of the command `ident` in its environment. Unless `strict` is true, a
+    process without any command's mark or with an unreadable environment counts, too."""
     try:
         if rights:
             rights.of_process(pid)
@@ -213,10 +220,10 @@ def tree(
     command: Command | None,
     rights: Rights | None = None,
 ) -> set[int]:
-    """Returns the pids of the live processes of `command`, or of all commands if it is None.
+    """Returns the pids of the live processes of `command`, or of all commands if `command` is None.
 
-    `guest` is the guest's own pid, `mark` its text in the environment of commands, and `leaders` are the pids
-    of the first processes of all commands.
+    `guest` is the guest's own pid. `mark` is the text in the environment of commands that identifies this
+    guest. `leaders` are the pids of the first processes of all commands.
     """
     table = processes()
     pids = {guest} if command is None else set()
@@ -226,7 +233,7 @@ def tree(
         own = command.status is None and command.pid in (pid, group, session)
         lost = parent != 0 and parent not in table  # its parent ended during the listing
         orphan = (parent == guest or lost) and pid not in leaders
-        strict = lost and guest != 1  # it may belong to anything on the machine
+        strict = lost and guest != 1  # the process may have nothing to do with this box
         if own or (orphan and is_marked(pid, mark, command.ident, strict, rights)):
             pids.add(pid)
     size = 0
@@ -237,13 +244,13 @@ def tree(
 
 
 def kill(pids: set[int]) -> None:
-    """Stops all these processes, so that they start no others, and then kills them."""
+    """Stops all these processes, so that they cannot start others, and then kills them."""
     signal_all(pids, signal.SIGSTOP)
     signal_all(pids, signal.SIGKILL)
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Sends the signal `number` to each process. Skips processes that are gone or belong to another user."""
+    """Sends the signal `number` to each process. Skips processes that are gone or may not be signalled."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -252,28 +259,28 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 class Freezer:
-    """Freezes and thaws a box. `everyone` lists its processes but the guest; `whole` says that a signal to
-    all processes that the guest may signal reaches just these, at once."""
+    """Freezes and thaws a box. `everyone` lists its processes except the guest. `whole` says whether a signal
+    to the pid -1 reaches exactly these processes, all at once."""
 
     def __init__(
         self, everyone: Callable[[], set[int]], commands: dict[int, Command], whole: bool
     ) -> None:
         self.everyone, self.commands, self.whole = everyone, commands, whole
         self.before: set[int] | None = None
-        """While the box is frozen, the processes that had been stopped before."""
+        """The processes that were already stopped before the box was frozen; None if the box is not
+        frozen."""
 
     def stop(self, *_frame: object) -> dict[str, Any]:
-        """Stops every process of the box, and the clocks of the commands' timeouts, until `go_on`."""
+        """Stops every process of the box, and the clocks of the commands' timeouts, until `go_on` is
+        called."""
         now = time.monotonic()
         if self.before is None:
             self.before = stopped(set())
             for command in self.commands.values():
                 command.pause(now)
         signalled: set[int] = set()
-        while (
-            time.monotonic() < now + STOP_SECONDS
-        ):  # a process stops only when it gets the processor
-            # A child that began before its parent got the signal is in this later listing.
+        while time.monotonic() < now + STOP_SECONDS:  # a process stops only when it gets CPU time
+            # This listing comes later, so it contains children that began before their parent got the signal.
             running = self.everyone() - stopped(signalled)
             if not running:
                 return {}
@@ -284,7 +291,7 @@ class Freezer:
         raise OSError(errno.EBUSY, "the processes of the box do not stop")
 
     def go_on(self, *_frame: object) -> dict[str, Any]:
-        """Lets the processes go on that `stop` has stopped, and the clocks."""
+        """Continues the processes that `stop` has stopped, and the clocks of the timeouts."""
         if self.before is not None:
             signal_all(self.everyone() - self.before, signal.SIGCONT)
             self.before = None

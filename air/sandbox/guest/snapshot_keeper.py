@@ -1,13 +1,14 @@
 """The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
 
-It runs as root in its own mount namespace, and enters a box's by a process id. A frozen workspace is the
-tmpfs of its box, which a mount of the keeper preserves. A fork (a writable copy in another box) is an overlay
-with a new tmpfs on top, so nothing is copied. All mounts go with the keeper, which ends when standard input
-closes or is silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
+It runs as root in its own mount namespace, and enters the mount namespace of a box by a process id. A frozen
+workspace is the tmpfs of its box, which a mount of the keeper preserves. A fork (a writable copy in another
+box) is an overlay file system with a new tmpfs on top, so no file is copied. All mounts end with the keeper.
+The keeper ends when standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python
+>= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
-# Python of the box's image, which may lack what is newer; no import that a start would pay for.
+# The Python of the image may lack newer modules; and each import would slow down the start.
 from __future__ import annotations
 
 import contextlib
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""Maximum number of layers of an overlay. The kernel must fit all their names into one page of memory."""
+"""Maximum number of layers of an overlay. The kernel must fit the paths of all layers into one page of
+memory."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The folder for the keeper's mounts. The path is short, see `MOST_LAYERS`."""
+"""The folder for the keeper's mounts. Its path is short because of `MOST_LAYERS`."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -53,7 +55,8 @@ def _unmount(target: str) -> None:
 
 
 def _clone(path: str) -> int:
-    """Clones the mount at `path`. Returns a descriptor of the clone, which no path leads to yet."""
+    """Clones the mount at `path`. Returns a file descriptor of the clone, which is not mounted at any path
+    yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
     return _called("open_tree", _LIBC.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
 
@@ -64,9 +67,9 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and forks that the keeper program stores by name.
+    """The snapshots and forks that the keeper stores, by name.
 
-    `layers` maps each name to its overlay layers (folders), newest first; `mounts` maps a layer to its mount.
+    `layers` maps each name to its overlay layers (folders), newest first. `mounts` maps a layer to its mount.
     """
 
     def __init__(self) -> None:
@@ -78,7 +81,8 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request: `take`, `fork`, `drop`, or `beat`, which only shows that the sender lives."""
+        """Handles one request: `take`, `fork`, `drop`, or `beat`. A `beat` only shows that the sender
+        lives."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
@@ -91,7 +95,7 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Stores the workspace of a frozen box as the snapshot `name`, which outlives the box."""
+        """Stores the workspace of a frozen box as the snapshot `name`. The snapshot outlives the box."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
@@ -127,7 +131,8 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an overlay of the layers `below` and the writable `room`; returns its detached mount."""
+        """Makes an overlay of the layers `below` and the writable layer in `room`. Returns a descriptor of
+        the overlay's mount, which has no path yet."""
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
             os.mkdir(folder)
@@ -162,9 +167,9 @@ class Keeper:
 
 
 def _is_rootless() -> bool:
-    """Whether this process is root only in a user namespace, not on the host.
+    """Whether this process is root only in a user namespace, and not on the host.
 
-    There an overlay cannot write trusted attributes, so `mv` copies a folder of a lower layer.
+    If so, an overlay cannot write trusted attributes. Moving a folder of a lower layer then copies it.
     """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
@@ -172,8 +177,8 @@ def _is_rootless() -> bool:
 
 @contextlib.contextmanager
 def _inside(home: int, pid: int, container: str) -> Iterator[None]:
-    """Context manager that moves this process into the mount namespace of the container whose process is
-    `pid`, and on exit back into `home`, a descriptor of its own."""
+    """Context manager: moves this process into the mount namespace of a container, and back afterwards. `pid`
+    is a process of the container; `home` is a descriptor of this process's own mount namespace."""
     there = _namespace(pid, container)
     try:
         _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
@@ -189,9 +194,9 @@ def _inside(home: int, pid: int, container: str) -> Iterator[None]:
 def _namespace(pid: int, container: str) -> int:
     """Returns a descriptor of the mount namespace of the process `pid`.
 
-    Raises ValueError if the process is not of the container: its mounts tell, because nothing in a box can
-    mount, and Docker mounts files from a folder named after the container. An open folder of `/proc`
-    stays with its process, so a later process with the same pid is never mistaken for it.
+    Raises ValueError if the process does not belong to the container. Its mounts show this: Docker mounts
+    files from a folder named after the container, and nothing in a box can mount. The folder of the process
+    in `/proc` stays open meanwhile, so a later process with the same pid cannot be mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

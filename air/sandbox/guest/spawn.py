@@ -1,8 +1,8 @@
 """Starts the commands of a box for the guest.
 
-It forks, because a command needs a user and limits of its own, and in a process box a death with the guest:
-`posix_spawn` offers none of these. `vfork` would stop the guest until the command executes its program, and
-other commands can prevent that. Standard library only, Python >= 3.8, no import of `air`.
+It uses `fork`. Each command needs its own user and limits, and in a process box it must die with the guest;
+`posix_spawn` cannot do this. `vfork` would stop the guest until the command executes its program, and other
+commands can prevent that. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from air.sandbox.guest.accounts import Account
 
 NICER = 5
-"""How much the nice value of commands is raised, so that the guest answers while they keep the CPUs busy."""
+"""The number that is added to the nice value of commands, so that the guest answers even if commands keep all
+CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Bytes of the memory that the guest shares with forked commands. A command sets its byte if it cannot
-run."""
+"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there,
+and sets it if its program cannot run."""
 
 
 class NotStarted(Exception):
-    """Error: a command did not start. Its text is the reason; `code` is the exit status to report."""
+    """The error that is raised if a command did not start. Its text is the reason; `code` is the exit status
+    to report."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -40,10 +42,10 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box, marked by `mark`.
+    """Starts the commands of a box. `mark` goes into their environment and identifies them.
 
-    `config` is the guest's configuration: the variables `env` and the rlimits `rlimits` of commands, and
-    their user id `user` (None: the guest's).
+    `config` is the guest's configuration. Its fields `env`, `rlimits` and `user` are the environment
+    variables, the resource limits and the user id of commands (None: the guest's user).
     """
 
     def __init__(self, config: dict[str, Any], mark: str) -> None:
@@ -55,12 +57,14 @@ class Starter:
         self.guest = os.getpid()
         self.stillborn = mmap.mmap(-1, STILLBORN)
         self.prestarted: Any = None
-        """A Python that the box has started in advance, which runs some commands: a `resets.Prestarted`."""
+        """A Python that the box has started in advance, and which runs some commands (a `resets.Prestarted`),
+        or None."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
-        """Starts the command of the request `ident`. Raises NotStarted.
+        """Starts the command of the request `ident`. Raises NotStarted if that fails.
 
-        `header` may name a `terminal` (rows, columns), or ask for `stdin`: a pipe instead of `body`.
+        `header` may have `terminal` (rows, columns), or `stdin`: then standard input is a pipe. Otherwise the
+        standard input is `body`.
         """
         mine: list[int] = []
         given: list[int] = []
@@ -79,16 +83,17 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Forks a command. Adds to `given` the descriptors that only the command needs, and to `mine` the
-        guest's: of the command's outputs, and last of its input if the guest writes that."""
+        """Forks a command and returns its pid. Adds to `given` the descriptors that only the command needs.
+        Adds to `mine` the guest's own: of the outputs and, if the guest writes the input, that of the input
+        as the last one."""
         argv = arguments(header, given, self.shell)
         for fd in given:
-            os.set_inheritable(fd, True)  # until it is closed; no other command starts meanwhile
+            os.set_inheritable(fd, True)  # until `fd` is closed; no other command starts meanwhile
         terminal = header.get("terminal")
         if terminal:
             streams = open_terminal(terminal, mine, given)
         else:
-            # Opened for each command: a lock on its standard input must keep the other commands out.
+            # Each command opens its own file, so that a lock on its standard input excludes other commands.
             if header.get("stdin"):
                 source, sink = os.pipe2(os.O_CLOEXEC)
             else:
@@ -110,7 +115,7 @@ class Starter:
         return self._fork(argv, streams, header, env, slot)
 
     def failed(self, ident: int) -> None:
-        """Notes that the program of the started command `ident` did not run."""
+        """Records that the program of the started command `ident` did not run."""
         self.stillborn[ident % STILLBORN] = 1
 
     def began(self, ident: int) -> bool:
@@ -125,7 +130,8 @@ class Starter:
         env: dict[str, str],
         slot: int,
     ) -> int:
-        """Forks a command. If that cannot run, it prints the reason and exits with status 126 or 127."""
+        """Forks a command and returns its pid. If its program cannot run, the fork prints the reason and
+        exits with status 126 or 127."""
         self.stillborn[slot] = 0
         ready = self.prestarted
         if ready is not None:
@@ -160,7 +166,8 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the shell that runs scripts: `bash`, else `sh`, or "" if `path` (as in PATH) has neither."""
+    """Returns the shell that runs scripts: `bash`, else `sh`, or "" if the folders in `path` (as in PATH)
+    have no shell."""
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -168,7 +175,8 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of a command; a long script goes to a file in memory, added to `fds`."""
+    """Returns the argument vector of a command. A long script goes into a file in memory, whose descriptor is
+    added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -181,7 +189,7 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def empty() -> int:
-    """Opens an empty input."""
+    """Opens an empty file as standard input, and returns its descriptor."""
     return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -197,12 +205,13 @@ def memory_file(data: bytes) -> int:
 
 def cannot_run(argv: list[str], error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return f"cannot start a command: {reason(error)}"  # its user has too many processes
+        return f"cannot start a command: {reason(error)}"  # the user has too many processes
     return f"cannot run {argv[0] if argv else ''!r}: {reason(error)}"
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets rlimits of this process, given as pairs of kind and value. The hard limit caps the value."""
+    """Sets resource limits (rlimits) of this process, given as pairs (kind, value). The present hard limit
+    caps each value."""
     import resource
 
     for number, most in limits:
@@ -212,7 +221,8 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Calls `run(path, argv, env)` with the path of `argv[0]` in PATH; raises OSError or ValueError."""
+    """Finds the program `argv[0]` in PATH and calls `run(path, argv, env)` with its path. Raises OSError or
+    ValueError."""
     if not argv:
         raise ValueError("the command is empty")
     if "/" in argv[0]:
@@ -221,7 +231,7 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
     for folder in env.get("PATH", os.defpath).split(":"):
         path = f"{folder or '.'}/{argv[0]}"
         try:
-            if os.access(path, os.F_OK):  # to try a missing file costs as much as a start
+            if os.access(path, os.F_OK):  # trying a missing file costs as much as a start
                 return run(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -231,9 +241,10 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
 
 
 def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
-    """Opens a terminal of `size` (rows, columns). Returns the standard streams of a command in it.
+    """Opens a terminal of `size` (rows, columns). Returns the three standard streams of a command in it.
 
-    Adds the command's end to `given`, and to `mine` the guest's end, twice: to read from, and to write to.
+    Adds the command's end of the terminal to `given`. Adds the guest's end to `mine` twice: one descriptor to
+    read from, and one to write to.
     """
     master, slave = os.openpty()
     given.append(slave)
@@ -244,7 +255,7 @@ def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[i
 
 
 def take_terminal(slave: int) -> None:
-    """Makes the terminal `slave` the controlling one of this session, which must not have one."""
+    """Makes the terminal `slave` the controlling terminal of this session, which must not have one yet."""
     import fcntl
     import termios
 
@@ -252,7 +263,7 @@ def take_terminal(slave: int) -> None:
 
 
 def resize_terminal(master: int, size: list[int]) -> None:
-    """Sets the rows and columns of a terminal; its foreground processes get SIGWINCH if they change.
+    """Sets the rows and columns of a terminal. If they change, its foreground processes get SIGWINCH.
 
     Raises ValueError if a number is not from 1 to 65535.
     """
@@ -267,7 +278,7 @@ def resize_terminal(master: int, size: list[int]) -> None:
 
 
 def unread(fd: int) -> int:
-    """Returns how many bytes a pipe or terminal now holds for its reader."""
+    """Returns the number of bytes that a pipe or terminal contains for its reader."""
     import fcntl
     import termios
 

@@ -1,8 +1,9 @@
-"""Commands whose output the guest sends while they run, and whose input it passes on.
+"""Started commands: the guest sends their output while they run, and passes their input on.
 
-The harness grants each of them credit, and the guest reads no more output than that: a command waits, as it
-does for a full pipe, until its reader has caught up. Outputs are read in turn, and only while the stream to
-the harness has room, so a flood delays no other command. Standard library only, Python >= 3.8.
+The host grants credit to each command: the number of output bytes that the guest may read and send. If the
+reader is slow, the credit runs out, and the command waits, as it does if a pipe is full. Outputs are read in
+turn, and only while the stream to the host has room, so much output of one command delays no other. Standard
+library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 COST = 1024
-"""What a piece costs of the credit in addition to its bytes, because many tiny pieces take memory, too."""
+"""The credit that a piece of output costs in addition to its bytes. Many tiny pieces take memory, too."""
 ENDED = "the command has ended"
 
 
 class Started(Command):
-    """A running command with its credit, and the input that it has not taken yet."""
+    """A started command with its credit, and the input that it has not read yet."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         super().__init__(ident, child, dict(header, max_bytes=0))
@@ -42,7 +43,7 @@ class Started(Command):
         self.credit: int = header["window"]
         self.terminal = bool(header.get("terminal"))
         self.input = child.input
-        self.armed = False  # epoll knows `input`
+        self.armed = False  # whether epoll knows `input`
         self.writes: collections.deque[tuple[int, memoryview]] = collections.deque()
         self.left: dict[int, int] = {}  # bytes that were in a pipe when the command ended
 
@@ -54,13 +55,13 @@ class Started(Command):
         if not super().settled(now):
             return False
         if any(self.left[fd] > 0 for fd in self.open):
-            self.drain_until = float("inf")  # until the reader has taken what it may still get
+            self.drain_until = float("inf")  # until the reader has taken the rest
             return False
         return True
 
 
 class StartedCommands(Source):
-    """Moves the output and input of started commands between their pipes and the harness."""
+    """Moves the output and input of started commands between their pipes and the host."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
@@ -71,7 +72,7 @@ class StartedCommands(Source):
         self.ready: collections.deque[int] = collections.deque()
 
     def add(self, command: Started) -> None:
-        """Begins to read the outputs of a command, and tells the harness its process id."""
+        """Begins to read the outputs of a command, and tells the host the command's process id."""
         self.commands[command.ident] = command
         for fd in command.pipes:
             os.set_blocking(fd, False)
@@ -82,7 +83,8 @@ class StartedCommands(Source):
         self.queue({"id": command.ident, "more": True, "pid": command.pid}, b"")
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the descriptor `fd`. Returns False if it belongs to no command here."""
+        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` belongs to no started
+        command."""
         if fd in self.outputs:
             if fd not in self.ready:
                 self.ready.append(fd)
@@ -93,7 +95,7 @@ class StartedCommands(Source):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of the next output that has one, and queues it."""
+        """Reads a piece of output from the next command that has output, and queues it for the host."""
         if not self.ready:
             return
         fd = self.ready.popleft()
@@ -124,7 +126,8 @@ class StartedCommands(Source):
         command.open.discard(fd)
 
     def forget(self, command: Started) -> list[int]:
-        """Closes the input of a command that has ended. Returns its outputs that other processes hold."""
+        """Closes the input of a command that has ended. Returns its output descriptors that other processes
+        still hold open."""
         del self.commands[command.ident]
         for fd in command.open:
             del self.outputs[fd]
@@ -132,7 +135,7 @@ class StartedCommands(Source):
         self._close_input(command, ENDED)
         return list(command.open)
 
-    # Requests: each method takes a frame and returns the answer, or None to send a later one
+    # Requests: each method takes a frame. It returns the answer, or None if the answer comes later.
 
     def grant(self, header: dict[str, Any], _: bytes) -> None:
         """Adds `bytes` to the credit of the command `target`."""
@@ -146,7 +149,8 @@ class StartedCommands(Source):
                     self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def write(self, header: dict[str, Any], body: bytes) -> None:
-        """Passes `body` to the command `target`; the answer comes when the command's pipe has all of it."""
+        """Passes `body` to the command `target`. The answer comes when all of `body` is in the command's
+        pipe."""
         command = self.live(header)
         if command.input is None:
             raise Refused("the command has no standard input, or it is closed")
@@ -155,7 +159,7 @@ class StartedCommands(Source):
             self._write(command)
 
     def abort(self, target: int) -> None:
-        """Gives up the rest of the `input` request `target`, for whose answer nobody waits any more."""
+        """Discards the rest of the `input` request `target`, because nobody waits for its answer any more."""
         for command in self.commands.values():
             rest = [write for write in command.writes if write[0] != target]
             command.writes = collections.deque(rest)
@@ -177,14 +181,15 @@ class StartedCommands(Source):
         return {}
 
     def live(self, header: dict[str, Any]) -> Started:
-        """Returns the command `target`, whose first process still runs. Raises Refused if it has ended."""
+        """Returns the command `target` of a request. Raises Refused if the command's first process has
+        ended."""
         command = self.commands.get(header["target"])
         if command is None or command.status is not None:
             raise Refused(ENDED)
         return command
 
     def _write(self, command: Started) -> None:
-        """Writes as much as the command's input accepts, and answers each request that is done."""
+        """Writes as many bytes as the command's input accepts. Answers each request that is complete."""
         fd = command.input
         assert fd is not None
         try:
@@ -207,7 +212,8 @@ class StartedCommands(Source):
         self.inputs[fd] = command
 
     def _close_input(self, command: Started, reason: str) -> None:
-        """Closes the input, if it is open; requests that wait for it get `reason` as an error."""
+        """Closes the command's input, if it is open. Requests that wait for the input get `reason` as an
+        error."""
         fd, command.input = command.input, None
         if fd is None:
             return

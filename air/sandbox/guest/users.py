@@ -1,9 +1,9 @@
-"""The users of a box: the guest is another user than its commands, so no command can harm the guest.
+"""The users of a box. The guest has another user than its commands, so no command can harm the guest.
 
-The kernel lets a process limit, reschedule or signal the processes of its own user. A box starts as root with
-few capabilities. The guest becomes the user `GUEST_UID`, each command the user `INSIDE_UID`. The box's files
-belong to the latter, and the guest opens them with the rights of that user only. Standard library only,
-Python >= 3.8, no import of `air`.
+The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
+as root with few capabilities. The guest becomes the user `GUEST_UID`, and each command the user `INSIDE_UID`.
+The user of the commands owns the box's files, and the guest opens them with the rights of that user only.
+Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH116
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 INSIDE_UID, GUEST_UID = 1000, 65532
-"""The user id of an agent's commands and files, and that of the guest beside them."""
+"""The user id of an agent's commands and files, and the user id of the guest."""
 KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 5, 6, 7, 8, 24
 KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
-"""The capabilities that a guest keeps, and commands in a grader's box. SYS_RESOURCE serves only to fix the
-order in which the kernel ends processes if memory runs out; not every engine can grant it."""
+"""The capabilities that a guest keeps; commands in a grader's box have them, too. SYS_RESOURCE only serves to
+fix the order in which the kernel kills processes if memory runs out. Not every engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
-"""The capabilities of root's commands in an open box: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID,
-SETUID and NET_BIND_SERVICE. All of them only concern what is in the box."""
+"""The capabilities of commands that run as root in an open box: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
+SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
 COMMAND_SCORE, GRADER_SCORE = b"1000", b"500"
-"""The `oom_score_adj` of commands, and of those in a grader's box, which should outlive the agent's code. If
-memory runs out, the kernel ends the processes with the highest one first; the guest has 0."""
+"""The `oom_score_adj` of commands: in an agent's box, and in a grader's box. If memory runs out, the kernel
+kills the processes with the highest value first. The guest has 0. Commands of a grader have less than an
+agent's code, so that they outlive this code."""
 PR_GET_PDEATHSIG, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 2, 8, 24
 _VERSION_3 = 0x2008_0522
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -41,9 +42,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def become_guest(commands: int, roots: Collection[int] = ()) -> None:
     """Makes this process, which is root, the guest of a box whose commands run as the user `commands`.
 
-    If `commands` is 0 in a grader's box, the guest remains root. It keeps the capabilities `KEPT`; commands
-    can have none, or these if they are root. In an open box, commands that are root have the capabilities
-    `roots`, and so has the guest. The caller must have the capability SETPCAP.
+    If `commands` is 0 (in a grader's box), the guest remains root. The guest keeps the capabilities `KEPT`.
+    Commands that are root get the same capabilities; other commands get none. In an open box, `roots` are the
+    capabilities of commands that are root, and the guest has them, too. The caller must have the capability
+    SETPCAP.
     """
     signal_of_death = ctypes.c_int()
     _call(_LIBC.prctl, PR_GET_PDEATHSIG, ctypes.byref(signal_of_death), 0, 0, 0)
@@ -54,26 +56,27 @@ def become_guest(commands: int, roots: Collection[int] = ()) -> None:
         os.setresgid(GUEST_UID, GUEST_UID, GUEST_UID)
         os.setresuid(GUEST_UID, GUEST_UID, GUEST_UID)
     keep_capabilities({*KEPT, *roots})
-    open_files_as(0)  # the kernel takes root's rights to files away when a process leaves this user
+    open_files_as(
+        0
+    )  # when a process stops being root, the kernel takes away root's rights to files
     open_files_as(commands)
-    prctl(PR_SET_PDEATHSIG, signal_of_death.value)  # a change of user has unset it
+    prctl(PR_SET_PDEATHSIG, signal_of_death.value)  # again: the change of user has unset it
 
 
 def give_folders(folders: list[str], uid: int) -> None:
-    """Makes `uid` the owner of these folders, unless it is. Podman mounts them as root's."""
+    """Makes `uid` the owner of these folders, if it is not yet. Podman mounts folders as root's."""
     for folder in folders:
         if os.stat(folder).st_uid != uid:
             os.chown(folder, uid, uid)
 
 
 def become_command(commands: int | None, account: Any = None) -> None:
-    """Makes this fork of the guest a process of the user `commands`, for good; None: of the guest's user.
+    """Makes this fork of the guest a process of the user `commands`, for good. None means the guest's user.
 
-    In an open box, it becomes a process of the `accounts.Account` instead.
-
-    If memory runs out, the kernel ends it before the guest. If the guest has the capability SYS_RESOURCE, no
-    command can change that. It has the guest's capabilities, so that no command can trace it and read the
-    guest's memory, until it executes a program, which has none.
+    In an open box, `account` (an `accounts.Account`) is the user instead. If memory runs out, the kernel
+    kills this process before the guest; if the guest has the capability SYS_RESOURCE, no command can change
+    that. Until the process executes a program, it has the guest's capabilities, so that no command can trace
+    it and read the guest's memory. The executed program has none of them.
     """
     if account:
         os.setgroups(account.groups)
@@ -95,22 +98,22 @@ def open_files_as(uid: int) -> None:
 
 
 def open_files_of(uid: int, gid: int) -> None:
-    """Does what `open_files_as` does, for a user whose group has another number."""
+    """Does the same as `open_files_as`, for a user whose group id `gid` differs from the user id."""
     for call, ident in ((_LIBC.setfsgid, gid), (_LIBC.setfsuid, uid)):
         call(ident)
-        if call(ident) != ident:  # it returns the former id, and no error
+        if call(ident) != ident:  # `call` returns the former id, never an error
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
 def limit_capabilities(numbers: Collection[int]) -> None:
-    """Gives up, for all programs that this process and its children execute, all capabilities but these."""
+    """Restricts the capabilities of all programs that this process and its children execute to `numbers`."""
     for number in range(64):
         if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             return  # past the last capability
 
 
 def keep_capabilities(numbers: Collection[int]) -> None:
-    """Gives up all capabilities of this process but these, as far as it has them."""
+    """Gives up all capabilities of this process except `numbers`. Adds none that it does not have."""
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)()
     _call(_LIBC.capget, header, sets)

@@ -252,7 +252,9 @@ class Connection:
                 async for data, last in pieces:
                     self._write(frame({**part, "last": last}, data))
                     await self.drain()
-                    if not queue.empty():  # the guest refused the file, or already has the whole file
+                    if (
+                        not queue.empty()
+                    ):  # the guest refused the file, or already has the whole file
                         break
                 await self._answer(queue)
             except BaseException:  # cancellation too: no partial file stays in the box
