@@ -1,7 +1,8 @@
 """Snapshots that leave a container alive: archives of its workspace in a folder of this machine.
 
-The container's own `tar` writes and reads them, as the user of commands (in an open box as root), so the time
-grows with the workspace. Whatever an archive holds, it is only ever unpacked inside a box.
+The container's own `tar` writes and reads the archives, as the user of commands (in an open box as root), so
+the time grows with the size of the workspace. An archive may contain anything; therefore it is only unpacked
+inside a box.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class ArchivedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, packing: RunningCommand, most: int) -> ArchivedSnapshot:
-        """Stores what the command `packing` prints. Raises BoxCommandError if it fails or prints too much:
-        more than `most` bytes. Commands can cause that: by unreadable folders, or files with holes."""
+        """Stores the output of the command `packing` as an archive. Raises BoxCommandError if the command
+        fails or prints more than `most` bytes. Commands in the box can cause this, by unreadable folders or
+        files with holes."""
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await snapshot._store(packing, most)
@@ -64,7 +66,7 @@ class ArchivedSnapshot(Snapshot):
         with (
             archive as file,
             contextlib.suppress(BoxCommandError),
-        ):  # it may end first: see its result
+        ):  # the command may end first: its result says why
             while data := await asyncio.to_thread(file.read, _PIECE):
                 await unpacking.write(data)
             await unpacking.close_stdin()
@@ -77,7 +79,7 @@ class ArchivedSnapshot(Snapshot):
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits for the end of a command; returns why it failed, or an empty text."""
+    """Waits until a command has ended. Returns why it failed, or an empty text."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

@@ -1,7 +1,8 @@
-"""Finds the base image on which air builds an image: the wanted one, or a Debian that it bootstraps.
+"""Finds the base image on which air builds an image: the wanted image, or a Debian image that air makes
+itself.
 
-Bootstrapping installs Debian's packages into an empty folder, if the wanted image cannot be pulled. It needs
-root, `debootstrap` and a package server. The result is kept as the image `air-bootstrap`.
+Air makes ("bootstraps") one if the wanted image cannot be pulled: it installs Debian's packages into an empty
+folder. This needs root, `debootstrap` and a package server. The result is kept as the image `air-bootstrap`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Pulls the base image `wanted` unless it is here, or bootstraps Debian; returns the image's tag.
+    """Pulls the base image `wanted` if it is absent, or else bootstraps Debian; returns the image's tag.
 
-    Bootstrapping takes about a minute, once. Raises BoxStartError with both reasons if neither is possible.
+    Bootstrapping takes about a minute, once. Raises BoxStartError with the reasons of both failures if
+    neither is possible.
     """
     if _here(wanted):
         return wanted
@@ -51,16 +53,19 @@ def find_base(wanted: str, *, say: Say) -> str:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs packages with apt-get, without asking questions. Needs root. Raises BoxStartError."""
+    """Installs packages with apt-get, without asking questions. Needs root. Raises BoxStartError if that
+    fails."""
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
     run(["apt-get", "install", *options, *packages], f"apt-get install {' '.join(packages)}")
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end and hides its output. `doing` describes it in the error.
+    """Runs a program to its end, without showing its output. `doing` describes the program's purpose in the
+    error.
 
-    Raises BoxStartError if the program cannot be started or fails; the error quotes the line with the reason.
+    Raises BoxStartError if the program cannot be started or fails; the error quotes the output line with the
+    reason.
     """
     try:
         process = subprocess.run(
@@ -80,7 +85,8 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns as one line `error`, the last error line in a build's output and, if known, a remedy."""
+    """Returns one line that explains a failed build: `error`, the last error line in the output `tail` and,
+    if known, a remedy."""
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text
@@ -115,7 +121,7 @@ def pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the last of the parts, separated by colons, of a container engine's error message."""
+    """Returns the last part of a container engine's error message, whose parts are separated by colons."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 

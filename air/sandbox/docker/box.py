@@ -1,9 +1,9 @@
 """`DockerBox`, a box that is a container of Docker or Podman.
 
-Its first process is the guest, air's program in every box, which reads requests from a stream. When the
-process that started the box dies, the stream closes, the guest ends and the container engine removes the
-container. With `BoxSpec.second_user` the workspace belongs to root; the second user can read the workspace,
-but not enter the scratch folders.
+The container's first process is the guest, air's program in every box, which reads requests from a stream.
+When the process that started the box dies, the stream closes, the guest ends, and the container engine
+removes the container. With `BoxSpec.second_user`, the workspace belongs to root; the second user can read the
+workspace, but cannot enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from air.sandbox.written.changes import changes
 from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
-"""How many failed starts may each show something that the next attempt does differently."""
+"""Maximum number of failed starts from which air learns something to change in the next attempt."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
-"""What the guest says if its image lacks the user of the box: another attempt would say it again."""
+"""Matches the guest's message if the image lacks the user of the box. Another attempt would fail for the same
+reason."""
 
 
 class DockerBox(GuestBox):
@@ -105,7 +106,7 @@ class DockerBox(GuestBox):
     ) -> DockerBox:
         box = cls(spec, run, gpus)
         box._image = image["Config"]
-        box.image_digest = image["Id"]  # its tag may mean another image by now
+        box.image_digest = image["Id"]  # the tag may mean another image by now
         try:
             await box._start(python)
             await limit_check.warn_once(box._attached.container)
@@ -156,7 +157,7 @@ class DockerBox(GuestBox):
         return await super().outside_cause() or await self._attached.outside_cause()
 
     async def snapshot(self) -> Snapshot:
-        """Ends this box and returns its frozen workspace; see `Box.snapshot`. Copies no file."""
+        """Ends this box and returns its frozen workspace, without copying a file; see `Box.snapshot`."""
         self._check_mounted()
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
@@ -168,7 +169,7 @@ class DockerBox(GuestBox):
                 raise
 
     async def copy(self) -> Snapshot:
-        """Archives the workspace while everything else in the box stands still; see `Box.copy`."""
+        """Archives the workspace while all other processes in the box stand still; see `Box.copy`."""
         self._check_mounted()
         self._check_awake()
         await self.freeze()
@@ -207,7 +208,7 @@ class DockerBox(GuestBox):
 
     @property
     def keeps(self) -> bool:
-        """Whether the workspace is a folder of the image; see `OpenBox.keep`."""
+        """Whether the box keeps its image's files in the workspace; see `OpenBox.keep`."""
         return bool(self.spec.open and self.spec.open.keep)
 
     async def changed(
@@ -236,9 +237,11 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> Python | None:
-    """Returns the Python to mount for the guest, or None for the image's own.
+    """Returns the Python that is mounted into the box to run the guest, or None to use the image's own
+    Python.
 
-    A box that keeps its image's files always gets one: its root could change the image's.
+    A box that keeps its image's files always gets a mounted Python, because root in the box could change the
+    image's.
     """
     if spec.open and spec.open.keep:
         return await portable_python.mounted(run)

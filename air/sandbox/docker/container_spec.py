@@ -1,9 +1,9 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-The container has no network, new privileges, swap or writable root, and limits on processes, memory, CPU and
-writable folders. These lie in memory (tmpfs), so their sizes are added to the memory limit: full folders take
-no memory from the processes. Its first process starts as root with few capabilities, so that the guest and
-its commands can be two other users (`air.sandbox.guest.users`).
+The container has no network, no new privileges, no swap space and a read-only root. Processes, memory, CPU
+and writable folders are limited. The writable folders lie in memory (tmpfs). Their sizes are added to the
+memory limit, so full folders take no memory from the processes. The first process starts as root with few
+capabilities, so that the guest and its commands can become two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""What the guest of an open box has in addition, for root's commands; see `air.sandbox.guest.users.ROOTS`."""
+"""Further capabilities that the guest of an open box has for root's commands; see
+`air.sandbox.guest.users.ROOTS`."""
 
 
 class Python(NamedTuple):
     """The Python that runs the guest (air's program in a box): the image's own, or a mounted one."""
 
     command: tuple[str, ...] = ("python3",)
-    """The command that starts the interpreter. For a mounted one it begins with the dynamic loader."""
+    """The command that starts the interpreter. For a mounted Python, it begins with the dynamic loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """The mounts that the interpreter needs; none for the image's own."""
+    """The mounts that the interpreter needs. Empty for the image's own Python."""
 
 
 def container(
@@ -64,7 +65,7 @@ def container(
         ipc_mode="private",
         sysctls={f"kernel.{name}": value for name, value in IPC.items()},
         pids_limit=limits.pids
-        + (2 if spec.prestart else 1),  # the guest, and what it starts in advance
+        + (2 if spec.prestart else 1),  # the guest, and the Python that it starts in advance
         nano_cpus=int(limits.cpus * 1e9),
         shm_size=limits.shm_mb * MIB,
         device_requests=_devices(gpus),
@@ -84,10 +85,11 @@ def container(
 
 
 def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dict[str, Any]:
-    """Returns the arguments of `create_container` that all containers of air share.
+    """Returns the arguments of `create_container` that all containers of air have in common.
 
-    `run` is the id of the run (empty: this process's), `seconds` how long the container may be used after it
-    is handed to its user, `memory` its limit in bytes, and `host` further arguments of `create_host_config`.
+    `run` is the id of the run (empty: that of this process). `seconds` is the maximum time that the container
+    may be used after its user has got it. `memory` is its limit in bytes. `host` are further arguments of
+    `create_host_config`.
     """
     shared = {
         "auto_remove": True,
@@ -103,7 +105,7 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
         "name": name,
         "command": [],
         "stdin_open": True,
-        "stop_signal": "SIGKILL",  # the guest ignores SIGTERM: an engine that stops need not wait
+        "stop_signal": "SIGKILL",  # because the guest ignores SIGTERM: a stopping engine would wait in vain
         "labels": {
             ownership.RUN_LABEL: run or ownership.run_id(),
             ownership.OWNER_LABEL: ownership.owner(),
@@ -116,7 +118,8 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
 
 
 def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
-    """Returns `spec` with what its image's settings decide: an open box's user, workspace and variables."""
+    """Returns `spec` completed from its image's settings. For an open box, these decide the user, workspace
+    and variables that `spec` leaves open."""
     if spec.open is None:
         return spec
     if not spec.open.keep:
@@ -132,14 +135,15 @@ def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
-    """Returns the resource limits of a container's commands, in addition to those of its guest."""
+    """Returns the rlimits (kind, value) of a container's commands, in addition to those that they inherit
+    from the guest."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
 
 
 def commands_user(spec: BoxSpec) -> int:
-    """Returns the user id of a box's commands, which is also the owner of its writable folders."""
+    """Returns the user id of a box's commands. This user also owns the box's writable folders."""
     return 0 if spec.second_user else INSIDE_UID
 
 
@@ -178,5 +182,5 @@ def _tmpfs(spec: BoxSpec) -> dict[str, str]:
         mounts = {home(spec): options(disk, "0755"), "/tmp": options(TMP_MB, "1777")}
     mounts["/dev/shm"] = options(
         spec.limits.shm_mb, "1777"
-    )  # else an engine bounds no number of files
+    )  # otherwise no engine limits the number of files
     return mounts | {folder: options(disk, closed) for folder in folders(spec)[1:]}

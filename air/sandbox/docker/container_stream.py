@@ -1,4 +1,4 @@
-"""`Attached` is a container (a box or a helper) whose first process talks with this process over a stream."""
+"""`Attached`: a container (a box or a helper) whose first process talks with this process over a stream."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
 KEPT_EVENTS = 256
-"""How many events the Docker engine keeps; a restart of the engine forgets all of them."""
+"""Number of events that the Docker engine keeps. A restart of the engine deletes all of them."""
 EVENT_SECONDS = 1.0
-"""How long to wait for an event that the engine reports just after it happened."""
+"""Seconds to wait for an event, because the engine reports an event slightly later than it happens."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
@@ -42,8 +42,8 @@ class Attached:
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
         """Starts the container and returns the connection to its program. After any error, call `close`.
 
-        `arguments` are those of the Docker SDK's `create_container`, `first` the first bytes that the program
-        gets.
+        `arguments` are those of the Docker SDK's `create_container`. `first` are the first bytes that the
+        program gets.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -52,15 +52,17 @@ class Attached:
         return self._connection
 
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
-        """Creates and starts the container, and sends `first` to its program. Blocks.
+        """Creates and starts the container, and sends the bytes `first` to its program. Blocks.
 
-        Runs in a thread, because the event loop may be busy for longer than the program waits for `first`.
+        It runs in a thread: the event loop may be busy for longer than the program waits for `first`.
         """
         client = engine.client()
         try:
             self.container = create(arguments)
         except requests.RequestException as error:
-            if not engine_missing(str(error)):  # the container may exist: only the answer was lost
+            if not engine_missing(
+                str(error)
+            ):  # perhaps only the answer was lost, and the container exists
                 self.container = self.name
             raise
         params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -77,7 +79,8 @@ class Attached:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns why something outside of the container ended it; empty if the engine reports nothing."""
+        """Returns why something outside of the container ended it. Empty if the engine reports no such
+        cause."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -90,7 +93,7 @@ class Attached:
         try:
             events = list(client.events(since=f"{self._born:.9f}", until=until, decode=True))
         except engine.FOREIGN as error:
-            if podman.answers(client):  # it may keep no events
+            if podman.answers(client):  # Podman may keep no events
                 return ""
             return f"the container engine does not answer ({engine.reason(error)})"
         return outside_cause(events, self.container, complete=not podman.answers(client))
@@ -109,10 +112,12 @@ class Attached:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns why something outside of a container ended it, from the engine's events since its start.
+    """Returns why something outside of a container ended it, or an empty text if the events show no such
+    cause.
 
-    `complete` says that the engine keeps its last `KEPT_EVENTS` events until it ends. Commands in a container
-    cannot cause the event `kill`, nor make the engine forget that it started the container.
+    `events` are the engine's events since the container's start. `complete` says that the engine keeps its
+    last `KEPT_EVENTS` events until the engine itself ends. Commands in a container cannot cause the event
+    `kill`, and cannot make the engine forget that it started the container.
     """
     actors = [event.get("Actor", {}) for event in events]
     names = [(actor.get("ID"), actor.get("Attributes", {}).get("name")) for actor in actors]
@@ -127,7 +132,8 @@ def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, comple
 
 
 async def abandon(what: Attached | Box) -> None:
-    """Closes a box or container whose start has failed. Logs a failure to close it instead of raising it."""
+    """Closes a box or container whose start has failed. If that fails, logs the error instead of raising
+    it."""
     try:
         await what.close()
     except BoxDiedError as error:
@@ -135,7 +141,7 @@ async def abandon(what: Attached | Box) -> None:
 
 
 def detach_socket(stream: Any) -> socket.socket:
-    """Closes a stream of the Docker SDK and returns a duplicate of its socket, which stays open.
+    """Closes a stream of the Docker SDK. Returns a duplicate of the stream's socket, which stays open.
 
     Raises BoxStartError if the connection is encrypted (TLS, SSH), because air cannot use its socket.
     """
@@ -152,7 +158,8 @@ def detach_socket(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container with Docker's `arguments`, adapted here for Podman, and returns its id. Blocks."""
+    """Creates a container and returns its id. `arguments` are Docker's; they are adapted here for Podman.
+    Blocks."""
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

@@ -1,6 +1,6 @@
 """Connects to the container engine (Docker or Podman), and translates its failures into air's errors.
 
-Requests block, so asynchronous code makes them in `in_thread`.
+Requests block, so asynchronous code makes them through `in_thread`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from air.sandbox.docker.engine_errors import (
 
 REMOVE_SECONDS = 30.0
 _ANSWER_SECONDS = 300
-"""How long a request may take. An engine that stored a large image left others waiting for over a minute."""
+"""Maximum number of seconds for a request. An engine that was storing a large image let others wait for over
+a minute."""
 _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
@@ -45,8 +46,8 @@ T = TypeVar("T")
 def client() -> docker.APIClient:
     """Returns this process's connection to the container engine at `DOCKER_HOST`. The first call connects.
 
-    Raises MissingError if the first call finds no container engine, or one that is reached through TLS or
-    ssh, BoxStartError if connecting fails otherwise.
+    Raises MissingError if the first call finds no container engine, or if the connection to the engine is
+    encrypted (TLS or ssh). Raises BoxStartError if connecting fails for another reason.
     """
     host = os.environ.get("DOCKER_HOST", "")
     secure = os.environ.get("DOCKER_TLS_VERIFY") or os.environ.get("DOCKER_CERT_PATH")
@@ -72,7 +73,8 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Raises OSError if the container engine's socket refuses connections: the SDK would leak its own."""
+    """Raises OSError if the container engine's socket refuses connections. Called before the SDK, which would
+    leak its socket."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -81,7 +83,7 @@ def _knock() -> None:
 
 
 def away() -> bool:
-    """Whether the container engine's socket refuses connections now. Blocks for a moment."""
+    """Whether the container engine's socket refuses connections now. Blocks for a short time."""
     try:
         _knock()
     except OSError:
@@ -91,7 +93,7 @@ def away() -> bool:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Context manager: turns exceptions of the Docker SDK, but no OSError, into air's errors.
+    """Context manager: turns exceptions of the Docker SDK into air's errors. An OSError passes unchanged.
 
     `doing` describes the `with` block in the message.
     """
@@ -102,9 +104,9 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Returns air's error for an exception of the Docker SDK; raises nothing.
+    """Returns, but does not raise, air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box that did not start; else `doing` describes what failed.
+    `image` is the image of the box that did not start. For other requests, `doing` describes what failed.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -131,26 +133,28 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 async def image_id(image: str) -> str:
-    """Returns the id (digest) of the image that now has the name `image` in the container engine.
+    """Returns the id (digest) of the image that has the name `image` in the container engine now.
 
-    Raises MissingError if no container engine answers or the image is not built, TransientStartError if the
-    failure may be temporary.
+    Raises MissingError if no container engine answers or the image is not built. Raises TransientStartError
+    if the failure may be temporary.
     """
     return str((await image_of_box(image))["Id"])
 
 
 async def image_of_box(image: str) -> dict[str, Any]:
-    """Returns the container engine's description of the image of a box; raises what `image_id` raises."""
-    try:  # not in `in_thread`, whose threads may be busy with starts and removals
+    """Returns the container engine's description of the image of a box. Raises the same errors as
+    `image_id`."""
+    try:  # not through `in_thread`, whose threads may be busy with starts and removals
         return dict(await asyncio.to_thread(lambda: client().inspect_image(image)))
     except FOREIGN as error:
         raise translated(error, image=image) from error
 
 
 def image(name: str) -> dict[str, Any] | None:
-    """Returns the container engine's description of an image, or None if it has no such image. Blocks.
+    """Returns the container engine's description of an image, or None if the engine has no such image.
+    Blocks.
 
-    Raises MissingError if no container engine answers, BoxStartError if it fails.
+    Raises MissingError if no container engine answers, BoxStartError if the request fails.
     """
     with translating(f"looking for image {name}"):
         try:
@@ -161,7 +165,7 @@ def image(name: str) -> dict[str, Any] | None:
 
 
 async def inspected(container: str) -> dict[str, Any]:
-    """Returns the container engine's description of a container. Raises BoxDiedError if that fails."""
+    """Returns the container engine's description of a container. Raises BoxDiedError if the request fails."""
     try:
         return dict(await in_thread(lambda: client().inspect_container(container)))
     except FOREIGN as error:
@@ -173,9 +177,9 @@ async def inspected(container: str) -> dict[str, Any]:
 def boxes(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of all containers of air, running or not.
 
-    `labels` are those that a container must carry, by default those of every box. Containers without a name
-    are left out: they no longer exist, but a container engine that was killed may list them. Raises
-    MissingError if no container engine answers, BoxStartError if it fails.
+    `labels` are labels that a container must have; by default those of every box. Containers without a name
+    are left out: they no longer exist, but an engine that was killed may still list them. Raises MissingError
+    if no container engine answers, BoxStartError if the request fails.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):
@@ -184,7 +188,8 @@ def boxes(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone or if there is none. Blocks.
+    """Kills and removes a container, and returns when it is gone. Does nothing if there is no such container.
+    Blocks.
 
     Raises the Docker SDK's error if the container still exists after `REMOVE_SECONDS`.
     """
@@ -195,16 +200,16 @@ def remove(name: str) -> None:
             return
         except NotFound:
             return
-        except APIError:  # usually the engine already removes the container, whose guest has ended
+        except APIError:  # usually because the engine is already removing the container
             if time.monotonic() > give_up:
                 raise
         time.sleep(0.02)
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes air's containers that have expired or whose owner process is dead; returns their names.
+    """Removes air's containers that have expired or whose owner process is dead. Returns their names.
 
-    `labels` and the errors are those of `boxes`.
+    `labels` and the errors are as in `boxes`.
     """
     removed = []
     for container in boxes(*labels):

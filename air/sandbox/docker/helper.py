@@ -1,7 +1,7 @@
-"""Starts helpers: containers that do what boxes must not do themselves, such as mounting.
+"""Starts helpers: containers that do things which boxes must not do themselves, such as mounting.
 
-A helper runs a program of `air.sandbox.guest` as root in the base image, and never an agent's files. It ends
-when this process ends, because the stream to it closes.
+A helper runs a program of `air.sandbox.guest` as root in the base image, and never runs files of an agent. It
+ends when this process ends, because the stream to the helper closes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
-"""The image that helpers run in; `air setup` builds it."""
+"""The image in which helpers run; `air setup` builds it."""
 _MEMORY = 256 * MIB
 
 
@@ -25,8 +25,8 @@ async def start(
 ) -> tuple[Attached, Connection]:
     """Starts a helper container, waits until it is ready, and returns it and the connection to its program.
 
-    `modules` are the modules of `air.sandbox.guest` that make up the program. The helper must be ready within
-    `ready` seconds, and a cleanup may remove it after `life` seconds. `host` are arguments of the Docker
+    `modules` are the modules of `air.sandbox.guest` that form the program. The helper must be ready within
+    `ready` seconds. A cleanup may remove it after `life` seconds. `host` are arguments of the Docker
     SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
     TransientStartError if the reason may be temporary, otherwise BoxStartError.
     """

@@ -1,8 +1,9 @@
 """Builds air's container images from `images/<name>/Dockerfile`, tags them `air-<name>`, and describes them.
 
-`name` is a folder that air ships (`base`, or its tag `air-base`) or, with a slash, a user's folder. The label
-`air.recipe` holds the folder's digest. Builds use the environment's proxies and certificates, but the image
-does not keep them. All functions may raise MissingError (no container engine) or BoxStartError (it fails).
+`name` is a folder that air ships (`base`, or its tag `air-base`) or, if it contains a slash, a user's folder.
+The label `air.recipe` holds the folder's digest. Builds use the proxies and certificates of the environment,
+but the image does not contain them. All functions raise MissingError if no container engine answers, and
+BoxStartError if the engine fails.
 """
 
 from __future__ import annotations
@@ -35,17 +36,18 @@ class Image:
     """A container image that air can build."""
 
     name: str
-    """The tag of the image, as `BoxSpec.image` contains it."""
+    """The tag of the image, in the form that `BoxSpec.image` takes."""
     id: str
-    """The container engine's id `sha256:…` of the image. Empty if the image is not built."""
+    """The container engine's id of the image, `sha256:…`. Empty if the image is not built."""
     size: int
     """The size of the image on disk in bytes. 0 if the image is not built."""
     current: bool
-    """Whether the image was built from the present contents of its folder."""
+    """Whether the image was built from what its folder contains now."""
 
 
 def unready(name: str = "air-base") -> str:
-    """Returns one line that says why boxes of the image `name` cannot start here, or "" if they can."""
+    """Returns one line that says why boxes of the image `name` cannot start on this machine. Empty if they
+    can."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -62,7 +64,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """Returns a description of the image `name`, which need not be built."""
+    """Returns a description of the image `name`, even if the image is not built."""
     from air.sandbox.docker import engine
 
     tag, digest = _tag(name), recipe(name)
@@ -74,7 +76,7 @@ def look(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Returns descriptions of all images with a folder under `images/`, built or not, sorted by name."""
+    """Returns descriptions of all images with a folder below `images/`, built or not, sorted by name."""
     return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
 
 
@@ -87,7 +89,8 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build once."""
+    """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build it only
+    once."""
     if (image := look(name)).current:
         return image.id
     with paths.locked(_lock()):
@@ -102,7 +105,7 @@ def build(
     """Builds the image `name`, even if it is up to date, and returns its id.
 
     `base` replaces the Dockerfile's base image. `ca_bundle` is a PEM file of the certificate authorities that
-    the build trusts, by default that of `trusted()`.
+    the build trusts; by default the file that `trusted()` returns.
     """
     with paths.locked(_lock()):
         return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
@@ -134,13 +137,16 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
         for label in (STAGE_LABEL, RECIPE_LABEL):  # the build's stage, and the image it replaced
             try:
                 client.prune_images(filters={"dangling": True, "label": label})
-            except engine.FOREIGN as error:  # the image is there: what remains costs only disk
+            except (
+                engine.FOREIGN
+            ) as error:  # the image is built: whatever remains only costs disk space
                 say(f"Images left by the build were not removed: {engine.reason(error)}.")
         return str(client.inspect_image(tag)["Id"])
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns the build argument `CUDA`, empty on a machine without GPUs, for a Dockerfile that has it."""
+    """Returns the build argument `CUDA`, if the Dockerfile has it. The value is empty on a machine without
+    GPUs."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
@@ -169,7 +175,7 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 
 
 def trusted() -> Path | None:
-    """Returns the file of certificate authorities that a build trusts, or None.
+    """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
     It is the first of `AIR_CA_BUNDLE`, `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
     """
@@ -208,5 +214,6 @@ def _folder(name: str) -> Path:
 
 
 def _lock() -> Path:
-    """Returns the file that each build locks: only one may run, because it removes dangling images."""
+    """Returns the file that each build locks. Only one build may run at a time, because a build removes
+    dangling images."""
     return paths.cache() / "locks" / "images.lock"

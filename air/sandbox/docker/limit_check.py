@@ -1,4 +1,4 @@
-"""Finds out what the container engine cannot do for boxes: keep limits, or grant a capability."""
+"""Finds out which limits the container engine ignores, and which capabilities it cannot grant."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from typing import Any
 from air.sandbox.docker import engine
 
 CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
-"""The capabilities with which a guest starts, as root; an agent's commands have none of them."""
+"""The capabilities with which a guest starts as root. An agent's commands have none of them."""
 ORDER = "SYS_RESOURCE"
-"""A further one, if the engine has it: it keeps commands from leaving the order of out of memory."""
+"""A further capability, if the engine can grant it. With it, no command can change which process the kernel
+kills first if memory runs out."""
 _CHECKED: set[tuple[int, str]] = set()
 _WITHOUT_ORDER: set[str] = set()
-"""The `DOCKER_HOST` of engines that cannot grant `ORDER`, which this process knows from failed starts."""
+"""The engines (values of `DOCKER_HOST`) that cannot grant `ORDER`. This process learns them from failed
+starts."""
 _REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
 
 
 def capabilities() -> list[str]:
-    """Returns the capabilities to ask the container engine for: those that it is not known to lack."""
+    """Returns the capabilities to request from the container engine, without one that the engine is known to
+    lack."""
     lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_ORDER
     return [*CAPABILITIES] if lacking else [*CAPABILITIES, ORDER]
 
 
 def learn(failure: str) -> bool:
-    """Returns whether a box that did not start must be started again, with fewer capabilities.
+    """Returns whether a box that did not start must be started again with fewer capabilities. Remembers this.
 
-    `failure` is the error's text. An engine in a container may have fewer capabilities than root.
+    `failure` is the error's text. An engine that runs in a container may have fewer capabilities than root.
     """
     key = os.environ.get("DOCKER_HOST", "")
     if key in _WITHOUT_ORDER or not _REFUSED.search(failure):
@@ -43,9 +46,10 @@ def learn(failure: str) -> bool:
 
 
 def ignored_limits(container: Mapping[str, Any]) -> list[str]:
-    """Returns a container's limits (`memory`, `processes`, `CPU`) that the container engine ignored.
+    """Returns the names of a container's limits (`memory`, `processes`, `CPU`) that the container engine
+    ignored.
 
-    `container` is the container engine's description of a container that was created with all three.
+    `container` is the engine's description of a container that was created with all three limits.
     """
     host = container["HostConfig"]
     limits = {
@@ -57,7 +61,8 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 
 async def warn_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of a box. Checks this process's first box only.
+    """Logs a warning if the container engine ignores a limit of a box. Checks only the first box of this
+    process.
 
     Raises BoxDiedError if the box is gone.
     """

@@ -1,6 +1,8 @@
-"""The OCI runtime of all containers that are boxes: the engine's, or the one that `AIR_OCI_RUNTIME` names.
+"""The OCI runtime of containers that are boxes: the engine's default, or the runtime that `AIR_OCI_RUNTIME`
+names.
 
-A runtime such as gVisor's `runsc` isolates a container from this machine's kernel. The engine must know it.
+A runtime such as gVisor's `runsc` isolates a container from this machine's kernel. The engine must know the
+runtime.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ SETTING = "AIR_OCI_RUNTIME"
 
 
 def name() -> str:
-    """Returns the name of the runtime; empty for the engine's own."""
+    """Returns the name of the OCI runtime; empty for the engine's default."""
     return os.environ.get(SETTING, "")
 
 
 async def check() -> None:
-    """Raises ConfigError if the engine does not have the runtime that is set."""
+    """Raises ConfigError if the engine does not have the OCI runtime that `AIR_OCI_RUNTIME` names."""
     if runtime := name():
         from air.sandbox.docker import engine
 
@@ -43,7 +45,8 @@ def _check(runtime: str, _host: str) -> None:
 
 
 def missing(runtime: str, info: Mapping[str, Any]) -> str:
-    """Returns what is wrong if the engine, by its answer to `info`, lacks a runtime; else an empty text."""
+    """Checks whether the engine has a runtime. Returns what is wrong, or an empty text. `info` is the
+    engine's answer to the request `info`."""
     runtimes = sorted(info.get("Runtimes") or {})
     if runtime in runtimes:
         return ""

@@ -1,7 +1,8 @@
 """Adapts container requests to Podman, which answers on a Docker-compatible socket. Tested with Podman 4.3.
 
-Not enforced (`conformance.KNOWN_GAPS`): limits of memory, CPU and processes, unless these controllers of
-cgroup v2 are delegated to the user; the number of files in a folder; and the ban on user namespaces.
+Podman does not enforce everything (`conformance.KNOWN_GAPS`): the number of files in a folder; the ban on
+user namespaces; and the limits of memory, CPU and processes, unless these controllers of cgroup v2 are
+delegated to the user.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the container engine behind this connection is Podman. The first call asks it and blocks."""
+    """Whether the container engine behind this connection is Podman. The first call asks the engine, and
+    blocks."""
     return is_podman(engine.version())
 
 
 def is_podman(version: Mapping[str, Any]) -> bool:
-    """Whether the container engine with this answer to `version` is Podman."""
+    """Whether a container engine is Podman. `version` is the engine's answer to the request `version`."""
     parts = version.get("Components") or []
     return any("podman" in str(part.get("Name")).lower() for part in parts)
 
@@ -33,17 +35,17 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
     host, user = arguments["host_config"], str(arguments.get("user", "")).partition(":")[0]
     folders = {name: text for name, text in host.get("Tmpfs", {}).items() if name != "/dev/shm"}
     tmpfs = {folder: _options(options, user) for folder, options in folders.items()}
-    if host.get("ReadonlyRootfs"):  # Podman would make these writable and unbounded
+    if host.get("ReadonlyRootfs"):  # Podman would make these folders writable, without a limit
         tmpfs = dict.fromkeys(("/run", "/var/tmp"), _READ_ONLY) | tmpfs
     added = [*(host.get("CapAdd") or []), *(["CHOWN"] if folders else [])]
     return arguments | {"host_config": host | {"Tmpfs": tmpfs, "CapAdd": added}}
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's mount options for a tmpfs into Podman's, which cannot name an owner.
+    """Translates Docker's mount options for a tmpfs into Podman's. Podman cannot name an owner.
 
-    The option `U` makes the container's user the folder's owner. Another owner gets it from the guest, which
-    has the capability CHOWN at its start.
+    The option `U` makes the container's user the folder's owner. If the owner must be another user, the guest
+    changes it at its start, when it has the capability CHOWN.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

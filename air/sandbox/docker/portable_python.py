@@ -1,8 +1,9 @@
 """Gives boxes whose image has no Python, or one older than 3.8, a copy of the base image's Python.
 
-The copy lies in a read-only volume of the container engine; a helper makes it once for each base image. It
-has its own loader and libraries, and needs no environment variable that commands would inherit. The first box
-of an image without Python fails to start; then it, and all later ones, start with the copy.
+The copy lies in a read-only volume of the container engine. A helper container makes it once for each base
+image. The copy has its own loader and libraries, and needs no environment variable, which commands would
+inherit. The first box of an image without Python fails to start. Then this box, and all later boxes of the
+image, start with the copy.
 """
 
 from __future__ import annotations
@@ -27,20 +28,22 @@ from air.sandbox.wire.connection import program
 
 PROGRAM = ("frames", "copy_python")
 LABEL = "air.python"
-"""The label of the volumes with a copy of Python; its value is the id of the base image."""
+"""The label of volumes that contain a copy of Python. Its value is the id of the base image."""
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of images without usable Python, which this process knows from boxes that did not start."""
+"""The ids of images without usable Python. This process learns them from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
-"""The complete copies of Python that this process knows, as `DOCKER_HOST` and the volume's digest."""
+"""The copies of Python that this process knows to be complete, as pairs: `DOCKER_HOST`, and the digest of the
+volume."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
     weakref.WeakKeyDictionary()
 )
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python for a box of `image`, or None if the image is not known to lack Python.
+    """Returns the copy of Python for a box of `image`, or None as long as the image is not known to lack
+    Python.
 
     Raises the errors of `mounted`.
     """
@@ -50,7 +53,8 @@ async def interpreter_of(image: str, run: str) -> Python | None:
 
 
 async def mounted(run: str) -> Python:
-    """Makes the copy of the base image's Python if there is none, and returns it, ready to be mounted.
+    """Returns the copy of the base image's Python, ready to be mounted. Makes the copy first if it does not
+    exist.
 
     `run` is the id of the run of air, for the labels of the helper that makes the copy. Raises MissingError
     if the base image is not built, BoxStartError if the copy cannot be made.
@@ -69,8 +73,8 @@ async def mounted(run: str) -> Python:
 async def learn(image: str, python: Python | None, failure: str) -> bool:
     """Returns whether a box that did not start must be started again, with a new copy of Python.
 
-    `python` is the copy that was mounted, or None; `failure` is the error's text. Remembers images that lack
-    Python.
+    `python` is the copy that was mounted, or None. `failure` is the error's text. If the image lacks Python,
+    remembers this.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -85,7 +89,7 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume, and starts a helper that copies the base image's Python into it."""
+    """Creates the volume, and copies the base image's Python into it with a helper container."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels
@@ -101,7 +105,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
 def _remove_others(volume: str) -> None:
     """Removes the volumes of all other copies of Python, except those that boxes use. Blocks."""
     client = engine.client()
-    with contextlib.suppress(*engine.FOREIGN):  # the next base image's copy removes the rest
+    with contextlib.suppress(*engine.FOREIGN):  # the copy for the next base image removes the rest
         volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []
         for other in {row["Name"] for row in volumes} - {volume}:
             with contextlib.suppress(*engine.FOREIGN):
@@ -114,7 +118,7 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the container engine's id of an image, or "" if there is none or the request fails."""
+    """Returns the container engine's id of an image, or "" if there is no such image or the request fails."""
     try:
         return await engine.image_id(image)
     except (MissingError, InfrastructureError):

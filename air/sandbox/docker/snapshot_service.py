@@ -1,8 +1,8 @@
 """Takes and restores snapshots of containers' workspaces with a helper container (`air-keeper-…`).
 
-The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshot_keeper`), so it has the
-capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each event loop
-has at most one, which lives as long as a snapshot or a box needs it.
+The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshot_keeper`). For this it
+has the capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each
+event loop has at most one helper, which lives as long as a snapshot or a box needs it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""SYS_ADMIN and SYS_CHROOT allow mounts in other namespaces, SYS_PTRACE access to guests (which are not
-dumpable). The rest is for overlay file systems, which have the rights of the process that mounts them."""
+"""The helper's capabilities. SYS_ADMIN and SYS_CHROOT allow mounts in other namespaces. SYS_PTRACE allows
+access to guests (which are not dumpable). The rest serve overlay file systems, which have the rights of the
+process that mounts them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """The data by which the helper container for snapshots finds a box and its workspace."""
+    """The data by which the helper container finds a box and its workspace."""
 
     id: str
     """The id of the box."""
@@ -50,14 +51,14 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request by which the helper container finds the workspace."""
+        """The fields in a request to the helper container that say where the workspace is."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
 class SnapshotHelper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users: `hold` and `again` add one, `release` removes one.
+    It counts its users, which are snapshots and boxes: `hold` and `again` add one, `release` removes one.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -70,12 +71,13 @@ class SnapshotHelper:
         return not self._connection.reason
 
     def again(self) -> SnapshotHelper:
-        """Adds one user of this helper container, who must call `release` later. Returns the helper."""
+        """Adds one user of this helper container, and returns the helper. The user must call `release`
+        later."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Removes one user, and ends the helper container if that was the last."""
+        """Removes one user of this helper container. Ends the container if it was the last user."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
@@ -83,18 +85,18 @@ class SnapshotHelper:
     async def take(self, box: Tenant) -> ContainerSnapshot:
         """Stores the workspace of a frozen box and returns it as a snapshot.
 
-        Closing the snapshot, not the caller, then calls `release` for the helper container.
+        The caller needs not `release` the helper: closing the snapshot does this.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
             await self._ask({"op": "take", "name": name, "box": box.id, **box.place})
-        except BaseException:  # cancellation too: the snapshot may have been taken all the same
+        except BaseException:  # cancellation too: the helper may have stored the snapshot already
             await self.drop(name)
             raise
         return ContainerSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: ContainerSnapshot, *, disk_mb: int) -> None:
-        """Mounts a writable copy of a snapshot over the workspace of a box, until it is dropped (`drop`).
+        """Mounts a writable copy of a snapshot over the workspace of a box. The copy stays until `drop`.
 
         The box may write `disk_mb` MiB to the copy.
         """
@@ -103,12 +105,13 @@ class SnapshotHelper:
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Releases the snapshot called `name`, or the copy in the box with the id `name`, if there is one."""
+        """Releases the snapshot called `name`, or the copy in the box with the id `name`. Does nothing if
+        there is none."""
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Drops `name`, then releases the helper, also if dropping fails."""
+        """Drops `name`, and then releases the helper, even if dropping fails."""
         try:
             await self.drop(name)
         finally:
@@ -136,10 +139,10 @@ class ContainerSnapshot(Snapshot):
 
 
 async def hold(run: str) -> SnapshotHelper:
-    """Returns this event loop's helper container for snapshots, and starts it if there is none.
+    """Returns this event loop's helper container for snapshots. Starts it if it does not run yet.
 
-    The caller must `release` it later. Raises BoxStartError if it does not start, for example because the
-    container engine allows no privileged container.
+    The caller must `release` the helper later. Raises BoxStartError if the helper does not start, for example
+    because the container engine allows no privileged container.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())
