@@ -1,1 +1,2 @@
-"""Process boxes: boxes that are plain processes, not containers, in namespaces if the kernel allows them."""
+"""Process boxes: boxes that are ordinary processes, not containers. If the kernel allows it, they have their
+own namespaces."""

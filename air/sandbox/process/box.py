@@ -1,9 +1,9 @@
-"""The process box: a box that is a plain process, not a container, for machines without Docker.
+"""The process box: a box that consists of ordinary processes, not a container, for machines without Docker.
 
 It runs the same guest as a container. Its isolation depends on the namespace mode (`docs/boxes.md` compares
-them). In mode `root`, user ids of a box are host ids that own nothing; in mode `user`, there is no second
-user for a grader; in mode `plain`, `BoxSpec.network` and limits but memory are not enforced. The guest also
-holds the locks of the box's GPUs, so they become free only when it has ended.
+the modes). In mode `root`, the user ids of a box are host ids that own nothing. In mode `user`, there is no
+second user for a grader. In mode `plain`, `BoxSpec.network` and all limits except memory are not enforced.
+The guest also holds the locks of the box's GPUs, so the GPUs become free only when the guest has ended.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class ProcessBox(GuestBox):
     ) -> ProcessBox:
         """Starts a process box and returns it when it is ready.
 
-        `run` is ignored, because a process has no labels. The caller must release the lease `gpus` after the
-        box is closed. Raises ConfigError if a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` is
-        unusable, and BoxStartError if the box did not start.
+        `run` is ignored, because a process has no labels. The caller must release the lease `gpus` after
+        closing the box. Raises ConfigError if a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` has a
+        value that cannot be used, and BoxStartError if the box did not start.
         """
         box = cls(spec, gpus)
         try:
@@ -107,17 +107,18 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether the box uses the egress proxy. In mode `plain`, it uses the host's network instead."""
+        """Whether the box uses the egress proxy. In mode `plain`, the box uses the host's network
+        directly."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
         root = Path(tempfile.gettempdir(), ownership.folder_prefix() + self.id.removeprefix("air-"))
         root.mkdir(mode=0o700)
-        self._root = root  # only now: `_close` must not remove a folder that existed
+        self._root = root  # only now: `_close` must not remove a folder that existed before
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders. Returns the headers of the first frames for the process."""
+        """Prepares the box's folders. Returns the headers of the first frames to send to the process."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -134,7 +135,7 @@ class ProcessBox(GuestBox):
             (root / folder[1:]).mkdir(parents=True)
             self._folders[folder] = f"{root}{folder}"
         if self._second_user:
-            root.chmod(0o711)  # the second user passes through to the workspace, and reads it
+            root.chmod(0o711)  # so that the second user reaches the workspace, which it may read
             (root / "tmp").chmod(0o1777)
             for folder in self.spec.scratch:
                 (root / folder[1:]).chmod(0o700)
@@ -143,8 +144,8 @@ class ProcessBox(GuestBox):
     def host_workspace(self) -> Path:
         """The path of the workspace on the host while the box lives.
 
-        With namespaces it is a link to a folder: pass `seen_from_host` to programs, which may not follow it.
-        Never follow links in the workspace: the agent may have made them.
+        With namespaces, this path is a link to a folder. For programs that may not follow links, use
+        `seen_from_host`. Never follow links in the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -161,7 +162,7 @@ class ProcessBox(GuestBox):
 
     @property
     def _commands_user(self) -> int | None:
-        """The user id of commands, inside the box; None if the box has only one user."""
+        """The user id of commands inside the box. None if the box has only one user."""
         if self.mode != "root":
             return None
         return 0 if self._second_user else INSIDE_UID
@@ -185,17 +186,18 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """Returns the variables of commands; this process's own are left out, as they may hold secrets."""
+        """Returns the environment variables of commands. Those of this process are left out, as they may
+        contain secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             "HOME": self._folders[WORKSPACE],
             "TMPDIR": self._folders["/tmp"],
         }
-        if "LD_LIBRARY_PATH" in os.environ:  # some interpreters do not start without it
+        if "LD_LIBRARY_PATH" in os.environ:  # some Python interpreters do not start without it
             env["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         if self._second_user:
             env[SECOND_UID_ENV] = str(SECOND_UID)
-        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus.uuids)}  # empty: CUDA sees none
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus.uuids)}  # empty: CUDA sees no GPU
         proxy = egress_proxy.environment() if self._proxied else {}
         return env | proxy | base_env(self.spec) | gpus
 
@@ -213,7 +215,7 @@ class ProcessBox(GuestBox):
         except BoxDiedError as error:
             if not self.alive:
                 raise
-            raise BoxCommandError(str(error)) from error  # a folder that commands may not read
+            raise BoxCommandError(str(error)) from error  # for instance an unreadable folder
         finally:
             await to_the_end(self.thaw())
 
@@ -238,6 +240,7 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns one line: the mode that `air.sandbox.process.namespaces.detect` returns, and its reason."""
+    """Returns one line of text: the namespace mode that `air.sandbox.process.namespaces.detect` finds, and
+    the reason for it."""
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

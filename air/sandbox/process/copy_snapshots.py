@@ -1,6 +1,7 @@
-"""Snapshots of process boxes: host folders with a copy of a workspace, which each box copies again.
+"""Snapshots of process boxes: host folders with a copy of a workspace. A box that starts from one copies it
+again.
 
-Time grows with the workspace, unless the file system can share blocks (btrfs, XFS).
+The time grows with the size of the workspace, unless the file system can share blocks (btrfs, XFS).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box whose processes have all ended; raises BoxDiedError on failure."""
+        """Copies the workspace of a box whose processes have all ended. Raises BoxDiedError if that fails."""
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await _copy(workspace, snapshot._folder / "workspace")
@@ -34,7 +35,8 @@ class CopiedSnapshot(Snapshot):
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Copies the files into a box's empty workspace; raises BoxDiedError if that fails."""
+        """Copies the files of the snapshot into a box's empty workspace. Raises BoxDiedError if that
+        fails."""
         await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:
@@ -42,7 +44,8 @@ class CopiedSnapshot(Snapshot):
 
 
 async def _copy(source: Path, dest: Path) -> None:
-    """Copies the contents of the folder `source` to the folder `dest`, which may exist. Links stay links."""
+    """Copies the contents of the folder `source` into the folder `dest`, which may exist. Copies links as
+    links."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     result = await to_the_end(run)

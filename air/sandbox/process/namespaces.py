@@ -1,9 +1,9 @@
 """Detects the namespace mode of process boxes on this host, and describes boxes to their launcher.
 
 The launcher is `air.sandbox.guest.launcher`. Mode `root`: this process is root, and the kernel allows
-namespaces. `user`: it may make its own user namespace. `plain`: neither, or the user chose it by
-`AIR_PROCESS_BOX`. A box with namespaces sees, read-only, the host's system folders, this process's Python,
-and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
+namespaces. Mode `user`: this process may make its own user namespace. Mode `plain`: neither is possible, or
+the user chose this mode by `AIR_PROCESS_BOX`. A box with namespaces sees, read-only, the host's system
+folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -37,8 +37,8 @@ from air.sandbox.wire.guest_box import IPC
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""The first of 65536 user ids that own nothing on the host. In mode `root`, user id N in a box is this id
-plus N on the host."""
+"""The first of 65536 user ids that own nothing on the host. In mode `root`, the user id N in a box is the
+user id `HOST_IDS + N` on the host."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -51,7 +51,8 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The detected namespace mode of process boxes on this machine, with a short phrase as its reason."""
+    """The detected namespace mode of process boxes on this machine, and a short phrase that gives the
+    reason."""
 
     mode: Mode
     reason: str
@@ -60,8 +61,8 @@ class Detection:
 def detect() -> Detection:
     """Starts a trial box to detect the namespace mode of process boxes; blocks for about 0.2 s.
 
-    The result is cached for the values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises ConfigError if the
-    first does not name a mode that works here, or the second names a folder that does not exist.
+    The result is cached for the values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises ConfigError if
+    `AIR_PROCESS_BOX` names no mode that works here, or `AIR_PROCESS_SHOW` names a folder that does not exist.
     """
     with _LOCK:
         return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
@@ -87,7 +88,7 @@ def _detected(setting: str, _show: str) -> Detection:
 
 
 def _is_root() -> bool:
-    """Whether this process is root and may give a box the 65536 user ids of the host from `HOST_IDS` on."""
+    """Whether this process is root, and may give a box the 65536 host user ids that begin with `HOST_IDS`."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -124,15 +125,17 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the bytecode of the launcher and the guest. Its first frame is the result of `layout`."""
+    """Returns the bytecode of the launcher and the guest. The first frame to send to it is the result of
+    `layout`."""
     return connection.compiled((*connection.GUEST, "launcher"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Chooses the paths of a box's writable `folders`, and the host paths that the box sees.
 
-    Returns {folder: its path in the box} and {host path: the same path without symbolic links}. A folder
-    keeps its path, unless that would overlap a host path that the box sees: then it is below `/box`.
+    Returns two dicts: {folder: its path in the box} and {host path: the same path without symbolic links}. A
+    folder keeps its path, unless it would overlap a host path that the box sees. Then its path begins with
+    `/box`.
     """
     visible = _visible()
     where = {}
@@ -176,7 +179,8 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of these NVIDIA GPUs and those that all GPUs share; none without a GPU."""
+    """Returns the device files of these NVIDIA GPUs, and those that all GPUs share. Empty if none of the GPUs
+    exists."""
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
@@ -234,7 +238,8 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths, in a box that sees the host paths `visible`, of the folders that it must not see."""
+    """Returns the paths in the box of `folders` that the box must not see. `visible` are the host paths that
+    it sees."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)
@@ -245,7 +250,7 @@ def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts processes per user namespace (Linux 5.14 or later). The limit `pids` of a
-    process box needs that."""
+    """Whether the kernel counts processes per user namespace (Linux 5.14 or later). Otherwise the limit
+    `pids` of a process box does not work."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE
