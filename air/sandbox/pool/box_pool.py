@@ -1,9 +1,9 @@
 """A pool of boxes: limits how many boxes exist, and starts spare boxes, which wait for a caller.
 
-Each box goes to one caller and is then removed, unless the caller allows that it is reset for the next one. A
-box holds its GPUs and a host slot
-(`air.sandbox.pool.host_slots`) from before its start until it is gone. A caller that holds a box must not
-wait for another box of the same pool: use a second pool, with `nested=True`, for example for graders.
+Each box goes to one caller and is then removed, unless the caller allows a reset for the next caller. A box
+holds its GPUs and a host slot (`air.sandbox.pool.host_slots`) from before its start until it is gone. A
+caller that holds a box must not wait for another box of the same pool. For this case, for example for
+graders, use a second pool with `nested=True`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""For so many different specs the pool keeps spare boxes, those of the latest requests."""
+"""The pool keeps spare boxes for at most this number of different specs: those that were requested last."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
-"""How long no caller must have got a box before spare boxes start, and for how long they wait for that. A
-start takes as much of the processors as many commands, and the callers' first commands come first."""
+"""Spare boxes start only when no caller has got a box for `QUIET_SECONDS`. They wait for that at most
+`BURST_SECONDS`. A start takes as much CPU time as many commands, and the callers' first commands have
+priority."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -44,17 +45,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes of one spec and one image that no caller has yet. They are ready or starting."""
+    """The boxes for one spec and one image that no caller has yet. They are ready or starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts spare boxes. False after a failed start until a caller requests such a box."""
+    """Whether the pool starts spare boxes for this spec. After a failed start it is false, until a caller
+    requests such a box."""
     paused: bool = False
-    """Whether the pool starts no spare boxes, because other boxes hold or need the GPUs or slots."""
+    """Whether the pool starts no spare boxes for this spec, because other boxes hold or need the GPUs or host
+    slots."""
     outdated: bool = False
-    """Whether these boxes are outdated, because the tag of their image now means another image."""
+    """Whether these boxes are outdated: the tag of their image now means another image."""
 
 
 @dataclass
@@ -70,14 +73,17 @@ class Pool:
     `AIR_MAX_BOXES` is not a positive integer.
 
     Args:
-        max_boxes: the most boxes at once, including those that start, close, or wait for GPUs or a host slot.
+        max_boxes: the maximum number of boxes at once, including those that start, close, or wait for GPUs or
+            a host slot.
         warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare
-            box never waits for GPUs or a host slot, and is removed when any process here waits for them.
+            box never waits for GPUs or a host slot. It is removed when any process on this machine waits for
+            them.
         run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
-        snapshots: whether `async with` also starts the helper container that takes snapshots, so that
-            the first one is as fast as later ones. It raises BoxStartError if the helper does not start.
+        snapshots: whether `async with` also starts the helper container that takes snapshots, so that the
+            first snapshot is as fast as later ones. Then `async with` raises BoxStartError if the helper does
+            not start.
     """
 
     def __init__(
@@ -106,7 +112,8 @@ class Pool:
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
-        """When callers began to get boxes at short intervals, and when the latest one got one."""
+        """Two times. `_burst`: when callers began to get boxes at short intervals. `_latest`: when a caller
+        last got a box."""
         self._later: asyncio.TimerHandle | None = None
         self._open = False
 
@@ -152,9 +159,10 @@ class Pool:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
-        """Async context manager: waits for a box of `spec` as `take` does, yields it, and gives it back.
+        """Async context manager: waits for a box of `spec` as `take` does, yields it, and gives it back
+        afterwards.
 
-        The box's workspace is a copy of `snapshot`, or empty.
+        The box's workspace is a copy of `snapshot`; it is empty if `snapshot` is None.
         """
         box = await self.take(spec)
         try:
@@ -165,12 +173,13 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec` in the background; returns at once. Raises ConfigError like `take`."""
+        """Starts spare boxes of `spec` in the background, and returns at once. Raises ConfigError in the same
+        cases as `take`."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for an unused box and returns it. The caller must `give_back` the box; prefer `lease`.
+        """Waits for an unused box and returns it. The caller must `give_back` it; `lease` does that itself.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -208,14 +217,14 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a box that `take` returned, in the background. A second call does nothing."""
+        """Removes a box that `take` returned, in the background. A second call for the box does nothing."""
         if box in self._lent:
             self._retire(box)
 
     def give_back_for_reuse(self, box: GuestBox) -> None:
-        """Resets a box that `take` returned, and keeps it for another caller, in the background.
+        """Resets a box that `take` returned, in the background, and keeps it for another caller.
 
-        A box that cannot be reset (see `Box.reset`) is removed. Use no box after this call.
+        If the box cannot be reset (see `Box.reset`), it is removed. The caller must not use the box any more.
         """
         if box in self._lent:
             self._spawn(self._closes, self._recycled(box, self._lent[box]))
@@ -229,7 +238,7 @@ class Pool:
             reason = "it did not answer"
         except TimeoutError:
             reason = f"its reset took more than {RESET_SECONDS:.0f} s"
-        except BaseException:  # cancellation too: else the box would stay lent, and its place lost
+        except BaseException:  # cancellation too: otherwise the box would count as lent for ever
             if box in self._lent:
                 self._retire(box)
             raise
@@ -242,15 +251,16 @@ class Pool:
         self.stats.reused += 1
         box.resets += 1
         del self._lent[box]
-        subpool.ready.appendleft(box)  # the next caller gets what the CPU's caches still know
+        subpool.ready.appendleft(box)  # first in line: its data may be in the CPU's caches
         self._balance()
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the `_SubPool` of a spec and its current image, and marks its other images outdated."""
+        """Returns the `_SubPool` for a spec and its current image. Marks the sub-pools for earlier images of
+        the spec as outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
-        self._subpools[key] = subpool  # the latest comes last
+        self._subpools[key] = subpool  # moves it to the end: sorted by last request
         self._forget()
         for other in self._subpools.values():
             if other.spec == spec:
@@ -259,7 +269,8 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Ends the spare boxes of all unused specs but the latest `MOST_SPECS`. Requests may name many."""
+        """Removes the spare boxes of specs that are not among the `MOST_SPECS` last requested and that nobody
+        uses. Requests may name any number of specs."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -276,7 +287,8 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Removes spare boxes when a process on this host waits for GPUs or slots; checks each second."""
+        """Removes spare boxes while a process on this host waits for GPUs or host slots. Checks this each
+        second."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():
@@ -320,7 +332,8 @@ class Pool:
                     self._start(subpool, spare=True)
 
     def _spares_wait(self) -> bool:
-        """Whether spare boxes do not start yet. Calls `_balance` again when they may."""
+        """Whether spare boxes must not start yet. If so, arranges a call of `_balance` for the time when they
+        may."""
         wait = min(self._latest + QUIET_SECONDS, self._burst + BURST_SECONDS) - time.monotonic()
         if wait > 0 and self._later is None:
             self._later = asyncio.get_running_loop().call_later(wait, self._resume)
@@ -374,14 +387,15 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Waits for GPUs and a host slot, and starts a box. If `spare`, returns None instead of waiting."""
+        """Waits for GPUs and a host slot, and starts a box. If `spare` is true, returns None instead of
+        waiting."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
         try:
             async with self._gate:
                 box = await retry(lambda: start_box(spec, run=self._run, gpus=share.gpus))
-        except BaseException:  # cancellation too; a half-started box is gone by now
+        except BaseException:  # cancellation too; `start_box` has removed its box by now
             share.release()
             raise
         self._held[box] = share
@@ -395,8 +409,8 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `subpool`. The others keep waiting.
-        Until a box is leased again, `subpool` starts no boxes in advance."""
+        """Raises `error` in the first caller that waits for a box of `subpool`. The other callers keep
+        waiting. `subpool` starts no spare boxes until a caller requests a box again."""
         if not self._open:
             return
         self.stats.failed += 1
@@ -416,10 +430,10 @@ class Pool:
     async def _closed(self, box: GuestBox) -> None:
         try:
             await box.close()
-        except AirError as error:  # its guest has ended; `orphans.collect` removes the rest later
+        except AirError as error:  # the guest has ended; `orphans.collect` removes the rest later
             _LOG.warning("%s", error)
         finally:
-            # Not earlier: a box may use its GPUs until it is gone. The next lease looks for its container.
+            # Not earlier: a box may use its GPUs until it is gone. (The next lease checks for its container.)
             self._held.pop(box).release()
             self.stats.closed += 1
             self.stats.live -= 1

@@ -1,8 +1,9 @@
 """File locks that the processes of all users of this machine share, for GPUs and host slots.
 
-Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`), held with flock(2), so the kernel
-frees it when its process ends. The JSON line in the file is only for people. The folder must be on a local
-disk; processes with another folder, or started after the files were removed, do not share these locks.
+Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). It is held with flock(2), so the
+kernel frees it when its process ends. The JSON line in the file only informs people. The folder must be on a
+local disk. Two processes do not share locks if they use different folders, or if the files were removed
+between their starts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the lock's file describes it."""
+    """The process that holds a lock, as the JSON line in the lock's file describes it."""
 
     pid: int
     user: str
@@ -51,7 +52,7 @@ class Holder:
 
 
 class Lock:
-    """A file lock that this process holds until it calls `release`, which may be called twice."""
+    """A file lock that this process holds until `release` is called. Releasing twice is harmless."""
 
     def __init__(self, name: str, fd: int) -> None:
         self.name, self.fd, self._pid = name, fd, os.getpid()
@@ -61,22 +62,23 @@ class Lock:
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
-        if os.getpid() == self._pid:  # a fork that ends must not free its parent's lock
+        if os.getpid() == self._pid:  # a forked process that ends must not free its parent's lock
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
 def folder() -> Path:
-    """Returns the folder with the lock files: `AIR_LOCK_DIR` if it is set, otherwise `/run/lock/air`."""
+    """Returns the folder that contains the lock files: `AIR_LOCK_DIR` if it is set, otherwise
+    `/run/lock/air`."""
     return Path(os.environ.get(FOLDER_ENV) or FOLDER)
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """Takes the first free lock of `names` and returns it, or None if none is free. Never waits.
+    """Takes the first free lock among `names` and returns it. Returns None if all are in use. Never waits.
 
-    `shared` locks may be held by several processes at once. `run` is the run's name for the lock's file
-    (empty: this process's run). This and the other functions raise ConfigError if the folder or a file in it
-    cannot be used.
+    Several processes may hold a `shared` lock at once. `run` is the name of the run for the lock's file
+    (empty: this process's run). This function, `holder`, `wanted`, `names` and `until` raise ConfigError if
+    the folder or a file in it cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -95,12 +97,13 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
 
 
 def holder(name: str) -> Holder | None:
-    """Returns the process that holds the lock `name` exclusively, or None."""
+    """Returns the process that holds the lock `name` exclusively, or None if there is no such process."""
     return _look(name, fcntl.LOCK_SH)
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, also shared, for example to show that it waits (`until`)."""
+    """Whether any process holds the lock `name`, exclusively or shared. A shared lock can show, for example,
+    that a process waits (see `until`)."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -120,13 +123,13 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While waiting, this process holds the shared lock `marker`, so `wanted(marker)` is true in all processes.
-    The log gets the text `what()` after `say_after` seconds, and again each time the wait has doubled.
+    While it waits, this process holds the shared lock `marker`, so `wanted(marker)` is true in all processes.
+    After `say_after` seconds, `what()` goes into the log, and again each time the waiting time has doubled.
     """
     mark: Lock | None = None
     since = time.monotonic()
     try:
-        if wanted(marker):  # others wait already: let them go first
+        if wanted(marker):  # other processes wait already: let them go first
             await asyncio.sleep(random.uniform(*POLL_SECONDS))
         while (result := await attempt()) is None:
             mark = mark or acquire(marker, shared=True)
@@ -141,7 +144,8 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns the process that prevents a shared (LOCK_SH) or exclusive (LOCK_EX) lock, or None."""
+    """Returns the process that prevents this process from taking a lock, or None. `kind` is LOCK_SH (shared)
+    or LOCK_EX (exclusive)."""
     with _folder() as at:
         if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None
@@ -157,9 +161,9 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Context manager: yields a file descriptor of the folder of locks, which it makes if necessary.
+    """Context manager: yields a file descriptor of the folder of locks. Makes the folder if necessary.
 
-    All users may write in a new folder, but remove only their own files (sticky bit).
+    In a new folder, all users may write, but each may remove only own files (sticky bit).
     """
     path = folder()
     try:
@@ -180,23 +184,24 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder of locks under a temporary name, so that it has its permissions when it appears."""
+    """Makes the folder of locks under a temporary name and renames it, so that it never exists without its
+    permissions."""
     draft = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         draft.chmod(0o1777)  # whatever the umask is
-        (draft / ".air").touch()  # rename would replace an empty folder
+        (draft / ".air").touch()  # not empty, because a rename would replace an empty folder
         draft.rename(path)
     except OSError:
         shutil.rmtree(draft)
-        if not path.is_dir():  # otherwise another process was first
+        if not path.is_dir():  # else another process made the folder first
             raise
 
 
 def _open(name: str, at: int) -> int:
     """Opens the file of the lock `name` in the folder `at`, or makes it. Returns the file descriptor.
 
-    An existing file is opened without O_CREAT, which the kernel may refuse for another user's file in a
-    folder with the sticky bit.
+    An existing file is opened without O_CREAT: in a folder with the sticky bit, the kernel may refuse O_CREAT
+    for another user's file.
     """
     while (fd := _existing(name, at, os.O_RDWR)) is None:
         _create(name, at)
@@ -204,7 +209,8 @@ def _open(name: str, at: int) -> int:
 
 
 def _existing(name: str, at: int, mode: int) -> int | None:
-    """Opens the file of the lock `name` in the folder `at`, if it exists; returns its descriptor."""
+    """Opens the file of the lock `name` in the folder `at`. Returns its file descriptor, or None if it does
+    not exist."""
     try:
         fd = os.open(name, mode | _FILE, dir_fd=at)
     except FileNotFoundError:
@@ -218,14 +224,15 @@ def _existing(name: str, at: int, mode: int) -> int | None:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file under a temporary name, so that it has its permissions when it appears."""
+    """Makes a lock's file under a temporary name and then links it, so that it never exists without its
+    permissions."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
         os.fchmod(fd, 0o666)  # whatever the umask is
         os.link(draft, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
     except FileExistsError:
-        pass  # another process was first
+        pass  # another process made the file first
     finally:
         os.close(fd)
         os.unlink(draft, dir_fd=at)
@@ -249,7 +256,8 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Returns the process that a lock's file names. Any user may have written the text: it may be invalid."""
+    """Returns the process that the text of a lock's file names. The text may be invalid, as any user may have
+    written it."""
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

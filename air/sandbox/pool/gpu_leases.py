@@ -1,9 +1,9 @@
-"""GPU leases: the right of one box to use some GPUs, which all processes and users respect.
+"""GPU leases: the right of one box to use some GPUs. All air processes of all users respect it.
 
-A lease is a set of file locks, so it ends with its process. A box alone on a GPU holds `<uuid>.0`
-exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>` exclusively, slots counted
-from 1. Locks do not show containers that outlive their owner: a container's label `air.gpu` also occupies its
-GPUs.
+A lease is a set of file locks, so it ends with its process. A box that has a GPU for itself holds the lock
+`<uuid>.0` exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>` exclusively; slots
+are counted from 1. Locks do not show containers that outlive their owner. Therefore a GPU also counts as
+occupied if a container's label `air.gpu` names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TURN = "gpu.turn"
 
 
 class GpuLease:
-    """The right to use some GPUs until `release` is called, which may be called twice."""
+    """The right to use some GPUs until `release` is called. Releasing twice is harmless."""
 
     def __init__(self) -> None:
         self._held: dict[Gpu, tuple[file_locks.Lock, ...]] = {}
@@ -40,7 +40,8 @@ class GpuLease:
 
     @property
     def label(self) -> str:
-        """The label `air.gpu` of a container with these GPUs: `<uuid>.<slot>,…`; slot 0 is the whole GPU."""
+        """The label `air.gpu` for a container with these GPUs: `<uuid>.<slot>,…`. Slot 0 means the whole
+        GPU."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property
@@ -49,7 +50,7 @@ class GpuLease:
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, locks: tuple[file_locks.Lock, ...]) -> None:
-        """Adds a GPU to the lease, with the file locks that were taken for the GPU."""
+        """Adds a GPU to the lease, with the file locks that were taken for this GPU."""
         self._held[gpu] = locks
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
@@ -63,10 +64,10 @@ class GpuLease:
 class GpuPool:
     """A pool of GPUs for boxes. It gives each GPU to one box, or to `slots_per_gpu` boxes at once.
 
-    Boxes that share a GPU also share all its memory. The requests of one process are served in order, those
-    of several processes in random order. Only one request on this machine may keep GPUs while it waits for
-    more, so that requests never block each other. After `say_after` seconds of waiting, the log names the
-    holders.
+    Boxes that share a GPU also share all its memory. Requests of one process are served in order; requests of
+    several processes in random order. Only one request on this machine may keep GPUs while it waits for more,
+    so that requests never block each other. After `say_after` seconds of waiting, the log names the holders
+    of the GPUs.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class GpuPool:
         self._occupied: dict[str, str] = {}
 
     def check(self, count: int) -> None:
-        """Raises ConfigError if this pool has fewer than `count` GPUs: a box would wait for ever."""
+        """Raises ConfigError if this pool has fewer than `count` GPUs. Otherwise a box would wait for
+        ever."""
         if count > len(self.gpus):
             raise ConfigError(
                 f"a box needs {count} GPUs, and the run has {len(self.gpus)}: {listed(self.gpus)}",
@@ -97,8 +99,8 @@ class GpuPool:
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
         """Waits for `count` GPUs and returns a lease of them, which the caller must release.
 
-        If `containers` will use the GPUs, the container engine must answer, because other containers may use
-        the GPUs.
+        `containers` says whether containers will use the GPUs. Then the container engine must answer, because
+        it knows which other containers use GPUs.
 
         Raises:
             ConfigError: the pool has fewer GPUs, or the locks cannot be used.
@@ -111,7 +113,7 @@ class GpuPool:
 
         async def attempt() -> GpuLease | None:
             nonlocal turn
-            if count > 1 and turn is None:  # else several GPUs are rarely free at once
+            if count > 1 and turn is None:  # several GPUs are rarely free at once
                 turn = file_locks.acquire(_TURN, run=self._run)
             return await self._fill(lease, count, containers, keep=turn is not None)
 
@@ -131,7 +133,7 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs, or None if they are not free. It does not wait, unlike `take`."""
+        """Returns a lease of `count` GPUs, or None if too few are free. Unlike `take`, it does not wait."""
         self.check(count)
         if self._line.locked():
             return None
@@ -145,11 +147,12 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Adds free GPUs to `lease` until it has `count` GPUs. Returns it, or None if too few are free.
+        """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease. Returns None if too few
+        are free.
 
-        In the second case the lease gives its GPUs back, unless `keep` is true.
+        If it returns None, the lease gives its GPUs back, unless `keep` is true.
         """
-        for slot in self._slots:  # boxes share a GPU only after each GPU has one box
+        for slot in self._slots:  # boxes share a GPU only if each GPU already has a box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
                 missing = len(lease.gpus) < count and gpu not in lease.gpus
                 if missing and (locks := self._lock(gpu, slot)):
@@ -189,11 +192,12 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools: for the boxes of agents (returned first), and for the boxes of graders.
+    """Divides GPUs into two pools, and returns both: the pool for boxes of agents, and the pool for boxes of
+    graders.
 
-    One pool is not enough, because an agent's box keeps its GPUs while it waits for the grader. `box` and
-    `grader` are the most GPUs that one such box needs; the graders' pool gets exactly `grader` GPUs. Raises
-    ConfigError, which names the key `where`, if there are fewer than `box + grader`.
+    Two pools are needed because an agent's box keeps its GPUs while it waits for the grader. `box` and
+    `grader` are the maximum number of GPUs that one such box needs. The graders' pool gets exactly `grader`
+    GPUs. Raises ConfigError, which names the key `where`, if there are fewer than `box + grader` GPUs.
     """
     if box + grader > len(gpus):
         raise ConfigError(
@@ -207,17 +211,18 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns the processes that hold a GPU, by slot number. Slot 0 is the whole GPU."""
+    """Returns the processes that hold a GPU, as a dict {slot number: process}. Slot 0 is the whole GPU."""
     slots = (name.rpartition(".")[2] for name in file_locks.names(f"{gpu.uuid}."))
     by_slot = {int(s): file_locks.holder(f"{gpu.uuid}.{s}") for s in slots if s.isdecimal()}
     return {slot: held for slot, held in sorted(by_slot.items()) if held is not None}
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns the GPUs of a lease that other containers use, as {UUID: "container NAME of OWNER"}.
+    """Returns the GPUs of a lease that other containers use, as a dict {UUID: "container NAME of OWNER"}.
 
-    Containers in different slots of a GPU do not conflict; slot 0 (the whole GPU) conflicts with all. `label`
-    is the `GpuLease.label` of the lease, `containers` what `engine.boxes` lists.
+    Containers in different slots of a GPU do not conflict. Slot 0 (the whole GPU) conflicts with every slot.
+    `label` is the `GpuLease.label` of the lease. `containers` are descriptions as `engine.boxes` returns
+    them.
     """
     slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -234,15 +239,16 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the UUID and the slot from one part of a label `air.gpu`. A missing slot means slot 0."""
+    """Returns the UUID and the slot in one part of a label `air.gpu`. If the slot is missing, it is 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Removes containers with GPUs and a dead owner; then returns `users(label, …)` for those that remain.
+    """Removes containers with GPUs whose owner is dead. Returns `users(label, …)` for the remaining
+    containers.
 
-    Blocks. Raises MissingError if no container engine answers, BoxStartError if it fails.
+    Blocks. Raises MissingError if no container engine answers, BoxStartError if the engine fails.
     """
     from air.sandbox.docker import engine
 

@@ -1,8 +1,8 @@
 """Detects the GPUs of this machine, and selects the GPUs that a run's configuration names.
 
 A GPU is identified by its UUID. Indices are those of NVML (NVIDIA's management library) and `nvidia-smi`;
-torch may number GPUs otherwise. MIG devices (parts of a GPU) are not detected, but `AIR_GPU_INVENTORY` may
-name them.
+torch may use other indices. MIG devices (parts of a GPU) are not detected, but `AIR_GPU_INVENTORY` can name
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Gpu:
     uuid: str
     """The permanent id of the GPU: `GPU-…`, or `MIG-…` for a part of a GPU."""
     name: str = ""
-    """The product name of the GPU; empty if `AIR_GPU_INVENTORY` declares the GPU."""
+    """The product name of the GPU. Empty if the GPU comes from `AIR_GPU_INVENTORY`."""
     memory_mb: int = 0
     """The memory of the GPU in MiB; 0 if unknown."""
 
@@ -42,7 +42,7 @@ class Gpu:
 def inventory() -> list[Gpu]:
     """Returns the GPUs of this machine, sorted by index. Detection by NVML may block for seconds.
 
-    The environment variable `AIR_GPU_INVENTORY` may declare them instead, as `0=GPU-aaaa,1=GPU-bbbb` or
+    The environment variable `AIR_GPU_INVENTORY` can list the GPUs instead, as `0=GPU-aaaa,1=GPU-bbbb` or
     `none`. Raises ConfigError if its value is malformed, MissingError if the NVIDIA driver does not answer.
     """
     declaration = os.environ.get(INVENTORY_ENV, "").strip()
@@ -86,22 +86,23 @@ def _described(nvml: Any, index: int) -> Gpu | None:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
-    except nvml.NVMLError as error:  # this GPU fell off the bus; the others still work
+    except nvml.NVMLError as error:  # this GPU is lost (fell off the bus); the others still work
         _LOG.warning("GPU %d is ignored: it does not answer: %s", index, error)
         return None
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
-    except nvml.NVMLError:  # not supported if it shares the machine's memory
+    except nvml.NVMLError:  # not supported if the GPU shares the machine's memory
         memory = 0
     return Gpu(index, uuid, name, memory)
 
 
 def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns the GPUs that `wanted` names by NVML index, UUID, or unique beginning of a UUID.
+    """Returns the GPUs that `wanted` names. A name is an NVML index, a UUID, or the unique beginning of a
+    UUID.
 
     `auto` means all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
-    Raises ConfigError, which names the key `where`, if a GPU does not exist or is named twice, or a name
-    matches several.
+    Raises ConfigError, which names the key `where`, if a GPU does not exist or is named twice, or if a name
+    matches several GPUs.
     """
     if wanted == "auto":
         selection = _visible(gpus)
@@ -128,7 +129,7 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 
 
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all if it is unset.
+    """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all GPUs if the variable is not set.
 
     As in CUDA, the first unknown entry and all entries after it are ignored.
     """
@@ -145,7 +146,7 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """Returns one line of text that lists the GPUs, for messages to the user."""
+    """Returns a list of GPUs as one line of text, for messages to the user."""
     return ", ".join(map(str, gpus)) or "none"
 
 

@@ -1,9 +1,10 @@
 """Host slots: file locks that limit how many boxes of pools exist on this machine at once.
 
-`AIR_MAX_BOXES` is the limit for all processes and users together; each process applies its own value. A box
-takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes (graders), for
-which the holder of another box waits, have a quarter as many slots of their own, so that both cannot wait for
-ever. If the default folder of locks is unusable, boxes start without a limit and the log says so.
+`AIR_MAX_BOXES` is the limit for all processes and users together; each process uses the value in its own
+environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes
+(graders) have slots of their own, a quarter as many. The reason: the holder of another box waits for the
+nested box, so with common slots all might wait for ever. If the default folder of locks cannot be used, boxes
+start without a limit, and the log says so.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`: it would wait for ever."""
+        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`. Otherwise the box would
+        wait for ever."""
         if spec.gpus:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box of `spec` needs. The caller must release them.
+        """Waits for the GPUs and the host slot that a box of `spec` needs. The caller must `release` the
+        result.
 
         Raises ConfigError if the locks cannot be used, and the errors of `GpuPool.take`.
         """
@@ -89,7 +92,8 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Does the same as `take`, but returns None instead of waiting, or if another box already waits."""
+        """Does the same as `take`, but never waits. Returns None if something is not free, or if another box
+        already waits."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
@@ -126,11 +130,12 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether host slots limit boxes. False if the default folder of locks cannot be used."""
+        """Whether host slots limit the number of boxes. False if the default folder of locks cannot be
+        used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:
-            if os.environ.get(file_locks.FOLDER_ENV):  # the user named the folder: it must work
+            if os.environ.get(file_locks.FOLDER_ENV):  # the user chose the folder, so it must work
                 raise
             _LOG.warning("%s; until then nothing limits the boxes of this host", error)
             return False

@@ -14,15 +14,17 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which a start is repeated while the container engine does not answer or restarts."""
+"""Seconds for which a start is repeated if the container engine does not answer, for example while it
+restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work` until it raises no `TransientStartError` or its attempts are used up; returns its result.
+    """Calls `work` and returns its result. Repeats the call after a `TransientStartError`, a limited number
+    of times.
 
-    Raises the last TransientStartError, and any other error at once.
+    If all attempts fail, raises the last TransientStartError. Raises any other error at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -42,7 +44,7 @@ def _should_stop(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids, which asks the container engine again after `DIGEST_SECONDS`."""
+    """A cache of image ids. After `DIGEST_SECONDS`, it asks the container engine again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
@@ -51,8 +53,8 @@ class Digests:
     async def of(self, spec: BoxSpec) -> str:
         """Returns the current id of the image of `spec`, or "" for a process box.
 
-        Raises MissingError if no container engine answers or the image is not built, BoxStartError if it
-        fails.
+        Raises MissingError if no container engine answers or the image is not built, BoxStartError if the
+        engine fails.
         """
         if spec.provider != "docker":
             return ""
