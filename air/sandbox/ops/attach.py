@@ -1,8 +1,8 @@
-"""Runs the command of `air box exec` in a running container, whoever opened the box.
+"""Runs the command of `air box exec` in a running container, no matter which process opened the box.
 
-The container engine runs the command, not the guest: as the box's user, in the workspace, without network and
-without `BoxSpec.env`, which only the process that opened the box knows. The command shares the container's
-limits with the agent; if memory runs out, the kernel kills it before the guest.
+The container engine, not the guest, runs the command: as the box's user, in the workspace, without network,
+and without `BoxSpec.env`, which only the process that opened the box knows. The command shares the
+container's limits with the agent. If memory runs out, the kernel kills the command before the guest.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Shell code that sets the limits of `guest_box.BOUNDS`; soft limits first, since they may not exceed hard
-ones."""
+"""Shell code that sets the limits of `guest_box.BOUNDS`. Soft limits come first, because they may not exceed
+hard limits."""
 _MARK = "AIR_ATTACH"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -47,9 +47,10 @@ def run(
 ) -> int:
     """Runs a command in a container, passes its output on as it comes, and returns its exit code.
 
-    If `interactive`, the command gets this process's standard input, and a terminal if this process has one.
-    Each piece of output goes to `show` with 1 (standard output) or 2 (standard error); None prints it. An
-    interrupt kills the command and raises KeyboardInterrupt.
+    If `interactive` is true, the command gets this process's standard input, and a terminal if this process
+    has a terminal. Each piece of output goes to `show`, after the number 1 (standard output) or 2 (standard
+    error). If `show` is None, the output is printed. An interrupt kills the command and raises
+    KeyboardInterrupt.
 
     Raises:
         MissingError: no container engine answers.
@@ -83,7 +84,7 @@ def run(
             show = show or _show
             with _raw(client, exec_id) if terminal else nullcontext():
                 _talk(stream, show, interactive=interactive, terminal=terminal)
-        except BaseException:  # an interrupt above all: otherwise the command continues
+        except BaseException:  # mainly for an interrupt: without this, the command would continue
             end = ["sh", "-c", _END, "air", f"{_MARK}={mark}"]
             client.exec_start(client.exec_create(container, end, user=user)["Id"], detach=True)
             raise
@@ -100,7 +101,7 @@ def _env(description: dict[str, Any]) -> dict[str, str]:
 
 
 def _user(description: dict[str, Any]) -> str:
-    """Returns the user and group of the box's commands, for the container engine."""
+    """Returns the user and group of the box's commands as `uid:gid`, for the container engine."""
     grader = any(row.startswith(f"{SECOND_UID_ENV}=") for row in description["Config"]["Env"])
     return "0:0" if grader else f"{INSIDE_UID}:{INSIDE_UID}"
 
@@ -121,9 +122,11 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     stream: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Passes output to `show` until it ends and, if `interactive`, standard input to the command.
+    """Passes the command's output to `show` until it ends. If `interactive`, also passes standard input to
+    the command.
 
-    It reads from the Docker client's buffer, where the first output may have come with the HTTP head.
+    The output is read from the Docker client's buffer, because its beginning may have come with the HTTP
+    headers.
     """
     stream._sock.settimeout(None)  # a command may be silent for hours
     output = stream._response.raw._fp.fp
@@ -146,7 +149,8 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: copies standard input to the command's socket; input after the block stays unread."""
+    """Context manager: copies standard input to the command's socket. Input that comes after the block stays
+    unread."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -159,7 +163,8 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input to `sock` until it ends, or until the other end of the pipe `over` is closed."""
+    """Copies standard input to `sock`. Stops when the input ends, or when the other end of the pipe `over` is
+    closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -174,7 +179,8 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Context manager: puts this process's terminal in raw mode; the command's terminal follows its size."""
+    """Context manager: puts this process's terminal in raw mode. The command's terminal gets the same size,
+    also after changes."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())
@@ -183,7 +189,7 @@ def _raw(client: Any, ident: str) -> Iterator[None]:
     before = termios.tcgetattr(sys.stdin.fileno())
     handler = signal.signal(signal.SIGWINCH, resize)
     try:
-        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # keeps what was typed ahead
+        tty.setraw(sys.stdin.fileno(), termios.TCSADRAIN)  # keeps input that was typed ahead
         resize()
         yield
     finally:

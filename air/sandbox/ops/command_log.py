@@ -1,9 +1,9 @@
 """Logs the commands of each box for `air box logs`, as JSON lines in `<cache>/boxes/<box>.jsonl`.
 
-The process that opened the box writes the file, and only its user can read it, because commands may contain
-secrets. Every line has a `type` and a time `t` (epoch seconds): first `start`; then `use`, which says what
-the box is used for; for each command `run` and `done` with the command's number `n`; last `end`, missing if
-the box is live or its process was killed.
+The process that opened the box writes the file. Only its user can read it, because commands may contain
+secrets. Every line has a `type` and a time `t` (epoch seconds). The first line is `start`. A line `use` says
+what the box is used for. Each command has two lines, `run` and `done`, with the command's number `n`. The
+last line is `end`; it is missing if the box is live or its process was killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from air.json_lines import Mark, Tail
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""A log file above this size gets no more lines, except its last line, `end`."""
+"""Maximum size of a log file. A larger file gets only one more line, its last line `end`."""
 MAX_COMMAND = 300
 """The maximum number of characters of a command that are recorded."""
 KEEP_FILES = 300
@@ -43,7 +43,8 @@ def folder() -> Path:
 
 
 class Events:
-    """Writes the command log of one box. Never raises: a log that cannot be written must not stop the box."""
+    """Writes the command log of one box. It never raises, because a box must continue if its log cannot be
+    written."""
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -67,7 +68,8 @@ class Events:
         self._write("use", dict(facts))
 
     def run(self, command: Command) -> int:
-        """Records that a command begins. Returns the number to pass to `done` or `failed` later."""
+        """Records that a command begins. Returns a number for the command, to be passed to `done` or
+        `failed`."""
         self._commands += 1
         self._write("run", {"n": self._commands, "command": shown(command)})
         return self._commands
@@ -83,7 +85,7 @@ class Events:
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone, and why; closes the log file. A second call writes nothing."""
+        """Records that the box is gone, and why, and closes the log file. A second call writes nothing."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
         if self._fd < 0:
@@ -91,7 +93,7 @@ class Events:
         os.close(self._fd)
         self._fd = -1
         _ended.append(self._file)
-        if len(_ended) > KEEP_FILES:  # bounds the files of a long run, as `collect` does
+        if len(_ended) > KEEP_FILES:  # limits the log files of a long run, like `collect`
             _remove(_ended.popleft())
 
     @property
@@ -113,7 +115,8 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """Returns a command as text, cut to `MAX_COMMAND` characters; a list is quoted for a shell."""
+    """Returns a command as text of at most `MAX_COMMAND` characters. A list of arguments is quoted as for a
+    shell."""
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
@@ -135,7 +138,7 @@ F = TypeVar("F", bound=Callable[..., Awaitable[ExecResult]])
 
 
 def recorded(method: F) -> F:
-    """Decorates the method `exec` of a box, so that each command and its result go to the box's log."""
+    """Decorator for the method `exec` of a box: writes each command and its result into the box's log."""
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
@@ -152,19 +155,19 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Mark]:
-    """Reads the complete lines of a log file after the reading position `mark` (None: all).
+    """Reads the complete lines of a log file after the reading position `mark` (None: from the beginning).
 
-    Returns the records and the position for the next call. Skips lines that a full disk has cut. Raises
-    OSError if the file cannot be read.
+    Returns the records, and the position for the next call. Skips lines that are incomplete because the disk
+    was full. Raises OSError if the file cannot be read.
     """
     tail = Tail(file, mark or Mark())
     return [line.data for line in tail if line.data is not None], tail.mark
 
 
 def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
-    """Returns the records `start` and `use` of a log file, which are among its first `lines`, by their type.
+    """Returns the records `start` and `use` among the first `lines` of a log file, as a dict: type -> record.
 
-    An absent record is absent in the result. Raises OSError if the file cannot be read.
+    The dict lacks a record that the file lacks. Raises OSError if the file cannot be read.
     """
     first = itertools.islice(Tail(file, Mark()), lines)
     records = {str(line.data.get("type")): line.data for line in first if line.data is not None}
@@ -180,7 +183,8 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes log files older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`; returns their paths.
+    """Removes log files older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`. Returns the removed
+    paths.
 
     Removes nothing if the user has no home folder. `now` is in epoch seconds.
     """

@@ -1,7 +1,7 @@
-"""The checks of `air doctor`: they find out whether boxes can work on this machine.
+"""The checks of `air doctor`, which find out whether boxes can work on this machine.
 
-Two checks start a box and remove it; the others change nothing. The functions `judge_…` get the container
-engine's answers as arguments, so that tests can pass those of other container engines.
+Two checks start a box and remove it. The other checks change nothing. The functions `judge_…` get a container
+engine's answers as arguments, so that tests can pass the answers of other engines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""The IP address pools to assume if the container engine does not report its own pools."""
+"""The IP address pools that are assumed if the container engine does not report its own."""
 _FEW_NETWORKS = 5
 
 
@@ -52,11 +52,13 @@ class Finding:
     seen: str
     """What the check observed, as a short phrase."""
     remedy: str = ""
-    """A shell command that fixes the problem or helps to find its cause; empty if there is none."""
+    """A shell command that fixes the problem or helps to find its cause. Empty if there is no such
+    command."""
 
 
 def examine() -> Iterator[Finding]:
-    """Runs all checks of `air doctor` within several seconds, and yields each finding at once."""
+    """Runs all checks of `air doctor` and yields each finding as soon as it is known. All checks take several
+    seconds."""
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -88,7 +90,7 @@ def examine() -> Iterator[Finding]:
 
 
 def process_boxes() -> Finding:
-    """Finds out what isolates process boxes here; it starts one for a moment."""
+    """Finds out how well process boxes are isolated on this machine. Starts a process box for a moment."""
     try:
         detection = namespaces.detect()
     except ConfigError as error:
@@ -106,7 +108,8 @@ def process_boxes() -> Finding:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine, by its answers to `info` and `version`, can limit boxes."""
+    """Checks whether the container engine can limit boxes. `info` and `version` are its answers to these two
+    requests."""
     name = "Podman" if podman.is_podman(version) else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -135,7 +138,7 @@ def _rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _limits(info: Mapping[str, Any]) -> str:
-    """Returns the shell command that lets the container engine enforce all resource limits."""
+    """Returns the shell command that enables the container engine to enforce all resource limits."""
     if _rootless(info):
         return (
             "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
@@ -165,9 +168,9 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has IP addresses for more bridge networks.
+    """Checks whether the container engine has free IP addresses for more bridge networks.
 
-    Boxes use no bridge network, but builds of images and compose files use them.
+    Boxes use no bridge network, but builds of images and compose files do.
     """
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
@@ -244,10 +247,11 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether a folder, or else its nearest existing parent, is writable and its disk has free space.
+    """Checks whether a folder is writable and its disk has free space. An absent folder's nearest parent
+    counts.
 
-    Less than `few` GB free is a warning, less than `least` a failure. `remedy` is a shell command that shows
-    or frees the used space.
+    Less than `few` GB of free space is a warning, less than `least` GB a failure. `remedy` is a shell command
+    that shows or frees the used space.
     """
     existing = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
     disk = os.statvfs(existing)
@@ -280,7 +284,7 @@ def _locks() -> Finding:
         seen = f"{len(files)} cannot be opened by this user, the first {files[0]}"
         return Finding("locks", "fail", seen, f"sudo chmod 0666 {folder}/*")
     folders = [folder]
-    with contextlib.suppress(MissingError):  # no home folder: `_disks` reports that
+    with contextlib.suppress(MissingError):  # no home folder: `_disks` reports this problem
         folders.append(paths.cache())
     locks = orphans.locks(*folders)
     if stale := [lock for lock in locks if lock.orphaned]:
@@ -333,7 +337,8 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command and reads the limits in it; yields findings on its speed and limits."""
+    """Starts a box, runs a command in it and reads its limits. Yields findings about the box's speed and
+    limits."""
     from air.sandbox.docker import container_spec
 
     try:

@@ -1,4 +1,4 @@
-"""Lists all boxes on this machine, also those of other processes, and finds a box by its name."""
+"""Lists all boxes on this machine, including those of other processes, and finds a box by its name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class Live:
-    """A box that exists now: a container, or a process box (a plain process with a folder)."""
+    """A box that exists now: a container, or a process box (ordinary processes with a folder)."""
 
     name: str
     provider: str
     state: str
-    """The container's state (`running`, `created`, …). A process box is `running`."""
+    """The container's state (`running`, `created`, …). Always `running` for a process box."""
     run: str
     owner: str
     """The process that opened the box, as `host:pid:start`; see `ownership.owner`."""
@@ -32,7 +32,8 @@ class Live:
     """What the box is used for, if that is recorded; see `Box.note_use`."""
 
     def of_run(self, run: str, folder: str) -> bool:
-        """Whether an episode of the run plays in the box; `folder` is the run's folder ("": unknown)."""
+        """Whether an episode of the run is played in this box. `folder` is the run's folder; empty if it is
+        unknown."""
         return bool(self.use) and (
             run in (self.run, self.use.get("run")) or ("" != folder == self.use.get("folder"))
         )
@@ -77,12 +78,12 @@ def containers() -> list[Live]:
 
 
 def folders() -> list[Live]:
-    """Returns the process boxes (boxes that are plain processes), sorted by name."""
+    """Returns the process boxes (boxes that are no containers), sorted by name."""
     live = []
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
         if not re.fullmatch("[0-9a-f]{12}", token):
-            continue  # a folder with our prefix that is no box, such as a snapshot
+            continue  # the folder has the prefix of boxes but is none, for example a snapshot
         name = f"air-{token}"
         opening = _opening(name)
         start = opening.get("start")
@@ -101,10 +102,11 @@ def folders() -> list[Live]:
 
 
 def _opening(name: str) -> dict[str, dict[str, Any]]:
-    """Returns the first records of a box's command log by type; none if it cannot be read."""
+    """Returns the first records of a box's command log, as a dict: type -> record. Empty if the log cannot be
+    read."""
     try:
         return command_log.opening(command_log.folder() / f"{name}.jsonl")
-    except (OSError, MissingError):  # in another cache, another user's, or no home folder
+    except (OSError, MissingError):  # log in another cache or of another user
         return {}
 
 
@@ -114,9 +116,11 @@ def _ends(start: Mapping[str, Any]) -> float:
 
 
 def find(name: str) -> Live:
-    """Returns the one existing box whose name, with or without `air-`, begins with `name`.
+    """Returns the one existing box whose name begins with `name`. The part `air-` of the name may be left
+    out.
 
-    Raises MissingError if there is none, UsageError if there are several, and the errors of `containers`.
+    Raises MissingError if there is no such box, UsageError if there are several, and the errors of
+    `containers`.
     """
     short = name.removeprefix("air-")
 

@@ -1,9 +1,11 @@
-"""Finds what outlived the air process that made it, its owner, and removes boxes whose owner is dead.
+"""Finds boxes, processes and locks that outlived their owner (the air process that made them), and removes
+such boxes.
 
-A running box ends with its owner, because the stream between them closes. `collect` removes the rest:
-containers that never started or have expired, and folders of process boxes (boxes without a container).
-`processes` and `locks` only find. A process is air's if its environment contains `ownership.OWNER_ENV`, or if
-it is the guest or a command of a process box. Processes of other users and other pid namespaces are left out.
+A running box ends with its owner, because the stream between the two closes. `collect` removes all other
+boxes of dead owners: containers that never started or have expired, and folders of process boxes (boxes that
+are no containers). `processes` and `locks` only search, and remove nothing. A process belongs to air if its
+environment contains `ownership.OWNER_ENV`, or if it is the guest or a command of a process box. Processes of
+other users and of other pid namespaces are ignored.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from air.sandbox.wire.connection import interpreter
 
 
 def collect() -> list[str]:
-    """Removes boxes that have expired or whose owner process is dead, and returns their names. Blocks.
+    """Removes boxes that have expired or whose owner process is dead. Returns their names. Blocks.
 
-    Also removes the oldest command logs. If no container engine answers, containers stay. Raises
+    Also removes the oldest command logs. If no container engine answers, containers are not removed. Raises
     BoxStartError if the container engine answers, but fails.
     """
     from air.sandbox.docker import engine
@@ -39,11 +41,11 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes the folders of process boxes whose owner process is dead; returns their paths."""
+    """Removes the folders of process boxes whose owner process is dead. Returns the removed paths."""
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):
-            shutil.rmtree(folder, ignore_errors=True)  # may be another user's, or removed by now
+            shutil.rmtree(folder, ignore_errors=True)  # it may be another user's, or removed by now
             if not folder.exists():
                 removed.append(str(folder))
     return removed
@@ -86,7 +88,8 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the owner, `host:pid:start`, of the process with this `/proc` folder, or "" if not air's."""
+    """Returns the owner, `host:pid:start`, of a process. `entry` is its folder in `/proc`. Empty if the
+    process is not air's."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -99,7 +102,7 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the owner of the process box whose folder contains `path`, or ""."""
+    """Returns the owner of the process box whose folder contains `path`. Empty if there is no such box."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
@@ -116,11 +119,12 @@ class Lock:
     pid: int
     """The id of a process that has the locked file open."""
     orphaned: bool
-    """Whether the process that took the lock is dead, but a child that inherited the file holds the lock."""
+    """Whether the process that took the lock is dead. Then a child process that inherited the open file still
+    holds the lock."""
 
 
 def locks(*folders: Path) -> list[Lock]:
-    """Returns the locks on files below `folders` that processes of this user hold."""
+    """Returns the file locks that processes of this user hold on files below `folders`."""
     roots = [str(folder.resolve()) + "/" for folder in folders]
     rows = []
     for entry in _processes():
