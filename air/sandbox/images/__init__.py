@@ -1,1 +1,2 @@
-"""Images that tasks bring along, as folders with a Dockerfile or by name: built, pulled, listed, removed."""
+"""The images of tasks, given as a folder with a Dockerfile or by name: builds, pulls, lists and removes
+them."""

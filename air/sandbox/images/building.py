@@ -1,4 +1,5 @@
-"""Builds and pulls the images of tasks: each once, several at a time. Nothing here runs in an episode."""
+"""Builds and pulls the images of tasks, each image once, several at a time. Episodes never do this
+themselves."""
 
 from __future__ import annotations
 
@@ -20,27 +21,27 @@ from air.sandbox.images import contexts, usage
 from air.sandbox.images.contexts import Wanted
 
 LABEL = "air.context"
-"""The label of images that are built from a task's folder; its value is the tag."""
+"""The label of images that are built from a task's folder. Its value is the tag of the image."""
 State = Literal["present", "built", "pulled", "failed"]
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a wanted image."""
+    """The result of building or pulling a wanted image."""
 
     wanted: Wanted
     state: State
     seconds: float = 0.0
     reason: str = ""
-    """Why it failed, in one line."""
+    """The reason, in one line, if the image could not be built or pulled."""
 
 
 def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list[Outcome]:
-    """Builds or pulls all images that are absent, `jobs` at a time, and says how each went.
+    """Builds or pulls all images that are absent, `jobs` at a time, and reports each result through `say`.
 
-    An image that several tasks want is made once. A failure does not keep the others from being made.
-    Raises MissingError if `AIR_CA_BUNDLE` names no file: then nothing is made.
+    An image that several tasks want is made once. If one image fails, the others are still made. Raises
+    MissingError, and makes nothing, if `AIR_CA_BUNDLE` names no file.
     """
     authorities()
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
@@ -59,7 +60,7 @@ def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list
 
 
 def ensure(image: Wanted) -> Outcome:
-    """Builds or pulls an image unless it is here; of several processes that want it one does."""
+    """Builds or pulls an image unless it exists. If several processes want it, only one of them makes it."""
     began = time.monotonic()
     try:
         if engine.image(image.tag) is not None:
@@ -78,7 +79,7 @@ def ensure(image: Wanted) -> Outcome:
 
 
 def line(outcome: Outcome) -> str:
-    """Returns one line about an outcome, for people."""
+    """Returns one line of text about an outcome, for the user."""
     image = outcome.wanted
     what = f"{image.tag} ({image.where})"
     if outcome.state == "failed":
@@ -109,14 +110,14 @@ def _build(image: Wanted, folder: Path) -> None:
                 network_mode="host",
                 rm=True,
                 forcerm=True,
-                timeout=image.seconds,  # of the next event; the loop compares the whole
+                timeout=image.seconds,  # for the next event; the loop checks the total time
                 decode=True,
             )
             tail: list[str] = []
             for event in stream:
                 _note(event, tail, image.tag)
                 if time.monotonic() > ends:
-                    stream.close()  # the engine ends a build whose client is gone
+                    stream.close()  # the engine ends a build when its client is gone
                     raise late
         except engine.FOREIGN as error:
             if "timed out" in str(error).lower():
@@ -140,10 +141,11 @@ def _pull(tag: str) -> None:
 
 
 def authorities() -> Path | None:
-    """Returns the PEM file that this user names for builds, or None: others need no more than the image's.
+    """Returns the PEM file of certificate authorities that the user has set for builds, or None.
 
-    Raises MissingError if `AIR_CA_BUNDLE` names no file that can be read. `SSL_CERT_FILE` is not air's own,
-    and programs that find nothing there go on without it; so does this.
+    It is the file in `AIR_CA_BUNDLE`, or else the file in `SSL_CERT_FILE`. Raises MissingError if
+    `AIR_CA_BUNDLE` names no readable file. A wrong `SSL_CERT_FILE`, which is not air's own variable, is
+    ignored, as other programs do. With None, builds trust the authorities of their image.
     """
     if named := os.environ.get("AIR_CA_BUNDLE"):
         path = Path(named).expanduser()

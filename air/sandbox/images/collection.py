@@ -1,4 +1,5 @@
-"""Lists the images that were built or pulled for tasks, and removes those that were not used for long."""
+"""Lists the images that were built or pulled for tasks, and removes those that have not been used for a long
+time."""
 
 from __future__ import annotations
 
@@ -20,31 +21,34 @@ class Stored:
     """An image on the container engine's disk."""
 
     tags: tuple[str, ...]
-    """Its names."""
+    """The tags (names) of the image."""
     id: str
-    """The container engine's id `sha256:…`."""
+    """The container engine's id of the image, `sha256:…`."""
     size: int
     """The size of the whole image in bytes."""
     own: int
-    """The bytes that no other image shares, which are free when it is removed; `size` if nobody asked."""
+    """The number of bytes that no other image shares, which a removal frees. It equals `size` if the shares
+    were not computed."""
     used: float
-    """When a box last started from it, else when it was made, in epoch seconds."""
+    """The time in epoch seconds when a box last started from the image or, if no box did, when the image was
+    made."""
     busy: bool
-    """Whether a container uses it."""
+    """Whether a container uses the image."""
     shipped: bool
-    """Whether its recipe comes with air, so that it serves more than one task."""
+    """Whether the image is built from a folder that air ships, so that it serves more than one task."""
 
     @property
     def name(self) -> str:
-        """Its first name, or the beginning of its id."""
+        """The first tag of the image, or the beginning of its id if it has no tag."""
         return self.tags[0] if self.tags else self.id[7:19]
 
 
 def stored(*, shipped: bool = False, shares: bool = False) -> list[Stored]:
-    """Returns the images of tasks, and with `shipped` air's own, the longest unused first. Blocks.
+    """Returns the images of tasks and, if `shipped` is true, also air's own. The longest unused image comes
+    first. Blocks.
 
-    `shares` makes the engine compute what each image shares with others, which takes long.
-    Raises MissingError if no container engine answers, BoxStartError if it fails.
+    If `shares` is true, the engine computes how much each image shares with others, which takes long. Raises
+    MissingError if no container engine answers, BoxStartError if the engine fails.
     """
     with engine.translating("listing images"):
         client = engine.client()
@@ -83,9 +87,11 @@ def chosen(
     unused_seconds: float | None = None,
     now: float | None = None,
 ) -> list[Stored]:
-    """Returns which of `images` (the longest unused first) to remove; never one that a container uses.
+    """Chooses the images to remove among `images`, which are sorted with the longest unused first. Never
+    chooses an image that a container uses.
 
-    Either all that were unused for `unused_seconds`, or so many that the rest has `keep_bytes` of its own.
+    With `unused_seconds`, chooses all images that were unused for longer. Otherwise, chooses images until the
+    bytes that the remaining images do not share (`Stored.own`) are at most `keep_bytes` in total.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]
@@ -102,7 +108,8 @@ def chosen(
 
 
 def remove(image: Stored) -> str:
-    """Removes an image. Returns "", or why it stays: for instance because a box began to use it. Blocks."""
+    """Removes an image. Returns "", or the reason why it was not removed, for instance because a box now uses
+    it. Blocks."""
     try:
         for name in image.tags or (image.id,):
             engine.client().remove_image(name)

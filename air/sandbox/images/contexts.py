@@ -1,4 +1,4 @@
-"""Names and packs the folders from which images of tasks are built.
+"""Computes the tags of the images of tasks, and packs the folders from which these images are built.
 
 The tag of such an image is `air-harbor-` and a digest of its folder, so equal folders share one image.
 """
@@ -19,7 +19,8 @@ from air.errors import MissingError
 PREFIX = "air-harbor-"
 DIGITS = 20
 AUTHORITIES = "air-authorities.crt"
-"""The name in the context, and below `/etc/ssl` in the image, of the authorities that a build trusts."""
+"""The file name of the certificate authorities that a build trusts: in the build context, and below
+`/etc/ssl` in the image."""
 CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"),
     "NODE_EXTRA_CA_CERTS",
@@ -31,13 +32,13 @@ class Wanted:
     """An image that tasks need."""
 
     tag: str
-    """The image's name, as `BoxSpec.image` takes it."""
+    """The tag of the image, in the form that `BoxSpec.image` takes."""
     folder: Path | None
-    """The folder from which it is built; None if it is only pulled."""
+    """The folder from which the image is built. None if the image is pulled."""
     seconds: float
-    """The time limit of the build."""
+    """The time limit of the build in seconds."""
     where: str
-    """What needs the image, for people."""
+    """The thing that needs the image, as a text for the user."""
 
 
 def tag(folder: Path) -> str:
@@ -61,15 +62,18 @@ def tag(folder: Path) -> str:
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yields all that is in a folder, with paths relative to it, sorted; links are not followed."""
+    """Yields everything in a folder, sorted: the path relative to the folder, and the path itself. Follows no
+    links."""
     for path in sorted(folder.rglob("*")):
         yield path.relative_to(folder).as_posix(), path
 
 
 def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
-    """Returns the build context of a folder as a tar archive, without what its `.dockerignore` names.
+    """Returns the build context of a folder as a tar archive, without the files that its `.dockerignore`
+    excludes.
 
-    With `authorities`, a PEM file, each stage of the build trusts these, and the image holds the file.
+    `authorities` is a PEM file of certificate authorities, or None. With it, each stage of the build trusts
+    these authorities, and the image contains the file.
     """
     from docker.utils.build import exclude_paths
 
@@ -95,9 +99,11 @@ def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
 
 
 def trusting(dockerfile: str) -> str:
-    """Returns a Dockerfile whose stages trust the authorities in the context, in the common programs.
+    """Adds lines to a Dockerfile that make its stages trust the certificate authorities in the build context.
+    Returns the new text.
 
-    Arguments of a build are variables of its commands, but not of the image.
+    The common programs find the file by build arguments (`ARG`), which are variables of the build's commands,
+    but not of the image.
     """
     place = f"/etc/ssl/{AUTHORITIES}"
     added = [f"COPY {AUTHORITIES} {place}"]
@@ -107,7 +113,7 @@ def trusting(dockerfile: str) -> str:
     for line in dockerfile.splitlines():
         lines.append(line)
         if line.lstrip().startswith("#") or (not begins and not line.strip()):
-            continue  # neither ends an instruction that goes on in the next line
+            continue  # comments and empty lines do not end an instruction of several lines
         in_from = bool(re.match(r"\s*FROM\s", line, re.IGNORECASE)) if begins else in_from
         begins = not line.rstrip().endswith("\\")
         if in_from and begins:
@@ -125,8 +131,8 @@ _HEREDOC = re.compile(r"(?:^|\s)\d*<<-?([\"']?)([A-Za-z_]\w*)\1(?=\s|$)")
 
 
 def needs_buildkit(folder: Path) -> str:
-    """Returns the first instruction of a folder's Dockerfile that only BuildKit understands, with its line;
-    "" if there is none."""
+    """Returns the first instruction in a folder's Dockerfile that only BuildKit understands, with its line
+    number. Empty if there is none."""
     text = (folder / "Dockerfile").read_text("utf-8", "surrogateescape")
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
@@ -135,7 +141,7 @@ def needs_buildkit(folder: Path) -> str:
             continue
         if flag := _FLAGS.match(line.strip()):
             return f"line {number}: {word} --{flag[2] or flag[4]}"
-        # A shell's own operator `<<` has no line with only its word below.
+        # If `<<` is an operator of the shell's own, no later line consists of the word alone.
         below = {one.strip() for one in lines[number:]}
         if (name := _HEREDOC.search(line)) and name[2] in below:
             return f"line {number}: {word} <<{name[2]}"

@@ -1,4 +1,5 @@
-"""Notes when images of tasks were used last, and which were pulled for them, in the user's cache folder."""
+"""Records in the user's cache folder when images of tasks were last used, and which images were pulled for
+tasks."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ _USED, _PULLED = "used", "pulled"
 
 
 def note_use(image_id: str) -> None:
-    """Notes that a box starts from an image now. Without a cache, the image seems older."""
+    """Records that a box starts from an image now. Without a cache folder, nothing is recorded, and the image
+    seems unused for longer."""
     with contextlib.suppress(OSError):
         _touch(_folder(_USED) / image_id.removeprefix("sha256:"))
 
 
 def last_use(image_id: str) -> float:
-    """Returns when a box last started from an image, in epoch seconds; 0 if none is known."""
+    """Returns the time in epoch seconds when a box last started from an image; 0 if no start is recorded."""
     try:
         return (_folder(_USED) / image_id.removeprefix("sha256:")).stat().st_mtime
     except OSError:
@@ -26,7 +28,7 @@ def last_use(image_id: str) -> float:
 
 
 def note_pulled(tag: str) -> None:
-    """Notes that an image was pulled for a task."""
+    """Records that an image was pulled for a task."""
     file = _folder(_PULLED) / str(time.time_ns())
     paths.write_whole(file, tag.encode())
 
