@@ -1,1 +1,1 @@
-"""Network access of boxes, which goes only through an egress proxy (an HTTP proxy on the host)."""
+"""Network access of boxes. It goes only through an egress proxy (an HTTP proxy on the host)."""

@@ -1,8 +1,9 @@
 """The egress proxy: an HTTP proxy on the host, and the only way from a box to the hosts of `BoxSpec.network`.
 
-It serves `CONNECT` and plain `http://` requests, one per relayed connection. It resolves host names itself,
-and connects only to addresses that it checked; public ones through the host's own proxy (`https_proxy`), if
-any. Limits: it sees nothing inside a tunnel, and the body of a plain request needs a Content-Length.
+It serves `CONNECT` requests and plain `http://` requests, one per relayed connection. It resolves host names
+itself, and connects only to addresses that it has checked. If the host has its own proxy (`https_proxy`),
+connections to public addresses go through that proxy. Limits: the egress proxy cannot see the content of a
+tunnel, and a plain request with a body must have a Content-Length.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 class Refusal(Exception):
-    """Refuses a request: the client gets the HTTP `status` and the message of this error."""
+    """The error that refuses a request. The client gets the HTTP `status` and the error's message."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -64,7 +65,7 @@ class Request:
     host: str
     port: int
     path: str
-    """The path and query of a plain request; empty for a `CONNECT` tunnel."""
+    """The path and query of a plain request. Empty for a `CONNECT` request, which asks for a tunnel."""
     version: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     length: int | None = None
@@ -74,13 +75,15 @@ class Request:
 
     @property
     def authority(self) -> str:
-        """The target of the request as `HOST:PORT`; only `HOST` for a plain request to port 80."""
+        """The target of the request as `HOST:PORT`. Only `HOST` for a plain request to port 80."""
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the request line and headers as bytes; `Connection: close` asks for one response only.
+        """Returns the request line and headers as bytes. They contain `Connection: close`, so that the server
+        answers once.
 
-        `authorization` is the value of Proxy-Authorization. A proxy expects the `absolute` address.
+        `authorization` is the value of the header Proxy-Authorization. If `absolute` is true, the request
+        line contains the whole URL, as a proxy expects.
         """
         target = f"http://{self.authority}{self.path}" if absolute else self.path
         lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]
@@ -91,7 +94,7 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the lines of an HTTP request's head; raises Refusal if it is not one for a proxy."""
+    """Parses the lines of an HTTP request's head. Raises Refusal if it is no request to a proxy."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -114,7 +117,8 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Adds `headers` to `request`, except those of one connection; raises Refusal for a chunked body."""
+    """Adds `headers` to `request`, except those that concern only one connection. Raises Refusal if the body
+    is chunked."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -133,7 +137,8 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """The host's own HTTP proxy, named by an environment variable. Public connections go through it."""
+    """The host's own HTTP proxy, which an environment variable names. Connections to public addresses go
+    through it."""
 
     host: str
     port: int
@@ -141,9 +146,10 @@ class Parent:
 
     @classmethod
     def of(cls, key: str, url: str) -> Parent:
-        """Returns the proxy with the address `url`, the value of the environment variable `key`.
+        """Returns the proxy at the address `url`, which is the value of the environment variable `key`.
 
-        Raises ConfigError if it is not `http://…`; the message omits it, since it may hold a password.
+        Raises ConfigError if the address does not begin with `http://`. The message omits the address, which
+        may contain a password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -164,9 +170,10 @@ class Parent:
 class Proxy:
     """The egress proxy of one box. Pass its method `serve` to `Box.forward`, as the handler of a port.
 
-    `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve` returns the addresses of a host name,
-    and may block. `proxies` are the host's own proxies under `http`, `https` and `no` (None: from the
-    environment). Raises ConfigError if an address there is not an `http://` address.
+    `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve` is a function that returns the
+    addresses of a host name; it may block. `proxies` are the addresses of the host's own proxies, under the
+    keys `http`, `https` and `no` (None: from the environment). Raises ConfigError if one of these is not an
+    `http://` address.
     """
 
     def __init__(
@@ -188,7 +195,7 @@ class Proxy:
         self._direct = partial(urllib.request.proxy_bypass, proxies=host_proxies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one network connection from the box: reads its HTTP request, and forwards or refuses it."""
+        """Serves one connection from the box: reads its HTTP request, and forwards or refuses the request."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = parse(await _lines(reader))
@@ -207,9 +214,10 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """Connects to the server of a request; returns the connection, and the host's own proxy if used.
+        """Connects to the server of a request. Returns the connection, and the host's own proxy if it is used
+        (else None).
 
-        Raises Refusal if the box must not reach the server, or the connection failed.
+        Raises Refusal if the box must not reach the server, or if the connection failed.
         """
         host, port = request.host, request.port
         rules = [rule for rule in self._rules if rule.allows(host, port)]
@@ -235,16 +243,17 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Returns the addresses of a host name, all of them checked.
+        """Returns the addresses of a host name, after checking all of them.
 
-        Returns none if `by_parent`, and only the host's own proxy may know the name.
+        Returns an empty list if the name cannot be resolved here but, because `by_parent` is true, the host's
+        own proxy may resolve it.
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
         lookup = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
         lookup.add_done_callback(self._resolved)
         try:
-            addresses = await asyncio.shield(lookup)  # the thread continues, and keeps its slot
+            addresses = await asyncio.shield(lookup)  # if cancelled, the thread goes on with its slot
         except OSError:
             if by_parent:
                 return ()
@@ -261,7 +270,8 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response. If a tunnel is refused, clients show only the status line."""
+        """Sends an error response. For a refused tunnel, the status line contains the reason, because clients
+        show only this line."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -281,13 +291,14 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the request line and the header lines; raises Refusal for a bad request line or long lines."""
+    """Reads the request line and the header lines. Raises Refusal if the request line is malformed or the
+    lines are too long."""
     lines: list[bytes] = []
     size = 0
     while True:
         try:
             line = await reader.readline()
-        except ValueError:  # longer than the reader's limit
+        except ValueError:  # a line is longer than the reader's limit
             raise Refusal(400, "a line of the request is too long") from None
         size += len(line)
         if not line.endswith(b"\r\n") or size > HEAD_BYTES:
@@ -300,7 +311,7 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first address that answers; raises OSError if none answers."""
+    """Connects to the first of the addresses that answers. Raises OSError if none of them answers."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -311,7 +322,8 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's own proxy, and for a `CONNECT` request waits until its tunnel is open."""
+    """Connects to the host's own proxy. For a `CONNECT` request, also waits until that proxy has opened the
+    tunnel."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -334,7 +346,8 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends a plain request to `far` (the server or its proxy `parent`), and copies the answer to `near`."""
+    """Sends a plain request to `far`, and copies the response to `near` (the box). `far` is the server or, if
+    given, the proxy `parent`."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -351,7 +364,8 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Copies a request's body of `size` bytes; if the client sends fewer, aborts the server's connection."""
+    """Copies a request's body of `size` bytes. If the client sends fewer bytes, aborts the connection to the
+    server."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))
