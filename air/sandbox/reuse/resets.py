@@ -1,13 +1,14 @@
-"""Lets a box serve one user after another: resets, and a Python that runs before the commands that need it.
+"""Lets a box serve one user after another: resets the box, and starts a Python before the commands that need
+it.
 
 The commands of a closed box can change only little: processes, the files in a few folders in memory, System V
 and POSIX objects, and the loopback network. A reset removes the files and compares everything else with the
-state of the new box; it repairs nothing. Any difference, anything unusual in what commands did, and any
-request that this module does not know make the box unfit. What remains are counters of the kernel, such as
-the next process id.
+state of the new box; it repairs nothing. The box is "unfit" (it cannot be reset) after any difference,
+anything unusual in what commands did, or a request that this module does not know. Only counters of the
+kernel, such as the next process id, are not compared.
 
-`Prestarted` has one fork of a Python ready (see `air.sandbox.reuse.zygote`), already as the user of
-commands, which waits for its job: a command that runs the script, or any other program. A fork runs one job
+`Prestarted` keeps one fork of a Python ready (see `air.sandbox.reuse.zygote`). The fork already has the user
+of commands, and waits for its job: a command that runs the script, or any other program. A fork runs one job
 and ends. Standard library only, Python >= 3.8, no import of `air`.
 """
 
@@ -45,17 +46,19 @@ if TYPE_CHECKING:
     from air.sandbox.guest.spawn import Starter
 
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
-"""The requests that leave only what a reset can undo or find."""
+"""The requests after which a reset is possible: a reset can undo or detect all their effects."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
-"""How long a reset waits for what ends by itself, for example for a process that saw its parent end."""
+"""Two times in seconds. A reset waits at most `SETTLE_SECONDS` for things that end by themselves, such as a
+process whose parent ended. It checks again after each `PAUSE`."""
 MOST_ENTRIES, MOST_DEPTH = 10_000, 64
 LISTED = ("/dev/mqueue", "/dev/pts")
 COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc/net/unix")
-"""Tables with one line for each object in the box. Objects that outlive processes appear here."""
+"""Tables of the kernel with one line for each object in the box. They show objects that outlive processes."""
 DEVICES = "/dev"
-"""Anybody may set the times of its files to now."""
+"""A folder whose files every user can touch: the reset compares their times."""
 LOOPBACK = "/proc/net/dev"
-"""Its counters show whether anything used the loopback network. Ports stay taken after such a connection."""
+"""A table whose counters show whether anything used the loopback network. Such a connection keeps its port in
+use for a while."""
 TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -63,14 +66,14 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 
 
 class Unfit(Exception):
-    """Error: the box cannot be reset. Its text is the reason."""
+    """The error that is raised if the box cannot be reset. Its text is the reason."""
 
 
 class Reuse:
     """Resets a box.
 
-    `config` has the `folders` in memory that commands can write, and `prestart` for a Python to start.
-    `starter` starts the commands. Ends this process if the Python does not start.
+    `config` has the `folders` in memory that commands can write and, for a Python to start in advance,
+    `prestart`. `starter` starts the commands. If the Python does not start, ends this process (the guest).
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -84,22 +87,24 @@ class Reuse:
                 os.write(2, f"{error}\n".encode("utf-8", "replace"))
                 os._exit(1)
         self.reason = ""
-        """Why the box must be thrown away; empty as long as nothing unusual happened."""
+        """The reason why the box cannot be reset; empty as long as nothing unusual happened."""
         self.strays = 0
-        """How many processes that the guest did not start it has reaped since the last sweep."""
+        """The number of processes that the guest has reaped since the last sweep without having started
+        them."""
         self.opened: dict[str, int] = {}
-        """Descriptors of the folders, and of the tables that exist."""
+        """The file descriptors of the folders, and of the tables that exist, by path."""
         self.new: dict[str, tuple[int, int, int]] = {}
-        """The times of each folder in the new box, and how many files its file system has room for."""
+        """For each folder, its times in the new box, and the number of files for which its file system had
+        room."""
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Notes a request of the harness."""
+        """Records a request of the host. If it is unusual, the box cannot be reset any more."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
     def saw_end(self, command: Command) -> None:
-        """Notes how a command ended."""
+        """Records how a command ended. If that is unusual, the box cannot be reset any more."""
         if command.timed_out or command.cancelled:
             self.reason = self.reason or "a command was stopped"
         elif command.status is None or command.status & 0x7F == signal.SIGKILL:
@@ -108,7 +113,7 @@ class Reuse:
             self.reason = self.reason or "a process kept the output of its command"
 
     def begin(self, guest: Guest) -> None:
-        """Records the state of the new box, and forks the Python. Commands may run only afterwards."""
+        """Records the state of the new box, and forks the Python. Commands may run only after this."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -127,7 +132,8 @@ class Reuse:
         self.state = self._observed()
 
     def event(self, fd: int) -> bool:
-        """Handles an event of the descriptor `fd`; returns False if that does not belong to the Python."""
+        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` does not belong to the
+        Python."""
         prestarted = self.prestarted
         if prestarted is None or fd != prestarted.control.fileno():
             return False
@@ -148,14 +154,16 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Notes the end of the fork `pid` if the Python, which a timeout also kills, took its status."""
-        self.guest.reap()  # the guest inherits a fork that the Python has not reaped
+        """Records the end of the fork `pid`. Needed if the Python ended after it had taken the fork's exit
+        status: a timeout kills both."""
+        self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
             if command.pid == pid and command.status is None and pid not in _pids():
                 command.status = int(signal.SIGKILL)
 
     def reset(self, *_frame: object) -> dict[str, Any]:
-        """Makes the box as new, or answers why that is impossible."""
+        """Restores the box to the state of a new box. The answer contains the reason if that is impossible,
+        else an empty text."""
         try:
             if self.reason or self.guest.commands or self.guest.pipes:
                 raise Unfit(self.reason or "a command has not ended")
@@ -171,31 +179,33 @@ class Reuse:
         return {"reason": self.reason}
 
     def _own_pids(self) -> set[int]:
-        """Returns the pids of the guest, the Python that it started in advance, and the fork of that."""
+        """Returns the pids of the guest, of the Python that it started in advance, and of that Python's
+        fork."""
         ready = self.prestarted
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit unless the processes of the box are only the guest's own, or soon are."""
+        """Raises Unfit if the box still has other processes than the guest's own after a short wait."""
         mine = self._own_pids()
 
         def problem() -> str | None:
-            self.guest.reap()  # until then a dead child counts
+            self.guest.reap()  # otherwise a dead child would still be listed
             return None if _pids() == mine else "processes remained"
 
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if a sweep, a kill of all processes but the guest's own, has found any.
+        """Raises Unfit if the sweep has killed a process. (A sweep kills all processes except the guest's
+        own.)
 
-        After a sweep nothing can start a process, so a listing misses none. The guest reaps what the sweep
-        has killed, because orphans become its children.
+        After a sweep, nothing can start a process, so a listing is complete. The guest reaps the killed
+        processes, because orphans become its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
 
     def _clean(self) -> None:
-        """Removes all files of the box, and raises Unfit if anything differs from the new box."""
+        """Removes all files of the box. Raises Unfit if anything else differs from the new box."""
         room = [MOST_ENTRIES]
         for folder in self.folders:
             fd = self.opened[folder]
@@ -213,14 +223,15 @@ class Reuse:
         return f"{names[0]} is not as it was" if names else None
 
     def _observed(self) -> dict[str, Any]:
-        """Returns what a reset compares: equal values mean that nothing of the commands is there."""
+        """Returns the state that a reset compares. If it equals the state of the new box, commands have left
+        nothing."""
         state: dict[str, Any] = {}
         for folder in self.folders:
             fd = self.opened[folder]
             status, room = os.fstat(fd), os.fstatvfs(fd)
             state[folder] = (
                 (status.st_mode, status.st_uid, status.st_gid, status.st_nlink, status.st_size),
-                # Files that only a process in flight holds open would still take room.
+                # This also shows removed files that a file descriptor still holds open somewhere.
                 (room.f_ffree, room.f_bfree, room.f_files, room.f_blocks),
                 sorted(os.listxattr(fd)),
                 _inode_flags(fd),
@@ -234,12 +245,14 @@ class Reuse:
         return state
 
     def _table(self, path: str) -> bytes:
-        """Returns the beginning of a table, which is all of it in a new box; nothing if there is none."""
+        """Returns the beginning of a table; in a new box, this is the whole table. Empty if there is no such
+        table."""
         fd = self.opened.get(path)
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
-        """Calls `problem` until it returns None; raises Unfit with its text after `SETTLE_SECONDS`."""
+        """Calls `problem` repeatedly until it returns None. After `SETTLE_SECONDS`, raises Unfit with the
+        text that it returned."""
         until = time.monotonic() + SETTLE_SECONDS
         while (text := problem()) is not None:
             if time.monotonic() > until:
@@ -248,9 +261,9 @@ class Reuse:
 
 
 def sweep(prestarted: Prestarted | None) -> None:
-    """Kills all processes of the box but the guest and the Python that it started in advance, all at once.
+    """Kills all processes of the box at once, except the guest and the Python that it started in advance.
 
-    With such a Python, its new fork does that, because a kill by the guest would end the Python, too.
+    If there is such a Python, its new fork kills them, because a kill by the guest would also end the Python.
     """
     if prestarted is not None:
         prestarted.prepare()
@@ -262,7 +275,8 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder descriptor `folder`; raises Unfit if it is too much."""
+    """Removes everything in the folder with the descriptor `folder`. Raises Unfit if it contains too many
+    files or levels."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -282,9 +296,10 @@ def _empty(folder: int, room: list[int], depth: int) -> None:
 
 
 def _contents(folder: int) -> tuple[int, int, int]:
-    """Returns the times of a folder, and how many files its file system still has room for.
+    """Returns the times of a folder (last access, last change), and the number of further files for which its
+    file system has room.
 
-    A file takes room even if nothing but an open descriptor leads to it.
+    A removed file takes room as long as a file descriptor holds it open.
     """
     status = os.fstat(folder)
     return status.st_atime_ns, status.st_mtime_ns, os.fstatvfs(folder).f_ffree
@@ -302,14 +317,15 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns when each file in `folder` was last changed, without the paths `but`."""
+    """Returns, for each file in `folder` except the paths `but`, the times of the last change of its contents
+    and of its status."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
 
 
 def _inode_flags(folder: int) -> bytes:
-    """Returns the flags of a folder that `chattr` sets; empty if the file system has none."""
+    """Returns the flags of a folder that `chattr` sets. Empty if the file system has no such flags."""
     try:
         return bytes(fcntl.ioctl(folder, FS_IOC_GETFLAGS, bytes(8)))
     except OSError:
@@ -317,9 +333,9 @@ def _inode_flags(folder: int) -> bytes:
 
 
 def _has_keyrings() -> bool:
-    """Whether commands can use the kernel's keyrings, of which a user's outlives all its processes.
+    """Whether commands can use the kernel's keyrings. A user's keyring outlives all processes of the user.
 
-    Container engines forbid the system call. On an unknown processor the answer is yes.
+    Container engines forbid the system call for it. If the processor type is unknown, returns True.
     """
     number = _KEYCTL.get(os.uname().machine)
     if number is None:
@@ -339,14 +355,15 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 class NotPrestarted(Exception):
-    """Error: the Python that a box should have started in advance does not start or does not answer."""
+    """The error that is raised if the Python that a box starts in advance does not start or does not
+    answer."""
 
 
 class Prestarted:
-    """A Python that is started once per box, and its fork that waits for a job.
+    """A Python that is started in advance, once per box, and its fork that waits for a job.
 
-    `config` has the Python's command line `argv`, its folder `cwd` and, in Base64, the zip file `program`
-    that contains `sitecustomize`. `starter` starts the commands.
+    `config` has the Python's command line `argv`, its working directory `cwd` and, in Base64, the zip file
+    `program`, which contains the module `sitecustomize`. `starter` starts the commands.
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -355,9 +372,9 @@ class Prestarted:
         self.env = starter.env
         self.uid = starter.user or 0
         self.jobs: socket.socket | None = None
-        """The socket of the fork that waits for a job, or that has got one; None if there is none."""
+        """The socket of the fork that waits for a job or runs one. None if there is no such fork."""
         self.fork_pid = 0
-        """The pid of the last fork, until it has ended; else 0."""
+        """The pid of the last fork. 0 after it has ended."""
         self.waits = False
         """Whether the last fork still waits for its job."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -376,10 +393,10 @@ class Prestarted:
         try:
             os.setsid()
             control, program = os.dup(control), os.dup(program)
-            # A command's usual streams, whose kinds Python remembers from its start.
+            # Streams of the same kinds as a command's: Python remembers the kinds from its start.
             for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), os.pipe()[1])):
                 os.dup2(fd, number)
-            # Neither number may be overwritten before it was copied.
+            # Copied to unused numbers first, so that neither descriptor is overwritten.
             spare = max(control, program, PROGRAM) + 1
             os.dup2(control, spare)
             os.dup2(program, spare + 1)
@@ -399,9 +416,9 @@ class Prestarted:
         os._exit(1)
 
     def prepare(self) -> None:
-        """Makes a new fork, which kills all other processes of its user. Raises NotPrestarted.
+        """Makes a new fork, which kills all other processes of its user. Raises NotPrestarted if that fails.
 
-        It waits until the fork is ready, so no command may run.
+        Waits until the fork is ready. No command may run meanwhile.
         """
         self.discard()
         self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -421,9 +438,10 @@ class Prestarted:
     def run(
         self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], mark: str
     ) -> int | None:
-        """Gives the waiting fork a command; returns its pid, or None if the command must start otherwise.
+        """Gives a command to the waiting fork and returns its pid. Returns None if the command must be
+        started in another way.
 
-        `mark` is the name of the one variable that differs for each command.
+        `mark` is the name of the only environment variable that differs from command to command.
         """
         if not self.waits or self.jobs is None:
             return None
@@ -448,9 +466,10 @@ class Prestarted:
         return self.fork_pid
 
     def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the end of the last fork: its pid, its wait status, and whether its program ran at all.
+        """Receives the message that the last fork has ended. Returns its pid, its wait status, and whether
+        its program ran at all.
 
-        Returns None if there is no such message. Raises NotPrestarted if the Python has ended.
+        Returns None if there is no message yet. Raises NotPrestarted if the Python itself has ended.
         """
         try:
             message = self.control.recv(64, socket.MSG_DONTWAIT)
@@ -469,7 +488,8 @@ class Prestarted:
         return pid, status, began
 
     def discard(self) -> None:
-        """Ends the fork that waits for a job, if there is one. Commands of the same user could harm it."""
+        """Ends the fork that waits for a job, if there is one, because commands of the same user could harm
+        it."""
         if self.fork_pid and self.waits and self.jobs is not None:
             self.jobs.close()
             self.jobs, self.waits = None, False
@@ -477,7 +497,8 @@ class Prestarted:
             self.fork_pid = 0
 
     def _heard(self, source: socket.socket, seconds: float) -> bytes:
-        """Receives one message; returns no bytes if none comes in time or the other side is gone."""
+        """Receives one message from a socket. Returns no bytes if no message comes in time, or if the other
+        side is gone."""
         try:
             if select.select([source], [], [], seconds)[0]:
                 return source.recv(64)

@@ -1,4 +1,5 @@
-"""What a container's guest gets so that the box can serve several users, one after another."""
+"""Makes the configuration by which a container's guest lets the box serve several users, one after
+another."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from air.sandbox.wire.connection import stripped
 
 
 def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
-    """Returns the guest's configuration of `BoxSpec.reusable` and `prestart`; empty for other boxes.
+    """Returns the part of the guest's configuration for `BoxSpec.reusable` and `prestart`. Empty for other
+    boxes.
 
     `folders` are the folders that commands can write.
     """
@@ -36,7 +38,7 @@ def _stripped(file: Path) -> str:
 
 @cache
 def _program() -> str:
-    """Returns a zip file in Base64, whose only module is `sitecustomize`."""
+    """Returns a zip file, encoded in Base64, that contains only the module `sitecustomize`."""
     source = _stripped(Path(__file__).with_name("zygote.py"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -1,13 +1,14 @@
 """The `sitecustomize` module of a Python that the guest has started in advance; it forks that Python.
 
 The guest starts the image's own Python once per box, with the final command line (`python3 main.py`). While
-that Python starts, it imports this module, which does not return: it waits for orders, and forks a process
-for each. Only in the fork does the import end, so the interpreter itself goes on to run the script, as if it
-had just been started. Or the fork executes another program. A fork shares its memory until it changes it, and
-each page that it copies then takes as long as thousands of instructions: so this module does little in it.
+that Python starts, it imports this module. The import does not return: the module waits for orders, and forks
+a process for each order. Only in the fork does the import end. Then the interpreter in the fork runs the
+script, as if it had just been started; or the fork executes another program instead. A fork shares the memory
+of the original until one of them changes it. Each page that must then be copied takes as long as thousands of
+instructions. Therefore this module does little after a fork.
 
-The original process is root with few capabilities and never sees a request: the fork receives its job on a
-socket of its own, after it has become the user of commands. Standard library only, any Python >= 3.8.
+The original process is root with few capabilities, and never sees a command. The fork becomes the user of
+commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTROL, PROGRAM = 3, 4
-"""The file descriptors of the socket to the guest, and of the zip file that contains this module."""
+"""Two file descriptor numbers: of the socket to the guest, and of the zip file that contains this module."""
 PATH = f"/proc/self/fd/{PROGRAM}"
 JOB_BYTES = 1 << 16
-"""Maximum size of a job. The guest runs larger ones without this program."""
+"""Maximum size of a job in bytes. The guest starts larger commands without this program."""
 NICER = 5
 PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 def main() -> None:
-    """Waits for orders. Returns only in a forked process whose job is to run this interpreter's script."""
+    """Waits for orders. Returns only in a forked process, if its job is to run this interpreter's script."""
     try:
         real = _real_sitecustomize()
-        known = set(sys.modules) - {"__future__"}  # which only this module imports
+        known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
         prctl, leave = _calls("prctl", "exit")
         for capability in range(64):
             if prctl(PR_CAPBSET_DROP, capability, 0, 0, 0):
                 break  # past the last capability
         _end_quickly(known, leave)
         work = _worker(prctl)
-        # All that can be done before a fork is: each change in a fork copies a page of memory.
+        # Everything possible is done before a fork, because each change in a fork copies a page of memory.
         _freeze(known)
         _renew_main()
         work()
@@ -52,7 +53,8 @@ def main() -> None:
 
 
 def _calls(*names: str) -> Any:
-    """Returns functions of the C library. The package `ctypes` would cost more memory."""
+    """Returns functions of the C library. It does not use the package `ctypes`, which would cost more
+    memory."""
     import _ctypes
 
     library, call = _ctypes.dlopen(None, 2), _ctypes.call_function  # type: ignore[arg-type]
@@ -61,45 +63,46 @@ def _calls(*names: str) -> Any:
 
 
 def _end_quickly(known: set[str], leave: Any) -> None:
-    """Lets a script that has come to its end call `leave` before Python dismantles the modules `known`.
+    """Lets a script that has come to its end call `leave`, before Python destroys the modules `known`.
 
-    To dismantle them changes, and so copies, nearly all memory that a fork shares, only to give it back. By
-    then all that a script can see of its end has happened: threads have ended, the functions of `atexit` have
-    run, its own and its imported modules are dismantled, in Python's usual order and by Python itself.
+    To destroy them would change, and so copy, nearly all memory that a fork shares, without any use. When
+    `leave` is called, everything that a script can observe of its end has happened. Threads have ended, and
+    the functions of `atexit` have run. Python itself has destroyed the script's module and the modules that
+    it imported, in the usual order.
 
-    Python ends as usual after an exception or `sys.exit`, if the script imported a module that is not
-    Python's own (its library may have work to do), if it put something into one of the modules `known`, or if
-    anything else that ends later still uses a name of the script.
+    Python ends in the usual way in these cases: after an exception or `sys.exit`; if the script imported a
+    module that is not Python's own (its library may have work to do); if it put something into one of the
+    modules `known`; or if anything that ends later still uses a name of the script.
     """
-    if not (3, 10) <= sys.version_info[:2] <= (3, 13):  # how these end is known
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13):  # it is known how these end
         return
     import atexit
 
     standard, module_type, ref = sys.stdlib_module_names, type(sys), sys.modules["_weakref"].ref
     sizes = {name: len(vars(sys.modules[name])) for name in known - {"__main__"}}
-    sizes["site"] = 0  # it still runs
+    sizes["site"] = 0  # not compared: `site` still runs
     kept: list[Any] = []
-    kept.append(kept)  # nothing frees what is in it: garbage collections skip what was frozen
+    kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
     class Mark:
-        """Lives as long as the names of the script."""
+        """An object that lives as long as the names of the script."""
 
     class End:
-        """Leaves when it is destroyed."""
+        """Calls `leave` when it is destroyed."""
 
         def __init__(self, main: Any, mark: Mark) -> None:
             self.main, self.mark = ref(main), ref(mark)
 
         def __del__(self) -> None:
-            # They would be dismantled later. The names outlive their module if, for instance, a signal's
-            # handler is a function of the script.
+            # If they still exist, Python destroys them later. The names outlive their module if, for
+            # instance, a signal's handler is a function of the script.
             if self.main() is not None or self.mark() is not None:
                 return
             try:
                 for stream in (sys.stdout, sys.stderr):
                     if stream is not None and not stream.closed:
                         stream.flush()
-            except Exception:  # Python, which flushes them as well, says so and ends as usual
+            except Exception:  # Python flushes them, too: it reports the error and ends as usual
                 return
             leave(0)
 
@@ -109,7 +112,7 @@ def _end_quickly(known: set[str], leave: Any) -> None:
         if type(main) is not module_type or hasattr(sys, "last_type"):
             return
         if "__file__" in vars(main) or "__cached__" in vars(main):
-            return  # Python removes these two when the script has come to its end
+            return  # Python removes both at the script's end: it is not there yet
         before, after = {}, {}
         for name, module in modules.items():
             if type(name) is not str:
@@ -130,16 +133,16 @@ def _end_quickly(known: set[str], leave: Any) -> None:
         kept.append([end, *(each for each in before.values() if each is not main)])
         modules.clear()
         modules.update(before)
-        modules[""] = end  # Python dismantles what follows first
+        modules[""] = end  # Python destroys the modules after this one first
         modules.update(after)
 
     atexit.register(at_end)
 
 
 def _real_sitecustomize() -> bool:
-    """Undoes what made Python import this module, and imports the image's own `sitecustomize`.
+    """Undoes the settings that made Python import this module, and imports the image's own `sitecustomize`.
 
-    Returns whether the image has one.
+    Returns whether the image has such a module.
     """
     import zipimport
 
@@ -153,14 +156,14 @@ def _real_sitecustomize() -> bool:
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
-        sys.modules["sitecustomize"] = this  # the import that runs now expects it
+        sys.modules["sitecustomize"] = this  # the import that is in progress expects it
         return False
     return True
 
 
 def _freeze(known: set[str]) -> None:
-    """Forgets all modules but those `known`, and keeps garbage collections of forks from writing into, and so
-    copying, the memory that they share."""
+    """Forgets all modules except `known`. Also makes garbage collections in forks skip all existing objects:
+    otherwise they would write into the shared memory, and so copy it."""
     import gc
 
     for name in set(sys.modules) - known:
@@ -169,8 +172,8 @@ def _freeze(known: set[str]) -> None:
 
 
 def _renew_main() -> None:
-    """Replaces the module that the script will fill: garbage collections skip what was frozen, and so would
-    not call the destructors of the script's objects at its end."""
+    """Replaces the module `__main__`, which the script will fill, by a new one. Garbage collections skip the
+    frozen module, so the destructors of the script's objects would not be called at its end."""
     old = sys.modules["__main__"]
     new = sys.modules["__main__"] = type(sys)("__main__")
     new.__dict__.update(old.__dict__)
@@ -179,14 +182,14 @@ def _renew_main() -> None:
 
 
 def _worker(prctl: Any) -> Any:
-    """Returns a function that forks a process for each order of the guest. It returns in a fork that shall
-    run the script."""
+    """Returns a function that forks a process for each order of the guest. In a fork whose job is the script,
+    the function returns."""
     import _signal  # type: ignore[import-not-found]
     import _socket
 
     family, kind = _socket.AF_UNIX, _socket.SOCK_SEQPACKET
     room, flags = _socket.CMSG_SPACE(12), _socket.MSG_CMSG_CLOEXEC
-    own = os.environ.pop("PYTHONPATH").partition(":")[2]  # its first entry is PATH
+    own = os.environ.pop("PYTHONPATH").partition(":")[2]  # the first entry is PATH
     os.environ.update({"PYTHONPATH": own} if own else {})
     packages = _own_packages()
     control = _socket.socket(family, kind, 0, CONTROL)
@@ -210,8 +213,8 @@ def _worker(prctl: Any) -> Any:
     def take_job(jobs: Any, uid: int) -> None:
         """Becomes the user `uid`, kills all other processes of that user, and waits for a job on a socket.
 
-        Returns if the job is to run the script. A change of user makes a process undumpable, so until then
-        no process of the same user can trace this one.
+        Returns only if the job is to run the script. A change of user makes a process undumpable, so
+        meanwhile no process of the same user can trace this one.
         """
         _become(uid, _signal.SIGKILL)
         jobs.send(READY)
@@ -223,15 +226,15 @@ def _worker(prctl: Any) -> Any:
             os.dup2(fd, number)
             os.close(fd)
         job, name, value, *command = data.split(b"\0")
-        # With packages in the workspace, which Python adds to its path only at its start, it starts anew.
+        # Python adds a folder of packages in the workspace to its path only at its start: then start anew.
         if job == b"script" and not (packages and os.access(packages, os.F_OK)):
             jobs.close()
             os.environ[name.decode()] = value.decode()
             prctl(
                 PR_SET_DUMPABLE, 1, 0, 0, 0
-            )  # otherwise its own /proc entries would belong to root
+            )  # otherwise this process's /proc entries would belong to root
             return
-        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them, programs must not
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores both, programs must not
             _signal.signal(number, _signal.SIG_DFL)
         _execute(jobs, command)
 
@@ -239,10 +242,11 @@ def _worker(prctl: Any) -> Any:
 
 
 def _become(uid: int, kill: int) -> None:
-    """Makes this fork a process of the user `uid` without capabilities, the only one of that user."""
+    """Makes this fork a process of the user `uid` without capabilities, and kills all other processes of that
+    user."""
     os.setsid()
     score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-    os.write(score, b"1000")  # if memory runs out, the kernel ends it before the guest
+    os.write(score, b"1000")  # if memory runs out, the kernel kills this process before the guest
     os.close(score)
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -254,14 +258,16 @@ def _become(uid: int, kill: int) -> None:
 
 
 def _own_packages() -> str:
-    """Returns the folder in the workspace from which Python would import packages; empty if there is none."""
+    """Returns the folder in the workspace from which Python would import packages. Empty if there is no such
+    folder."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
 
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
-    """Executes a program in place of this process, or tells the guest on the socket `jobs` that it cannot."""
+    """Executes a program in place of this process. If that fails, reports it to the guest on the socket
+    `jobs`, and exits."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:
