@@ -1,1 +1,2 @@
-"""What the commands of a container write to its own layer on the engine's disk: which files, and how much."""
+"""Measures what the commands of a container write to its own layer on the engine's disk: which files, and how
+much."""

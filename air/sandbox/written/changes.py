@@ -1,7 +1,7 @@
-"""Asks the container engine which files of a container are not as in its image.
+"""Asks the container engine which files of a container differ from its image.
 
-No program in the container takes part, so its commands cannot change the answer, except by changing files.
-The engine compares the container's own layer with the image. It sees no file of a mounted folder.
+No program in the container takes part, so commands cannot influence the answer, except by changing files. The
+engine compares the container's own layer with the image. It does not see files in mounted folders.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from air.sandbox.guest.copy_python import HOME
 from air.sandbox.guest.files import holds
 
 MOST_BYTES = 64 << 20
-"""The longest answer of the engine that is read."""
+"""Maximum size in bytes of an answer of the engine."""
 _PIECE = 1 << 18
 _KINDS = {0: "changed", 1: "added", 2: "deleted"}
 _ENGINES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
-"""Files that container engines make by themselves."""
+"""Paths of files that container engines make themselves. They are no changes."""
 _NATIVE = ("", "runc", "crun")
-"""The OCI runtimes whose containers write to the layer that the engine knows."""
+"""The OCI runtimes whose containers write to the layer that the engine can compare."""
 
 
 async def changes(
@@ -33,8 +33,8 @@ async def changes(
 ) -> list[Change]:
     """Returns the changes of a container below `folder`, sorted by path; see `Box.changed`.
 
-    `image` are the settings of its image, `made` the folders that the guest made. Raises the errors of
-    `Box.changed`.
+    `image` are the settings of the container's image. `made` are the folders that the guest made. Raises the
+    errors of `Box.changed`.
     """
     check(image, folder)
     rows = await engine.in_thread(lambda: _rows(container))
@@ -68,14 +68,14 @@ def _inside(folder: str, path: str) -> bool:
 
 
 def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Iterator[Change]:
-    """Yields the changes in `folder`, without folders that only differ because of what they hold.
+    """Yields the changes in `folder`. Leaves out folders of which only the contents differ.
 
-    `rows` are the engine's answer, `made` the folders that the guest made.
+    `rows` are the engine's answer. `made` are the folders that the guest made.
     """
     if any(
         row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows
     ):
-        yield Change(folder, "deleted")  # with a folder around it; what it now holds is added
+        yield Change(folder, "deleted")  # together with a folder around it
     rows = [row for row in rows if _inside(folder, row["Path"])]
     rows = [row for row in rows if row["Path"] not in _ENGINES and not holds(HOME, row["Path"])]
     around = {row["Path"].rpartition("/")[0] for row in rows}
@@ -88,7 +88,8 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
 
 
 def _rows(container: str) -> list[dict[str, Any]]:
-    """Returns the engine's answer: dicts with a `Path` and a `Kind`. Blocks. Bounds how much it reads."""
+    """Returns the engine's answer: dicts with a `Path` and a `Kind`. Limits the size of the answer.
+    Blocks."""
     data = bytearray()
     for piece in answer(f"containers/{container}/changes"):
         data += piece
@@ -98,7 +99,8 @@ def _rows(container: str) -> list[dict[str, Any]]:
 
 
 def answer(path: str) -> Iterator[bytes]:
-    """Yields the container engine's answer to a GET request in pieces. Raises BoxDiedError if that fails."""
+    """Sends a GET request to the container engine, and yields the answer in pieces. Raises BoxDiedError if
+    that fails."""
     client = engine.client()
     url = f"{client.base_url}/v{client.api_version}/{path}"
     try:

@@ -1,6 +1,7 @@
-"""`SizeWatch` bounds what a container writes to its own layer on the engine's disk, which no engine bounds.
+"""`SizeWatch` limits how much a container writes to its own layer on the engine's disk. No engine limits that
+itself.
 
-It measures from time to time. Between two measurements commands can write as fast as the disk takes it.
+It measures the size at intervals. Between two measurements, commands can write as fast as the disk allows.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from air.sandbox.docker import engine
 from air.sandbox.written.changes import answer
 
 SOON, LATE = 2.0, 10.0
-"""Seconds between two measurements: at first and while the size grows, and at most."""
+"""The shortest and the longest number of seconds between two measurements. The shortest applies at first, and
+while the size grows."""
 SHARE = 0.02
-"""The largest share of the time that the engine spends on measurements of one container."""
+"""The maximum share of time that the engine spends on measuring one container."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class SizeWatch:
-    """Measures a container's own layer at intervals, and calls `end` with a reason if it is too large.
+    """Measures a container's own layer at intervals. Calls `end` with a reason if the layer is too large.
 
-    `most_mb` limits the sizes of new and changed files, `most_files` their number.
+    `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class SizeWatch:
         self._task = asyncio.create_task(self._watch())
 
     async def check(self) -> None:
-        """Measures the size now. Raises BoxDiedError, and ends the box, if it is too large or this fails."""
+        """Measures the size now. Raises BoxDiedError if the measurement fails, or if the layer is too large;
+        in the second case, also ends the box."""
         self._size = await engine.in_thread(lambda: _size(self._container))
         if self._size > self._most_mb * _MIB:
             self._over(f"{self._size / _MIB:.0f} MiB", f"{self._most_mb} MiB")
@@ -59,7 +62,7 @@ class SizeWatch:
         raise BoxDiedError(self._ended)
 
     async def close(self) -> None:
-        """Ends the measurements."""
+        """Stops measuring."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -74,19 +77,19 @@ class SizeWatch:
                 least = (time.monotonic() - began) / SHARE
                 if time.monotonic() >= self._next_count:
                     await self._count()
-            except BoxDiedError as error:  # who uses the box learns of it by the next request
+            except BoxDiedError as error:  # the user of the box gets the error at the next request
                 _LOG.info("container %s: %s", self._container[:12], error)
                 least = LATE
             pause = max(SOON if self._size != before else min(2 * pause, LATE), min(least, LATE))
 
 
 def _size(container: str) -> int:
-    """Returns the bytes of a container's own layer. Blocks."""
+    """Returns the size in bytes of a container's own layer. Blocks."""
     return int(json.loads(b"".join(answer(f"containers/{container}/json?size=1")))["SizeRw"] or 0)
 
 
 def _files(container: str) -> int:
-    """Returns how many paths of a container are not as in its image. Blocks."""
+    """Returns the number of paths in a container that differ from its image. Blocks."""
     count, end = 0, b""
     for piece in answer(f"containers/{container}/changes"):
         piece = end + piece
