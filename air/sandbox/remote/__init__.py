@@ -1,1 +1,1 @@
-"""Code that runs on somebody else's server instead of in a box of this machine."""
+"""Runs code on a remote server instead of in a box of this machine."""

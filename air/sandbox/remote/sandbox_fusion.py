@@ -1,8 +1,9 @@
-"""A client of SandboxFusion's protocol: programs run on the server at a URL, such as `air serve sandbox`.
+"""A client of SandboxFusion's protocol: programs run on the server at a URL, such as that of `air serve
+sandbox`.
 
-Whatever the program does is a result. Whatever the server or the network does wrong is an
-InfrastructureError, so that it becomes neither a reward nor an observation. Only the status 504, "all boxes
-are in use", is tried again.
+A failure of the program is a result. A failure of the server or the network is an InfrastructureError, so it
+becomes neither a reward nor an observation. A request is repeated only after the status 504, "all boxes are
+in use".
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from air.errors import ConfigError, InfrastructureError, UsageError
 
 ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
-"""Seconds that the client waits beyond the time limits of a program: the server's queue and the network."""
+"""Seconds that the client waits in addition to the time limits of a program, for the server's queue and the
+network."""
 _BUSY = 504
 _OUR_FAULT = {401, 403, 404, 405, 413, 422}
-"""Statuses that mean a wrong setting here: the URL, the token or the request."""
+"""HTTP statuses that mean a wrong setting of this client: the URL, the token or the request."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +38,23 @@ class ProgramResult:
     stdout: str
     """Standard output of the program, or of its compiler if it was not compiled."""
     stderr: str
-    """Standard error of the same."""
+    """Standard error of the program, or of its compiler if it was not compiled."""
     code: int | None
-    """Exit status of the same; None if it exceeded its time."""
+    """Exit status of the program, or of its compiler if it was not compiled. None if the time limit was
+    exceeded."""
     timed_out: bool
-    """Whether it exceeded its time."""
+    """Whether the program or its compiler exceeded its time limit."""
     compiled: bool
-    """Whether the program ran, and not only its compiler."""
+    """Whether the program ran. False if only its compiler ran."""
     seconds: float
-    """Seconds that it took."""
+    """The time in seconds that the program took, or its compiler if the program did not run."""
     files: Mapping[str, bytes]
-    """The files that were asked for and exist."""
+    """The files that the caller requested and that exist: path -> contents."""
 
 
 class CodeServer:
-    """A server at `url`, whose password, if the URL has one, is its token. Use it with `async with`."""
+    """A SandboxFusion server at `url`. If the URL contains a password, it is sent as the token. Use it with
+    `async with`."""
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")
@@ -59,7 +63,7 @@ class CodeServer:
                 f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT"
             )
         self._attempts, self._pause = attempts, pause
-        # Redirects would send the program and the token elsewhere.
+        # A redirect would send the program and the token to another server.
         self._http = httpx.AsyncClient(follow_redirects=False)
 
     async def __aenter__(self) -> Self:
@@ -89,7 +93,7 @@ class CodeServer:
 
         Raises:
             InfrastructureError: the server cannot be reached, failed, or was busy for all attempts.
-            UsageError: the server refuses the request: its language, its token or its address is wrong.
+            UsageError: the server refuses the request, because the language, the token or the URL is wrong.
         """
         body = {
             "code": code,
@@ -115,7 +119,7 @@ class CodeServer:
                 raise InfrastructureError(f"{self._shown}: {reason}") from error
             if response.status_code != _BUSY:
                 return self._checked(response)
-            if attempt < self._attempts:  # at random, so that many clients do not return together
+            if attempt < self._attempts:  # at random, so that clients do not retry together
                 await asyncio.sleep(self._pause * attempt * random.uniform(0.5, 1.5))
         raise InfrastructureError(f"{self._shown} was busy at {self._attempts} attempts")
 
@@ -144,7 +148,7 @@ class CodeServer:
 
     @property
     def _shown(self) -> str:
-        """The URL without its password."""
+        """The URL without its password, for messages."""
         return str(httpx.URL(self.url).copy_with(username=None, password=None))
 
     def _result(self, answer: dict[str, Any]) -> ProgramResult:
