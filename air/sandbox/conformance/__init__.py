@@ -1,7 +1,7 @@
-"""The conformance suite: checks that test a real box against the promises of the interface `Box`.
+"""The conformance suite: checks that test whether a real box keeps the promises of the interface `Box`.
 
-Every provider of boxes must pass it. The checks marked `container` test isolation; a process box isolates
-less, and fails those in `KNOWN_GAPS`.
+Every provider of boxes must pass the suite. The checks marked `container` test isolation. A process box
+isolates less, and is known to fail the checks in `KNOWN_GAPS`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ A rootless engine does so only with cgroup v2 controllers; see `air.sandbox.dock
 
 
 def _may_order() -> bool:
-    """Whether a container engine of this machine can fix the order of out of memory (see `users.KEPT`).
+    """Whether a container engine of this machine can fix the order in which the kernel kills processes if
+    memory runs out (see `users.KEPT`).
 
-    Root lacks that capability on a machine that is itself a container.
+    The engine needs a capability for this. If the machine is itself a container, root lacks the capability.
     """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     bounding = next(row.split()[1] for row in status.splitlines() if row.startswith("CapBnd"))
@@ -142,10 +143,11 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
     },
 }
-"""For each kind of box, the checks that it is known to fail, as a dict: name of the check -> reason.
+"""The checks that each kind of box is known to fail: {kind of box: {name of the check: reason}}.
 
 `podman` is rootless Podman. `process/…` are process boxes in their three namespace modes. Do not run a check
-on a kind of box that is known to fail it: some checks would then harm this machine."""
+on a kind of box that is known to fail it: some checks would then harm this machine.
+"""
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 

@@ -1,6 +1,7 @@
 """Conformance checks that hostile commands cannot break a box: the box stays alive and still answers.
 
-A dead box is an infrastructure error, which excludes the episode, so no command may be able to end its box.
+No command may be able to end its box: a dead box is an infrastructure error, which excludes the episode from
+training.
 """
 
 from __future__ import annotations

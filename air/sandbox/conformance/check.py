@@ -1,4 +1,5 @@
-"""Defines `Check`, a test that a box keeps one promise of the interface `Box`, and helpers for such tests."""
+"""Defines `Check`, a test that a box keeps one promise of the interface `Box`, and helper functions for such
+tests."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """The error of a failed conformance check: a box breaks a promise of `air.sandbox.contract.box`."""
+    """The error that a failed conformance check raises: a box breaks a promise of
+    `air.sandbox.contract.box`."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,15 @@ class Check:
     play: Play
     """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks it."""
     container: bool = False
-    """Whether the check tests isolation that only a container is sure to have."""
+    """Whether the check tests isolation that is certain only in a container."""
     open: bool = False
-    """Whether the check needs an open box, with `OpenBox()` as its settings."""
+    """Whether the check needs an open box. Its settings are those of `OpenBox()`."""
     keep: bool = False
     """Whether the check needs an open box that keeps the files of its image in the workspace."""
     second_user: bool = False
     """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
-    """The limits of the box in which the check runs, as a dict: field of `BoxLimits` -> value."""
+    """The limits of the box in which the check runs, as a dict {field of `BoxLimits`: value}."""
 
 
 class Checks(list[Check]):
@@ -49,7 +51,8 @@ class Checks(list[Check]):
         second_user: bool = False,
         **limits: Any,
     ) -> Callable[[Play], Play]:
-        """Returns a decorator that makes a function a check, named after it, and appends the check here.
+        """Returns a decorator that turns a function into a check of the same name, and appends the check to
+        this list.
 
         The arguments are the fields of `Check`; `limits` are fields of `BoxLimits`.
         """
@@ -63,7 +66,7 @@ class Checks(list[Check]):
 
 
 def expect(holds: object, what: object) -> None:
-    """Raises `Unmet` if `holds` is false; `what` then becomes the text of the error."""
+    """Raises `Unmet` if `holds` is false; the error's text is then `what`."""
     if not holds:
         raise Unmet(f"{what!r:.2000}")
 
@@ -75,7 +78,8 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Context manager: raises `Unmet` unless the block raises a BoxFileError that contains one of `words`.
+    """Context manager: raises `Unmet` unless the block raises a BoxFileError whose text contains one of
+    `words`.
 
     If `words` is empty, any text is accepted.
     """

@@ -1,6 +1,5 @@
-"""Conformance checks of `Box.exec`: a command's input and result, and that a killed command leaves no
-process.
-"""
+"""Conformance checks of `Box.exec`: a command's input and its result, and that no process remains after a
+command was killed."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""A random number of seconds, by which the checks recognise their own `sleep` processes."""
+"""A random number of seconds, so that the checks recognise their own `sleep` processes by it."""
 
 
 @CHECKS.add()
@@ -67,7 +66,7 @@ async def standard_input_is_what_was_given(box: Box) -> None:
 
 @CHECKS.add()
 async def files_of_a_command_are_written_before_it(box: Box) -> None:
-    large = bytes(range(256)) * 5000  # these do not go with the request
+    large = bytes(range(256)) * 5000  # too large to be sent within the request
     for data in (b"one\n", b"", large):
         given = {"a/in": data, "last": b"2"}
         result = await box.exec(
@@ -81,7 +80,8 @@ async def files_of_a_command_are_written_before_it(box: Box) -> None:
 
 @CHECKS.add()
 async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
-    """All commands' standard input is the one file /dev/null, in process boxes even the machine's."""
+    """The standard input of all commands is the same file /dev/null; in process boxes, it is even the
+    machine's. A lock on it must still work."""
     hold = "flock -x 0 && touch held && until [ -e release ]; do sleep 0.05; done"
     holder = asyncio.create_task(box.exec(hold, timeout=60))
     await sh(box, "until [ -e held ]; do sleep 0.05; done", timeout=60)
@@ -194,7 +194,7 @@ async def a_background_child_holds_nothing_up(box: Box) -> None:
 
 @CHECKS.add(pids=256)
 async def commands_run_at_once(box: Box) -> None:
-    others = "set -- up-*; while [ $# -lt 32 ]; do sleep 0.1; set -- up-*; done"  # awaits them all
+    others = "set -- up-*; while [ $# -lt 32 ]; do sleep 0.1; set -- up-*; done"  # waits for all
     jobs = [box.exec(f"echo > up-{i}; {others}; echo {i}", timeout=60) for i in range(32)]
     results = await asyncio.gather(*jobs)
     same([result.text for result in results], [f"{i}\n" for i in range(32)])
@@ -237,7 +237,7 @@ async def no_zombies_stay(box: Box) -> None:
         "for p in /proc/[0-9]*; do cat $p/stat; done 2>/dev/null"
         " | awk -v guest=$PPID '$3 == \"Z\" && $4 == guest' | wc -l"
     )
-    for _ in range(100):  # on a busy machine, some of them may still have to end
+    for _ in range(100):  # on a busy machine, some may not have ended yet
         zombies = await line(box, script)
         if zombies == "0":
             break
@@ -274,8 +274,8 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _started(box: Box, *ends: str) -> None:
-    """Waits until exactly the checks' `sleep` processes run whose arguments end in `ends`; raises `Unmet` if
-    they do not within a minute."""
+    """Waits until the checks' `sleep` processes in the box are exactly those whose arguments end in `ends`.
+    Raises `Unmet` after a minute."""
     give_up = time.monotonic() + 60
     while (await _sleepers(box)).split() != [f"{_NAP}{end}" for end in ends]:
         expect(time.monotonic() < give_up, f"no process sleeps {_NAP} s")
@@ -283,7 +283,8 @@ async def _started(box: Box, *ends: str) -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Returns the arguments of the checks' `sleep` processes that run in the box, as sorted lines."""
+    """Returns the arguments of the checks' `sleep` processes that run in the box, one line per process,
+    sorted."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

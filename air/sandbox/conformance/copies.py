@@ -1,4 +1,5 @@
-"""Conformance checks of `Box.put` and `Box.get`: they copy regular files and folders, and refuse all else."""
+"""Conformance checks of `Box.put` and `Box.get`: both copy regular files and folders, and refuse everything
+else."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns a folder's contents by relative path: (bytes, or None for a folder; whether executable)."""
+    """Returns a folder's contents as a dict: relative path -> (bytes or, for a folder, None; whether it is
+    executable)."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

@@ -1,6 +1,6 @@
-"""Conformance checks that no command can slow, limit or end the guest, the program that runs all commands.
+"""Conformance checks that no command can slow, limit or end the guest (the program that runs all commands).
 
-A guest that dies or stops to answer would look like a failure of the infrastructure.
+A guest that dies or does not answer any more would look like a failure of the infrastructure.
 """
 
 from __future__ import annotations
@@ -112,12 +112,14 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""How long a check waits for the memory of killed processes, and how many consecutive Pythons, which take far
-more memory than the commands of the check, must then run to their end."""
+"""After a check has killed processes, it waits until their memory is free: until `FREE_IN_A_ROW` Python
+processes in a row have run to their end, at most `FREE_SECONDS`. Such a process takes far more memory than
+the commands of the check."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:
-    """Uses up the box's memory in files and in many small processes; each first runs the code `before`."""
+    """Uses up the box's memory in two ways: by files, and by many small processes. Each process first runs
+    the code `before`."""
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)
         await _free_memory(box)
@@ -125,9 +127,10 @@ async def _use_up_memory(box: Box, before: str = "") -> None:
 
 
 async def _free_memory(box: Box) -> None:
-    """Kills all processes of the user and waits until none is left: each keeps its memory until it has ended.
+    """Kills all processes of the user and waits until all have ended, because each keeps its memory until
+    then.
 
-    Meanwhile the kernel may kill any command, also the one that kills and the one that looks.
+    Meanwhile the kernel may kill any command, including the commands that kill processes or look for them.
     """
     until, free = time.monotonic() + FREE_SECONDS, 0
     while free < FREE_IN_A_ROW:

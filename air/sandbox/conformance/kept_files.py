@@ -147,7 +147,8 @@ async def a_kept_box_has_no_snapshots(box: Box) -> None:
 
 @contextmanager
 def _raises(kind: type[AirError], words: str) -> Iterator[None]:
-    """Context manager: raises `Unmet` unless the block raises an error of this kind with these words."""
+    """Context manager: raises `Unmet` unless the block raises an error of the type `kind` whose text contains
+    `words`."""
     try:
         yield
     except kind as error:

@@ -1,4 +1,5 @@
-"""Conformance checks of a box's resource limits, and of the signals and open files of a new command."""
+"""Conformance checks of a box's resource limits, and of the signal settings and open files of a new
+command."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ async def the_kernel_keeps_the_limits(box: Box) -> None:
     quota, period = values.get("cpu.max") or (values[name][0] for name in old)
     expect(quota.isdigit() and int(quota) == int(period) // 2, values)
     (memory,) = values.get("memory.max") or values["memory.limit_in_bytes"]
-    sizes = await line(box, _FOLDERS)  # folders lie in memory, in addition to that of processes
+    sizes = await line(box, _FOLDERS)  # folders lie in memory, too: added to the limit
     same(int(memory), box.spec.limits.memory_mb * MIB + sum(map(int, sizes.split())) * 1024)
     (pids,) = values["pids.max"]
     expect(pids.isdigit() and int(pids) <= 40, values)
@@ -110,14 +111,14 @@ async def out_of_memory_ends_commands_first(box: Box) -> None:
 async def a_command_gets_nothing_but_its_streams(box: Box) -> None:
     other = asyncio.create_task(box.exec("echo up > up; sleep 1", timeout=60))
     await sh(box, "until [ -e up ]; do sleep 0.02; done")
-    same((await line(box, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])  # 3: ls reads it
+    same((await line(box, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])  # 3 is ls's own
     expect((await other).ok, await other)
 
 
 @CHECKS.add(pids=256)
 async def a_command_begins_with_no_signal_blocked_or_ignored(box: Box) -> None:
     ask = ["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"]
-    # Several at once: the guest may block signals while it starts a command.
+    # Several at once, because the guest may block signals while it starts a command.
     for result in await asyncio.gather(*(box.exec(ask, timeout=60) for _ in range(8))):
         rows = dict(row.split() for row in result.text.splitlines())
         masks = {name: int(mask, 16) & ~_INTERNAL for name, mask in rows.items()}

@@ -1,4 +1,4 @@
-"""Conformance checks of file operations, of open boxes (`BoxSpec.open`), and of freezing."""
+"""Conformance checks of file operations, of open boxes (`BoxSpec.open`), and of freezing a box."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ async def a_frozen_box_stands_still_and_goes_on(box: Box) -> None:
     expect(not (await short.wait()).timed_out, "its timeout went on while it was frozen")
     await sh(box, "a=$(cat now); until [ $(cat now) != $a ]; do sleep 0.02; done")
     state = f"grep -c '^State:.T' /proc/{stopped.pid}/status"
-    same(await line(box, state), "1")  # who stopped itself is not woken
+    same(await line(box, state), "1")  # a process that stopped itself is not continued
     for each in (command, stopped):
         await each.signal(9)
     running = asyncio.create_task(box.exec("sleep 60", timeout=60))
@@ -265,7 +265,7 @@ async def a_copy_leaves_the_box_alive(box: Box) -> None:
 @CHECKS.add(container=True)
 async def a_workspace_that_commands_made_unreadable_does_not_end_the_box(box: Box) -> None:
     await sh(box, "mkdir shut; chmod 000 shut")
-    with contextlib.suppress(BoxCommandError):  # who makes the copy may have the right to read it
+    with contextlib.suppress(BoxCommandError):  # the user that copies may have the right to read it
         await (await box.copy()).close()
     await sh(box, "rmdir shut")
     async with await box.copy():

@@ -1,4 +1,5 @@
-"""Conformance checks of `Box.read` and `Box.write`: only regular files, and only in the writable folders."""
+"""Conformance checks of `Box.read` and `Box.write`: they reach only regular files, and only in writable
+folders."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ _IMPORTS = "import asyncio, hashlib, select, socket, sys, threading, time\n"
 
 
 def program(port: int, script: str) -> list[str]:
-    """Returns the command that runs a Python script in a box; its variable `here` is the port's address."""
+    """Returns the command that runs a Python script in a box. The script's variable `here` is the address
+    (host, port) of `port`."""
     return ["python3", "-c", f"{_IMPORTS}here = ('127.0.0.1', {port})\n{script}"]
 
 
@@ -84,7 +85,7 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Both directions pause halfway, and continue after a command has run during the pause."""
+    """Each direction pauses halfway, and continues after a command has run during the pause."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -145,7 +146,7 @@ async def two_hundred_connections_at_once_are_bounded_and_all_are_served(box: Bo
         if live == CONNECTIONS:
             full.set()
         if live > 1:
-            await full.wait()  # so that the maximum of connections is open at once
+            await full.wait()  # now the maximum number of connections is open
         await echo(reader, writer)
         live -= 1
 
@@ -172,7 +173,7 @@ async def a_program_that_never_reads_stops_its_handler_and_nothing_else(box: Box
     deaf = program(await box.forward(0, endless), script)
     running = asyncio.create_task(box.exec(deaf, timeout=600))
     before = -1
-    while not sent or sent != before:  # until it stays the same while commands answer
+    while not sent or sent != before:  # until the number stays the same while commands answer
         before = sent
         for _ in range(10):
             await box.exec(["true"], timeout=60)
@@ -206,6 +207,7 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """Returns an upper bound on the bytes that wait, mostly in the kernel, in an unread connection."""
+    """Returns an upper bound for the number of bytes in a connection that nobody reads; most of them wait in
+    the kernel."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

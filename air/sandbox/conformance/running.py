@@ -1,4 +1,5 @@
-"""Conformance checks of `Box.start`: output while a command runs, input, terminals, signals, and handles."""
+"""Conformance checks of `Box.start`: output while a command runs, its input, terminals, signals, and
+handles."""
 
 from __future__ import annotations
 
@@ -124,12 +125,14 @@ async def a_timeout_ends_a_started_command(box: Box) -> None:
 
 
 def _own_seconds() -> str:
-    """Returns a minute with a fraction that no other box uses: some boxes show the host's processes."""
+    """Returns a number of seconds near 60 that no other box uses, because some boxes see the host's
+    processes."""
     return f"60.{secrets.randbelow(10**9):09d}"
 
 
 async def _sleepers(box: Box, seconds: str) -> str:
-    """Counts the processes that sleep for `seconds`, without this search for them."""
+    """Returns the number of processes in the box that sleep for `seconds`. Does not count this search
+    itself."""
     pattern = f"{seconds[:-1]}[{seconds[-1]}]"
     return await line(box, f"cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '{pattern}' || true")
 
@@ -178,7 +181,7 @@ async def a_slow_reader_holds_only_its_command_up(box: Box) -> None:
     output = small.output()
     await anext(output)
     for _ in range(20):
-        same(await line(box, "echo on; ls"), "on")  # `whole` must not be there
+        same(await line(box, "echo on; ls"), "on")  # the entry `whole` must not exist
     same(3_000_000 - len((await anext(output))[1]) > 0, True)
     await flood.signal(signal.SIGTERM)
     same((await flood.wait()).signal, signal.SIGTERM)
@@ -252,14 +255,14 @@ async def _refused(use: object, word: str) -> None:
 
 
 class _Reader:
-    """Reads a command's output until some text has come."""
+    """Reads a command's output until a given text has come."""
 
     def __init__(self, command: RunningCommand) -> None:
         self.output = command.output()
         self.pieces: list[tuple[str, bytes]] = []
 
     async def until(self, text: bytes) -> None:
-        """Reads on until `text` has come; raises `Unmet` if the output ends before."""
+        """Reads further output until `text` has come. Raises `Unmet` if the output ends before that."""
         while text not in b"".join(data for _, data in self.pieces):
             try:
                 async with asyncio.timeout(60):

@@ -1,4 +1,5 @@
-"""Conformance checks of `Shell`: only its working directory and exported variables last."""
+"""Conformance checks of `Shell`: only the working directory and exported variables carry over to the next
+command."""
 
 from __future__ import annotations
 

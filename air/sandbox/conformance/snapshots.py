@@ -1,7 +1,7 @@
 """Conformance checks of `Box.snapshot` and `Box.restore`.
 
-A fork, which is a box that starts from a snapshot, has exactly the frozen files and never sees other boxes'
-writes.
+A fork is a box that starts from a snapshot. It has exactly the frozen files, and never sees writes of other
+boxes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Context manager: opens a second box with the settings of `box`, restored from the snapshot."""
+    """Context manager: opens a second box with the settings of `box`, and restores the snapshot in it."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

@@ -253,7 +253,7 @@ class Proxy:
         lookup = loop.run_in_executor(_threads(os.getpid()), self._resolve, host, port)
         lookup.add_done_callback(self._resolved)
         try:
-            addresses = await asyncio.shield(lookup)  # if cancelled, the thread goes on with its slot
+            addresses = await asyncio.shield(lookup)  # after a cancel, the thread goes on
         except OSError:
             if by_parent:
                 return ()
