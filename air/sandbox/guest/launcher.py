@@ -87,7 +87,7 @@ def _enter(config: dict[str, Any]) -> None:
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     """Runs the parent process outside the box: maps the box's user ids, waits until the box has ended, and
     exits."""
-    # A process that inherits our standard input would keep the guest from seeing the harness die.
+    # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
         _bound_memory(child, config["group"])  # slow; the child prepares the box meanwhile
