@@ -78,7 +78,8 @@ class InferenceError(InfrastructureError):
 
 
 class BoxEndedError(AirError):
-    """A box ended while it was in use, and nothing shows that its commands did not cause this."""
+    """A box ended while it was in use, and no cause outside of it is known. Its commands count as the
+    cause."""
 
 
 class BoxFileError(AirError):

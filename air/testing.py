@@ -101,7 +101,8 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str | Message) -> Script:
-    """Returns a script for `ScriptedServer` that gives the replies `texts` in order and repeats the last."""
+    """Returns a script for `ScriptedServer` that gives the replies `texts` in order, and then repeats the
+    last."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -285,7 +286,7 @@ class Plain(AnswerFormat):
         return message.text.strip()
 
     def reply_with(self, thought: str, answer: str) -> str:
-        """Returns the answer; there is no place for a thought."""
+        """Returns the answer without the thought, because this format has no place for a thought."""
         return answer
 
     def footer(self, standing: Standing) -> str:

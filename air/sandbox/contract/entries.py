@@ -40,13 +40,13 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class FileChange:
-    """One change of an entry in a folder that `Box.watch` observes."""
+    """One change of an entry in a watched folder."""
 
     kind: Literal["create", "write", "remove", "rename", "mode"]
     """What happened. A renamed entry yields two changes: `rename` with the old path, and `create` with the
     new path."""
     path: str
-    """The path of the entry relative to the observed folder."""
+    """The path of the entry, relative to the watched folder."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def resize(self, rows: int, columns: int) -> None:
-        """Changes the size of the command's terminal. Raises BoxCommandError if it has none."""
+        """Changes the size of the command's terminal. Raises BoxCommandError if the command has no
+        terminal."""
 
     @abstractmethod
     async def wait(self) -> ExecResult:

@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 
 
 class ArchivedSnapshot(Snapshot):
-    """A snapshot of a container's workspace: a host folder with one archive."""
+    """A snapshot of a container's workspace: a folder of this machine that contains one archive."""
 
     def __init__(self, folder: Path) -> None:
         self.id, self._folder = folder.name, folder

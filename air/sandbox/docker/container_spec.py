@@ -33,7 +33,8 @@ OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERV
 
 
 class Python(NamedTuple):
-    """The Python that runs the guest (air's program in a box): the image's own, or a mounted one."""
+    """The Python that runs the guest (air's program in a box): the image's own Python, or a mounted
+    Python."""
 
     command: tuple[str, ...] = ("python3",)
     """The command that starts the interpreter. For a mounted Python, it begins with the dynamic loader."""

@@ -153,7 +153,7 @@ class Rights:
         open_files_of(status.st_uid, status.st_gid)
 
     def of_root(self) -> None:
-        """Takes the rights of the box's root."""
+        """Takes the rights of the box's user root."""
         open_files_of(0, 0)
 
     def during(self, copy: Copy, header: dict[str, Any]) -> Copy:

@@ -58,7 +58,7 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads one frame from standard input. Ends this process if none comes for `patience` seconds."""
+    """Reads one frame from standard input. Ends this process if no bytes come for `patience` seconds."""
     buffer = bytearray()
     while size := missing(buffer):
         data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""
@@ -71,7 +71,7 @@ def receive(patience: float) -> dict[str, Any]:
 
 
 def send(header: Mapping[str, Any]) -> None:
-    """Writes a frame without a body to standard output. Blocks until all of it is written."""
+    """Writes a frame without a body to standard output. Blocks until the whole frame is written."""
     view = memoryview(frame(header))
     while view:
         view = view[os.write(1, view) :]

@@ -382,7 +382,8 @@ class Guest:
                 self.reuse.strays += 1
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
-        """Kills a command past its deadline, or sends its result if it is dead and its output is read."""
+        """Kills a command whose deadline has passed. Sends the result of a command that has ended and whose
+        output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -406,7 +407,7 @@ class Guest:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Stops and kills all descendants of a command, again and again until no new one appears."""
+        """Stops and kills all descendants of a command, again and again until no new descendant appears."""
         killed: set[int] = set()
         if (
             command.status is None

@@ -117,8 +117,8 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Adds `headers` to `request`, except those that concern only one connection. Raises Refusal if the body
-    is chunked."""
+    """Adds `headers` to `request`, except hop-by-hop headers, which concern only one connection. Raises
+    Refusal if the body is chunked."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -285,7 +285,7 @@ class Proxy:
 
 
 def addresses(host: str, port: int) -> list[str]:
-    """Returns the IP addresses of a host name; raises OSError if it has none."""
+    """Returns the IP addresses of a host name. Raises OSError if the name has no address."""
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 

@@ -1,9 +1,9 @@
 """Finds boxes, processes and locks that outlived their owner (the air process that made them), and removes
 such boxes.
 
-A running box ends with its owner, because the stream between the two closes. `collect` removes all other
-boxes of dead owners: containers that never started or have expired, and folders of process boxes (boxes that
-are no containers). `processes` and `locks` only search, and remove nothing. A process belongs to air if its
+A running box ends with its owner, because the stream between the two closes. `collect` removes what
+remains: containers that never started or have expired, and folders of process boxes (boxes that are no
+containers). `processes` and `locks` only search, and remove nothing. A process belongs to air if its
 environment contains `ownership.OWNER_ENV`, or if it is the guest or a command of a process box. Processes of
 other users and of other pid namespaces are ignored.
 """

@@ -153,9 +153,9 @@ def listed(gpus: Iterable[Gpu]) -> str:
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
-    All arguments name GPUs as in `select`. `auto` leaves out the GPUs of the `trainer` and the `inference`
-    server. Raises ConfigError if `boxes` names such a GPU or no GPU remains, and the errors of `select` and
-    `inventory`.
+    All arguments name GPUs as in `select`. `auto` leaves out the GPUs of the `trainer` and of the `inference`
+    server. Raises ConfigError if `boxes` names one of these or if no GPU remains, and the errors of `select`
+    and `inventory`.
     """
     gpus = inventory()
     reservations = {

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work` and returns its result. Repeats the call after a `TransientStartError`, a limited number
-    of times.
+    """Calls `work` and returns its result. Repeats the call after a `TransientStartError`.
 
-    If all attempts fail, raises the last TransientStartError. Raises any other error at once.
+    It makes at most `ATTEMPTS` attempts, or tries for `AWAY_SECONDS` while the container engine does not
+    answer. Then it raises the last TransientStartError. It raises any other error at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),

@@ -42,7 +42,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container: it is a folder, and a subprocess that runs the guest."""
+    """A box without a container. It consists of a folder, and a subprocess that runs the guest."""
 
     isolation: Isolation = "process"
 
