@@ -1,5 +1,5 @@
-"""Types that describe files of a box. `FileInfo` describes an entry of a folder, `FileChange` an event in a
-folder, `Change` a difference from the image, and `BoxFile` an entry with its contents."""
+"""Types that describe files of a box. `FileInfo` describes an entry of a folder, `Change` a difference from
+the image, and `BoxFile` an entry with its contents."""
 
 from __future__ import annotations
 
@@ -36,17 +36,6 @@ class FileInfo:
     def name(self) -> str:
         """The last component of the path."""
         return self.path.rstrip("/").rpartition("/")[2]
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """One change of an entry in a watched folder."""
-
-    kind: Literal["create", "write", "remove", "rename", "mode"]
-    """What happened. A renamed entry yields two changes: `rename` with the old path, and `create` with the
-    new path."""
-    path: str
-    """The path of the entry, relative to the watched folder."""
 
 
 @dataclass(frozen=True)
