@@ -1,8 +1,8 @@
 """Algorithms: how much each sampled token of a group of episodes is trained.
 
 `base` has the interface. The package `rewards_only` has the algorithms that need nothing but rewards, one
-file each; `gae`, `opd` and `remax` need more. The module `imported` loads a user's estimator, which
-`[embedded.estimator]` in a run file names.
+file each; `gae`, `opd` and `remax` need more, such as a value model. The module `imported` loads a user's
+estimator, which `[embedded.estimator]` in a run file names.
 
 To add an algorithm, write a file with its formula and its config, and add the config to `AlgoConfig`.
 """
@@ -49,7 +49,7 @@ AlgoConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]
-"""The settings of one algorithm, in the run file's table `[orchestrator.algo]`; `type` names it."""
+"""The settings of one algorithm, in the run file's table `[orchestrator.algo]`. `type` is its name."""
 
 __all__ = [
     "AlgoConfig",

@@ -1,8 +1,8 @@
 """The interface of algorithms: what an algorithm gets, what it needs, and what it returns.
 
 An algorithm decides how much each sampled token of a group is trained. It gets a `ScoredGroup`: the episodes
-of one prompt, each as a list of parts. It returns one `Credit` for each part. Which tokens are trained at all
-(the mask) is not its business; a token whose advantage is 0 is not trained.
+of one prompt, each as a list of parts. It returns one `Credit` for each part. Another part of the trainer
+decides which tokens may be trained at all (the mask). A token whose advantage is 0 is not trained.
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -19,7 +19,7 @@ from air.config import BaseConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 """What an algorithm may need beyond rewards. `values`, `reference`, `divergence` (which needs `reference`)
-and `teacher` are arrays of each part; `greedy` is a number of each group."""
+and `teacher` are arrays of each `Part`; `greedy` is a number of each `ScoredGroup`."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Part:
     """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
 
     reward: float
-    """What the part earned, without `penalties`."""
+    """The reward of the part, before `penalties` are subtracted."""
     tokens: int
     """The number of sampled tokens, n. Every array below has n elements."""
     agent: str = ""
@@ -47,8 +47,8 @@ class Part:
     """[n]: the Kullback-Leibler divergence of the policy's prediction of each token from the reference's,
     over the whole vocabulary. None: the algorithm does not need it."""
     values: Sequence[float] | None = None
-    """[n]: the value model's prediction before each token: the expected sum of the rewards that come from
-    this token on (the state is all tokens before it). None: the algorithm does not need it."""
+    """[n]: the value model's prediction before each token: the expected sum of the rewards from this token
+    on, given all tokens before it. None: the algorithm does not need the values."""
     teacher: Sequence[float] | None = None
     """[n]: the log-probability of each token by the teacher. None: the algorithm does not need it."""
     penalties: Sequence[float] | None = None
@@ -56,11 +56,11 @@ class Part:
 
     @property
     def total(self) -> float:
-        """The reward without the penalties of all tokens."""
+        """The part's reward minus the penalties of all its tokens."""
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns a reward for each token: the part's reward at its last token, less the penalties."""
+        """Returns one reward for each token: minus its penalty; the last one also gets the part's reward."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -75,8 +75,8 @@ class ScoredGroup:
     """For each episode its parts in order, at least one; None for an episode that is masked (not trained)
     because of an infrastructure error."""
     reward_to_go: bool = False
-    """Whether the parts of an episode are turns of one conversation, and a turn is credited with the rewards
-    of later turns, too. false: each part is credited with its own reward only."""
+    """Whether a part is a turn of a conversation and is also credited with the rewards of later turns. false:
+    each part is credited with its own reward only."""
     source: str = ""
     """The name of the source of prompts."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -86,8 +86,9 @@ class ScoredGroup:
     not need it, or that episode failed."""
 
     def streams(self, episode: Sequence[Part]) -> list[Sequence[Part]]:
-        """Returns the runs of parts of an episode along which later rewards count for earlier tokens: all
-        parts together with `reward_to_go`, otherwise each part alone."""
+        """Returns the episode's parts as sequences. A token is credited with later rewards of its own
+        sequence only. With `reward_to_go`, all parts are one sequence; otherwise each part is a sequence of
+        its own."""
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
@@ -104,16 +105,17 @@ def stream_rewards(stream: Sequence[Part]) -> list[float]:
 
 @dataclass(frozen=True)
 class Credit:
-    """What an algorithm gives the n sampled tokens of one part."""
+    """The result of an algorithm for the n sampled tokens of one part."""
 
     advantage: float | Sequence[float]
-    """One advantage for all tokens of the part, or [n]. An advantage of 0: the token is not trained."""
+    """One advantage for all tokens of the part, or one for each token, [n]. A token with advantage 0 is not
+    trained."""
     returns: Sequence[float] | None = None
-    """[n]: what the value model should have predicted. Only algorithms that need `values` set it."""
+    """[n]: what the value model should have predicted. Only algorithms that need `values` set this field."""
     clip_high: float | None = None
     """An upper bound of this part for the PPO clip loss, in place of the setting `clip_high`."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """[n] each: further numbers for the loss, by name."""
+    """Further arrays for the loss by name, each [n]."""
 
     def per_token(self, tokens: int) -> list[float]:
         """Returns the advantage of each of the part's `tokens` tokens. Raises ValueError if `advantage` has
@@ -126,17 +128,19 @@ class Credit:
 
 
 GroupCredits = Sequence[Sequence[Credit]]
-"""The credits of a group: for each episode one for each part, in order; empty if the episode is masked."""
+"""The credits of a group: for each episode a list with one credit per part, in order. The list of a masked
+episode is empty."""
 
 
 class Algorithm(ABC):
     """Turns the rewards of groups into credits. One object lives as long as a run."""
 
     needs: frozenset[Need] = frozenset()
-    """What the parts or the group must have beyond rewards. It is computed before the algorithm is called."""
+    """What the algorithm needs beyond rewards: fields of the parts or of the group. They are filled before
+    the algorithm is called."""
     rewards_at_turns: bool = False
-    """Whether the parts are turns, with `reward_to_go`, wherever an episode is one trace. false: only if
-    `embedded.reward_to_go` is set."""
+    """Whether the parts are turns, with `reward_to_go`, if an episode is one trace (`credit = "episode"`).
+    false: only if `embedded.reward_to_go` is set."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -171,7 +175,7 @@ class AlgorithmConfig(BaseConfig, ABC):
     penalties_in_reward: ClassVar[bool] = True
     """Whether a KL penalty may be subtracted from the rewards (`[embedded.kl] place = "reward"`)."""
     needs_spread: ClassVar[bool] = True
-    """Whether a group teaches something only if its rewards differ."""
+    """Whether a group can teach something only if its rewards differ."""
 
     @abstractmethod
     def build(self) -> Algorithm:

@@ -7,10 +7,10 @@ A group has G episodes of one prompt. Episode i has n_i parts (segments or turns
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
 slope is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments. With `grpo` a
-segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
-group, which weighs an episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an
-episode that has ended counts as 0. It does not depend on the action, so it does not change the gradient's
-mean (Williams 1992). Rewards before a turn do not count (Sutton and Barto 2018, 13.3).
+segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the group, which weighs an
+episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an episode that has ended
+counts as 0. This baseline does not depend on the action, so the gradient's mean does not change (Williams
+1992). Rewards before a turn do not count for the turn (Sutton and Barto 2018, 13.3).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ is masked (not trained) because of an infrastructure error."""
 
 
 class FromRewards(Algorithm):
-    """The algorithm that an estimator defines: each part gets one advantage, from the group's rewards.
-    `slope` (None: always 1) returns how much the advantage grows for each unit of reward, from the mean
-    rewards of the group's episodes that are not masked."""
+    """The algorithm that an estimator defines: each part gets one advantage, computed from the group's
+    rewards. `slope` gets the mean rewards of the group's episodes that are not masked, and returns how much
+    the advantage grows for each unit of reward. None: the slope is always 1."""
 
     def __init__(
         self, estimator: Estimator, slope: Callable[[Sequence[float]], float] | None = None
@@ -95,8 +95,8 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 def over_scored(
     rewards: Sequence[float | None], formula: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[float]:
-    """Applies the formula of an estimator to the episodes that have a reward; the others (None) get 0.
-    Raises ValueError if a reward is not finite."""
+    """Applies the formula of an estimator to the rewards of episodes that have one; the other episodes (None)
+    get 0. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     if not all(math.isfinite(r) for r in scored):
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
@@ -105,8 +105,8 @@ def over_scored(
 
 
 def centered(rewards: Sequence[float | None]) -> list[float]:
-    """Returns each reward minus the mean of the group, which is 0 if the group was played with one episode;
-    0 for episodes without a reward (None). Raises ValueError if a reward is not finite."""
+    """Returns each reward minus the mean of the group, or 0 for an episode without a reward (None). If the
+    group was played with one episode, the mean counts as 0. Raises ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         center = mean(scored) if len(rewards) > 1 else 0.0
@@ -116,5 +116,5 @@ def centered(rewards: Sequence[float | None]) -> list[float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Returns the mean, summed without rounding errors, so that equal values have no spread."""
+    """Returns the mean. The sum has no rounding errors, so equal values have no spread."""
     return math.fsum(values) / len(values)

@@ -5,8 +5,8 @@ that arrives after token t, and the value V_t of the context before token t:
 
     δ_t = r_t + γ V_{t+1} − V_t          A_t = δ_t + γλ A_{t+1}          V_{n+1} = A_{n+1} = 0
 
-Only sampled tokens are in this sequence: the tokens of observations between two replies are no steps, so the
-value and the advantage pass over them unchanged, as in AgentFly and verl (`compute_gae_advantage_return`).
+Only sampled tokens are in this sequence. The tokens of observations between two replies are skipped: t + 1 is
+the next sampled token, as in AgentFly and verl (`compute_gae_advantage_return`).
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from air.train.algorithms.whiten import whitened
 
 
 class GAEConfig(AlgorithmConfig):
-    """PPO: generalised advantages from a value model, whose settings are in `[embedded.value_model]`."""
+    """Settings of PPO: generalised advantages from a value model, whose settings are in
+    `[embedded.value_model]`."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["gae"] = "gae"
     """The name of the algorithm. With `credit = "episode"`, each reward counts at the turn that earned it."""
     gamma: float = Field(1.0, ge=0, le=1)
-    """The discount γ of each further sampled token. With 1, later rewards count in full."""
+    """The discount γ, applied once for each sampled token between a token and a later reward. With 1, later
+    rewards count in full."""
     lam: float = Field(1.0, ge=0, le=1)
-    """λ. With 1, an advantage is the sum of later rewards minus the value; smaller numbers rely more on the
-    values of later tokens, which have less noise and more bias."""
+    """The parameter λ. With 1, an advantage is the sum of later rewards minus the value. Smaller numbers rely
+    more on the values of later tokens, which have less noise and more bias than the rewards."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""

@@ -1,8 +1,8 @@
 """Adds a penalty for moving away from a reference model to any algorithm: `[embedded.kl]` of a run file.
 
-With the estimator k of `air.train.algorithms.losses.kl`, the coefficient β, and x_t, the log-probability of
-token t by the policy less that by the reference (the estimator `full` is the divergence of the whole
-prediction instead):
+k is an estimator of `air.train.algorithms.losses.kl`, and β the coefficient. x_t is the log-probability of
+token t under the policy minus that under the reference. (The estimator `full` uses the divergence of the
+whole prediction in place of k(x_t).)
 
     place = "reward"    r_t ← r_t − β k(x_t), before the algorithm sees the rewards
     place = "loss"      loss_t ← loss_t + β k(x_t), in the trainer
@@ -24,13 +24,14 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, Sco
 from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
-"""The bound of the relative distance from the target."""
+"""Bound of the relative distance of the mean penalty from the target; larger distances are cut to it."""
 LARGEST_CHANGE = 2.0
 """The coefficient is at most multiplied or divided by this number in a step, so that it stays positive."""
 
 
 class WithKL(Algorithm):
-    """An algorithm with the penalty. It needs the reference, and what `algorithm` needs."""
+    """An algorithm with the KL penalty added. It needs the reference model, and all that `algorithm`
+    needs."""
 
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
@@ -65,7 +66,7 @@ class WithKL(Algorithm):
         return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
 
     def _of_tokens(self, part: Part) -> Sequence[float]:
-        """Returns the penalty of each token, before multiplication."""
+        """Returns the penalty of each token of a part, before it is multiplied by the coefficient."""
         import torch  # not at the top: run files are checked without torch
 
         from air.train.algorithms.losses.kl import KL
@@ -91,7 +92,7 @@ class WithKL(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Finishes the algorithm's step, and moves the coefficient towards the target."""
+        """Finishes the step of the wrapped algorithm, and moves the coefficient towards the target."""
         finished = self.algorithm.finish(self._groups, credits)
         each = [penalty for of_part in self._penalties for penalty in of_part]
         mean = sum(each) / max(1, len(each))
@@ -104,16 +105,16 @@ class WithKL(Algorithm):
         return finished
 
     def metrics(self) -> dict[str, float]:
-        """Returns `reference_kl`, the mean penalty of a token before multiplication, and `kl_coefficient`,
-        with which the step was penalised, and the algorithm's own metrics."""
+        """Returns the wrapped algorithm's metrics and two more: `reference_kl`, the mean penalty of a token
+        before multiplication, and `kl_coefficient`, the coefficient of the last step."""
         return {**self.algorithm.metrics(), **self._metrics}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the coefficient and the algorithm's state."""
+        """Returns the coefficient and the state of the wrapped algorithm."""
         return {"kl_coefficient": self.coefficient, "algorithm": self.algorithm.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the coefficient, if it is steered to a target, and the algorithm's state."""
+        """Restores the state of the wrapped algorithm, and the coefficient if it has a target."""
         if self.config.target is not None:
             self.coefficient = float(state.get("kl_coefficient", self.coefficient))
         self.algorithm.load_state_dict(state.get("algorithm", {}))

@@ -1,11 +1,12 @@
-"""On-policy distillation (OPD): the policy samples, and a teacher's log-probabilities say what was good.
+"""On-policy distillation (OPD): the policy samples tokens, and a teacher's log-probabilities rate them.
 
     A_t = log p_teacher(token t) − log π(token t)
 
 so the policy gradient minimises the reverse KL divergence from the policy to the teacher. From Agarwal et al.
 2024 (arXiv 2306.13649) and Lu 2025 ("On-Policy Distillation", Thinking Machines); as in prime-rl's `opd`
-(`ref_kl_loss_fn`), which takes π from the trainer, here from the sampler: in a step on policy they are equal.
-The teacher's probabilities are those at temperature 1. Rewards are recorded, but train nothing.
+(`ref_kl_loss_fn`). prime-rl takes π from the trainer; air takes it from the sampler. The two are equal in a
+step whose tokens were sampled with the weights that are being trained. The teacher's probabilities are those
+at temperature 1. Rewards are recorded, but do not affect the training.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class OPDConfig(AlgorithmConfig):
 
 
 class OPD(Algorithm):
-    """The teacher's log-probability of each token minus the policy's."""
+    """The algorithm: a token's advantage is its log-probability by the teacher minus that by the policy."""
 
     needs = frozenset({"teacher"})
 

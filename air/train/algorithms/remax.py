@@ -2,8 +2,9 @@
 
     A_t = r_t + r_{t+1} + … + r_n − b
 
-for the sampled tokens 1 … n of an episode (or segment), with the greedy episode's reward b. From Li et al.
-2024 (arXiv 2310.10505); per token as in verl and AgentFly (`compute_remax_outcome_advantage`).
+t counts the n sampled tokens of an episode (or segment); b is the reward of the greedy episode, sampled at
+temperature 0. From Li et al. 2024 (arXiv 2310.10505); per token as in verl and AgentFly
+(`compute_remax_outcome_advantage`).
 
 With `credit = "segment"`, b is the mean reward of the greedy episode's segments, since a segment's advantage
 counts only its own reward. A group whose greedy episode failed has no baseline: it is not trained.
@@ -26,7 +27,8 @@ from air.train.algorithms.base import (
 
 
 class ReMaxConfig(AlgorithmConfig):
-    """ReMax: the reward minus that of one more episode, at temperature 0, which is not trained on."""
+    """Settings of ReMax: the baseline is the reward of one more episode of the prompt, sampled at temperature
+    0 and not trained on."""
 
     needs_spread: ClassVar[bool] = False
 
@@ -39,7 +41,7 @@ class ReMaxConfig(AlgorithmConfig):
 
 
 class ReMax(Algorithm):
-    """Rewards to go minus the reward of the group's greedy episode."""
+    """The algorithm: rewards from a token on, minus the reward of the group's greedy episode."""
 
     needs = frozenset({"greedy"})
 

@@ -1,7 +1,7 @@
 """The losses that the trainer minimises, one file each, and the terms that may be added to them.
 
-To add a policy loss, write a file with its formula, and its settings in `air.train.config.loss_options`; then
-name both here.
+To add a policy loss, write a file with its formula, and a class of its settings in
+`air.train.config.loss_options`; then enter the loss and its settings in the table here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICY_LOSSES: dict[type[PolicyLossConfig], Callable[[LossInputs, Any], TokenLos
     PPOClipLossConfig: ppo_clip_loss,
     CustomLossConfig: custom_loss,
 }
-"""The policy loss for each class of settings."""
+"""The function of the policy loss for each class of settings."""
 
 
 def total_loss(
@@ -44,12 +44,14 @@ def total_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Returns the loss [N] of each entry with all its terms, and metrics summed over the entries.
 
-    `entropy` [N] is that of each token's prediction, with gradient if it counts in the loss. `kl` adds the
-    penalty for moving away from the reference, multiplied by the array `kl_coefficient`; the array
-    `reference` has the reference's log-probabilities, and `full` needs `inputs.divergence`. Metrics:
-    `mismatch_kl`, the sum of ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts the entries
-    that the policy loss leaves out; `is_masked_high` and `is_masked_low` count those with A > 0 and with
-    A < 0. Those of the loss `custom` have a slash in their names, and are summed over the samples.
+    `entropy` [N] has the entropy of each token's prediction, with gradient if the entropy counts in the loss.
+    `kl` adds the penalty for moving away from the reference, multiplied by the array `kl_coefficient`. The
+    array `reference` has the reference's log-probabilities; the estimator `full` needs `inputs.divergence`.
+
+    Metrics: `mismatch_kl`, the sum of ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts
+    the entries that the policy loss leaves out; `is_masked_high` and `is_masked_low` count those of them with
+    A > 0 and with A < 0. Metrics of the loss `custom` have a slash in their names, and are summed over the
+    samples.
     """
     of_policy = POLICY_LOSSES[type(config)](inputs, config)
     loss, left_out = of_policy.loss, of_policy.left_out

@@ -1,7 +1,7 @@
-"""What policy losses get and return.
+"""The inputs and outputs of policy losses.
 
 Policy losses take entries: tensors [N] with one element for each (sampled token, sample) that is trained.
-They know nothing of rows, padding or trees.
+They do not depend on how tokens lie in rows, padding or trees.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossInputs:
-    """The entries of a micro-batch. All tensors are [N]."""
+    """The entries of a micro-batch: one for each pair of a sampled token and a sample that trains it. All
+    tensors are [N]."""
 
     logprobs: Tensor
     """The log-probability of each token by the model being trained, with gradient."""
@@ -22,16 +23,16 @@ class LossInputs:
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
-    """What the algorithm gave besides advantages, by name (`Sample.arrays`)."""
+    """Arrays that the algorithm returned besides advantages, by name (`Sample.arrays`)."""
     samples: Tensor | None = None
-    """The number of each entry's sample. None: not known; only the loss `custom` needs it."""
+    """The number of the sample of each entry. None: not known; only the loss `custom` needs the numbers."""
     divergence: Tensor | None = None
-    """The divergence of each prediction from the reference's, with gradient; only the estimator `full` of
-    the KL penalty needs it."""
+    """The divergence of each prediction from the reference model's prediction, with gradient. Only the
+    estimator `full` of the KL penalty needs it."""
 
     @property
     def log_ratio(self) -> Tensor:
-        """log ρ: how much the log-probability has risen since sampling, with gradient."""
+        """Log ρ: each token's log-probability now minus its log-probability at sampling, with gradient."""
         return self.logprobs - self.sampler_logprobs
 
 
@@ -42,6 +43,6 @@ class TokenLosses:
     loss: Tensor
     """The loss of each entry, with gradient."""
     left_out: Tensor
-    """True for entries whose policy gradient the loss leaves out because the policy has moved too far."""
+    """True for each entry whose policy gradient the loss leaves out because the policy has moved too far."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
     """Further metrics by name, each summed over the samples."""

@@ -3,7 +3,7 @@
     function(inputs: LossInputs, **kwargs) -> object with `loss` (a scalar, with gradient) and `metrics`
 
 `SampleInputs` has the fields of prime-rl's `LossInputs` (`prime_rl/trainer/rl/loss.py`), so that one function
-serves both engines. It has only the tokens that are trained: `loss_mask` is true everywhere.
+works with both training engines. It has only the tokens that are trained, so `loss_mask` is true everywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SampleInputs:
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     loss_mask: Tensor
-    """True everywhere."""
+    """True everywhere, because only trained tokens are given."""
     ref_logprobs: Tensor | None = None
     """None: the embedded engine gives the loss no reference."""
     loss_weights: Tensor | None = None
@@ -40,8 +40,8 @@ class SampleInputs:
 
 
 def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
-    """Returns losses [N] of which those of a sample add up to what the function returned for it. Raises
-    ConfigError if that is no scalar with a gradient, or a metric is no tensor."""
+    """Returns losses [N]. The losses of one sample's entries add up to what the user's function returned for
+    the sample. Raises ConfigError if its loss is no scalar with a gradient, or a metric is no tensor."""
     function = config.function()
     if inputs.samples is None:
         raise ValueError("a custom loss needs to know which entries are of one sample")
@@ -59,7 +59,7 @@ def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
             **config.kwargs,
         )
         loss, metrics = _checked(result, config)
-        # All tokens of a sample have one weight, so it does not matter which of them has the loss.
+        # All tokens of a sample have one weight, so any of its tokens may carry the loss.
         first = own.nonzero()[0]
         losses = losses.index_add(0, first, loss.reshape(1).to(losses.dtype))
         for name, value in metrics.items():

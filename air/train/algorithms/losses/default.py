@@ -19,7 +19,7 @@ from air.train.config.loss_options import DefaultLossConfig
 
 
 def default_loss(inputs: LossInputs, config: DefaultLossConfig) -> TokenLosses:
-    """Returns the loss of each entry. `left_out` are those with [kept] = 0."""
+    """Returns the loss of each entry. `left_out` marks the entries with [kept] = 0."""
     advantages, log_ratio = inputs.advantages, inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     high = (advantages > 0) & (moved > config.dppo_mask_high)

@@ -1,4 +1,4 @@
-"""The loss `ipo`: as `default`, with a trust region that does not look at the sign of the advantage.
+"""The loss `ipo`: as `default`, but the sign of the advantage does not decide which tokens are left out.
 
 With π, μ, ρ and A as in `default`, the loss of a token is
 
@@ -17,7 +17,7 @@ from air.train.config.loss_options import IPOLossConfig
 
 
 def ipo_loss(inputs: LossInputs, config: IPOLossConfig) -> TokenLosses:
-    """Returns the loss of each entry. `left_out` are those with [kept] = 0."""
+    """Returns the loss of each entry. `left_out` marks the entries with [kept] = 0."""
     log_ratio = inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     far = moved.abs() > config.ipo_threshold

@@ -1,14 +1,14 @@
 """Estimates how far the policy is from a reference model, from the sampled tokens alone.
 
-x is a token's log-probability by the policy less that by the reference:
+x is a token's log-probability under the policy minus its log-probability under the reference:
 
     kl          x                        unbiased for tokens that the policy sampled; may be negative
     abs         |x|
     mse         x²/2
     low_var_kl  e^−x + x − 1             unbiased, too, and never negative
 
-The estimator `full` is no function of x: it is the mean of x over the whole vocabulary, which the trainer
-computes (`air.train.model.logprobs`).
+The estimator `full` is not a function of one token's x. It is the mean of x over the whole vocabulary, which
+the trainer computes (`air.train.model.logprobs`).
 
 The clamps of `low_var_kl` (x to ±20, the result to ±10) are those of AgentFly and verl (`kl_penalty`).
 Schulman 2020 (http://joschu.net/blog/kl-approx.html) calls `kl`, `mse` and `low_var_kl` k1, k2 and k3.
@@ -24,7 +24,7 @@ from air.train.config.loss_options import KLEstimator
 
 
 def low_var_kl(x: Tensor) -> Tensor:
-    """Returns e^−x + x − 1 for each element, clamped."""
+    """Returns e^−x + x − 1 for each element, with the clamps described above."""
     x = x.clamp(-20, 20)
     return ((-x).exp() + x - 1).clamp(-10, 10)
 
@@ -35,4 +35,4 @@ KL: dict[KLEstimator, Callable[[Tensor], Tensor]] = {
     "mse": lambda x: x.square() / 2,
     "low_var_kl": low_var_kl,
 }
-"""Each estimator, as a function of x."""
+"""The function of x that computes each estimator."""

@@ -1,6 +1,6 @@
 """How much each sample's tokens weigh in the loss of a step.
 
-S samples are trained; sample s has n_s trained tokens, N = Σ n_s. The weight of each token of sample s:
+S samples are trained. Sample s has n_s trained tokens, and N = Σ n_s. Each token of sample s has the weight
 
     token       1 / N                            the mean over tokens (prime-rl, DAPO)
     sequence    1 / (S · n_s)                    the mean over samples of the mean over their tokens (GRPO)
@@ -15,7 +15,8 @@ from air.train.config.loss_options import PolicyLossConfig
 
 
 def token_weights(counts: Sequence[int], config: PolicyLossConfig) -> list[float]:
-    """Returns, for each sample, the weight of each of its trained tokens. `counts` are the n_s, above 0."""
+    """Returns, for each sample, the weight of each of its trained tokens. `counts` has the n_s, all above
+    0."""
     if config.normalization == "token":
         return [1 / sum(counts)] * len(counts)
     if config.normalization == "sequence":

@@ -1,13 +1,13 @@
-"""The algorithm ADPO (ambiguity-dynamic policy optimisation): doubtful tasks count less, and clip later.
+"""The algorithm ADPO (ambiguity-dynamic policy optimisation): ambiguous tasks weigh less, and clip later.
 
-p is the share of episodes that agree on an answer: the more, the less ambiguous the task. With the mean μ and
-the unbiased standard deviation σ of the group's rewards:
+p is the share of the group's episodes that agree on an answer; a task with a large p is not ambiguous. μ is
+the mean of the group's rewards, and σ their unbiased standard deviation:
 
     s      = 0.6 + 0.4 · clip((p − 0.3)/0.5, 0, 1)
     A_i    = s · (r_i − μ) / (σ + 1e-6)
     ε_high = ε + 0.1 · clip((0.8 − p)/0.5, 0, 1)          the upper bound of the PPO clip
 
-From Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose trainer defines ADPO and does not call it).
+From Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose trainer defines ADPO but never calls it).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
 
 
 class ADPOConfig(AlgorithmConfig):
-    """ADPO: as `grpo_std`, but tasks on which the episodes disagree count less and are clipped later. It
-    needs the loss `ppo_clip`, whose `clip_high` it replaces."""
+    """Settings of ADPO: as `grpo_std`, but tasks on which the episodes disagree weigh less and are clipped
+    later. ADPO needs the loss `ppo_clip`, and replaces the setting `clip_high` of that loss."""
 
     losses: ClassVar[frozenset[str] | None] = frozenset({"ppo_clip"})
 
     type: Literal["adpo"] = "adpo"
     """The name of the algorithm."""
     clip: float = Field(0.2, gt=0)
-    """ε, the upper clip bound of tasks with p of at least 0.8; it grows by up to 0.1 as p falls to 0.3."""
+    """The upper clip bound ε of tasks with p of at least 0.8. It grows by up to 0.1 as p falls to 0.3."""
     share: str | None = None
-    """Name of the environment's metric that is p, between 0 and 1; the mean over the group's episodes counts.
-    None: p is the share of the group's episodes that have a positive reward, before any KL penalty."""
+    """Name of the environment's metric that is p, a number between 0 and 1. Its mean over the group's
+    episodes is used. None: p is the share of episodes with a positive reward, before any KL penalty."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""
@@ -54,7 +54,7 @@ class ADPO(Algorithm):
         self.normalized = GRPOStdConfig().build()
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group. Raises ConfigError if the metric of p is absent or out of range."""
+        """Returns the credits of a group. Raises ConfigError if the metric p is absent or out of range."""
         if all(episode is None for episode in group.episodes):
             return [[] for _ in group.episodes]
         p = self._share(group)

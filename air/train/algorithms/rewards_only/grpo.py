@@ -3,14 +3,15 @@
     A_i = r_i − mean(r)
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py`: GRPO of Shao et al. 2024 (arXiv 2402.03300) without
-the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found biased to easy groups.
+the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found to favour very easy and
+very hard groups.
 
-With `length_penalty`, also prime-rl's, each reward is lowered first. For an episode with `out` sampled
-tokens, `in` other tokens and `turns` replies, where max is that over the group:
+With `length_penalty`, which prime-rl has too, each reward is lowered first. An episode has `out` sampled
+tokens, `in` other tokens and `turns` replies; max is the largest number in the group:
 
     r_i ← r_i − mean(r) · (w_out · out_i/max(out) + w_in · in_i/max(in) + w_turns · turns_i/max(turns))
 
-With `credit = "segment"` each segment is lowered by its own lengths, and mean and max are over segments.
+With `credit = "segment"`, each segment is lowered by its own lengths, and mean and max are over segments.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class LengthPenaltyConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: what an episode's lengths, as
-    shares of the largest in its group, take from its reward. All are multiplied by the group's mean reward,
-    so groups that fail pay nothing; where the mean is negative, long episodes gain."""
+    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: how much an episode's lengths
+    lower its reward. A length counts as its share of the largest one in the group. All is multiplied by the
+    group's mean reward, so groups that fail lose nothing; if the mean is negative, long episodes gain."""
 
     type: Literal["linear"] = "linear"
     """The name of the penalty."""
@@ -42,12 +43,12 @@ class LengthPenaltyConfig(BaseConfig):
 
 
 class GRPOConfig(AlgorithmConfig):
-    """GRPO without division by the standard deviation: the reward minus the mean reward of the group."""
+    """Settings of GRPO without division by the standard deviation: reward minus the group's mean."""
 
     type: Literal["grpo"] = "grpo"
     """The name of the algorithm."""
     length_penalty: LengthPenaltyConfig | None = None
-    """What long episodes lose. None: nothing."""
+    """The penalty by which long episodes lose reward. None: no penalty."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""

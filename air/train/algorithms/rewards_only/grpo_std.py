@@ -3,14 +3,14 @@
     A_i = (r_i − mean(r)) / (std(r) + 1e-6)          std: n − 1 in the denominator
 
 From Shao et al. 2024 (arXiv 2402.03300). As in AgentFly and verl (`compute_grpo_outcome_advantage`), a group
-that is played with one episode has the mean 0 and the standard deviation 1. The only episode of a larger
-group that did not fail has nothing to be compared with: its advantage is 0. The division gives groups whose
-rewards hardly differ, which are very easy or very hard, as much weight as all others (Liu et al. 2025, arXiv
-2503.20783).
+that is played with one episode gets the mean 0 and the standard deviation 1. If all other episodes of a
+larger group failed, the remaining one has nothing to be compared with, so its advantage is 0. In groups that
+are very easy or very hard, rewards hardly differ; the division gives these groups as much weight as all
+others (Liu et al. 2025, arXiv 2503.20783).
 
-With segments, mean(r) is the mean of the episodes' means, and std(r) is that of all segments of the group.
-The standard deviation of the episodes' means will not do: it can be 0 while the segments of each episode
-differ.
+With segments, mean(r) is the mean of the episodes' mean rewards, and std(r) is the standard deviation over
+all segments of the group. The standard deviation of the episodes' means would not work, because it can be 0
+although the segments of each episode differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPSILON = 1e-6
 
 
 class GRPOStdConfig(AlgorithmConfig):
-    """GRPO as published: the reward minus the group's mean reward, divided by the standard deviation."""
+    """Settings of GRPO as published: reward minus the group's mean, divided by the standard deviation."""
 
     type: Literal["grpo_std"] = "grpo_std"
     """The name of the algorithm."""
@@ -38,7 +38,8 @@ class GRPOStdConfig(AlgorithmConfig):
 
 
 class GRPOStd(FromRewards):
-    """The algorithm: all segments of a group are divided by the same standard deviation, which is theirs."""
+    """The algorithm. The advantages of all segments of a group are divided by the standard deviation of these
+    segments' rewards."""
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
         """Returns the advantages of all segments in a group."""
@@ -48,8 +49,8 @@ class GRPOStd(FromRewards):
 
 
 def grpo_std(rewards: Sequence[float | None]) -> list[float]:
-    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None), and for an
-    episode whose whole group failed but for itself. Raises ValueError if a reward is not finite."""
+    """Returns one advantage for each episode of a group; 0 for an episode without a reward (None), and for
+    the only episode with a reward in a larger group. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     distances = centered(rewards)
     deviation = _deviation(scored, len(rewards))
@@ -57,7 +58,7 @@ def grpo_std(rewards: Sequence[float | None]) -> list[float]:
 
 
 def _deviation(scored: Sequence[float], episodes: int) -> float:
-    """Returns the unbiased standard deviation; 1 if the group was played with one episode."""
+    """Returns the unbiased standard deviation of the rewards; 1 if the group was played with one episode."""
     if episodes == 1:
         return 1.0
     if len(scored) < 2:

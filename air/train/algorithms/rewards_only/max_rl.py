@@ -3,9 +3,10 @@
     A_i = (r_i − mean(r)) / mean(r)          0 if mean(r) ≤ 0
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.02710. With rewards of 0 and 1
-and groups of n, the gradient is that of the likelihood of success, expanded to order n: prompts that rarely
-succeed weigh about 1/p. It is meant for rewards that are not negative: with both signs, the mean can be
-close to 0 and the advantages large without bound, as in prime-rl. So a KL penalty must be in the loss.
+and groups of n, the gradient is that of the logarithm of the success probability p, expanded to order n; so
+prompts that rarely succeed weigh about 1/p. Rewards should not be negative: with both signs, the mean can be
+close to 0 and the advantages become arbitrarily large, as in prime-rl. For the same reason, a KL penalty must
+be in the loss, not in the reward.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class MaxRLConfig(AlgorithmConfig):
-    """MaxRL: the reward minus the group's mean reward, divided by this mean. For rewards of 0 and 1."""
+    """Settings of MaxRL: reward minus the group's mean, divided by this mean. For rewards of 0 and 1."""
 
     penalties_in_reward: ClassVar[bool] = False
 

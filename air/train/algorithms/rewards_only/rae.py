@@ -3,8 +3,9 @@
     A = r − b(agent)          then   b(agent) ← decay · b(agent) + (1 − decay) · r
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/rae.py`, after SPIRAL (arXiv 2506.24119). Baselines begin at
-0 and are kept by source and agent. It needs no group: `group_size` may be 1. In games of an agent against
-itself the mean of a group says nothing, because one side's gain is the other's loss.
+0; each pair of a source and an agent has its own. RAE needs no group, so `group_size` may be 1. In games of
+an agent against itself the mean of a group is no useful baseline, because one side's gain is the other's
+loss.
 
 A part is scored before its reward moves the baseline. With `reward_to_go`, r is the sum of the rewards from a
 turn on, and each turn number has a baseline of its own.
@@ -29,7 +30,7 @@ from air.train.algorithms.base import (
 
 
 class RAEConfig(AlgorithmConfig):
-    """RAE: the reward minus a moving average of the same agent's rewards. For games and single episodes."""
+    """Settings of RAE: reward minus the moving average of an agent's rewards. For games, single episodes."""
 
     needs_spread: ClassVar[bool] = False
 
@@ -49,7 +50,7 @@ class RAE(Algorithm):
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.baselines: dict[str, float] = {}
-        """The baselines by source, agent and, with `reward_to_go`, the turn's number."""
+        """The baselines by source, agent and, with `reward_to_go`, the number of the turn."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the credits of a group, and moves the baselines."""
@@ -73,12 +74,12 @@ class RAE(Algorithm):
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the baselines; a checkpoint of another algorithm has none, and they begin at 0."""
+        """Restores the baselines. They begin at 0 if the checkpoint comes from another algorithm."""
         self.baselines = dict(state.get("baselines", {}))
 
 
 def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, Part, float]]:
-    """Returns for each part the number of its baseline, the part, and the reward it is credited with."""
+    """Returns for each part a tuple: the index of its baseline, the part, and the reward credited to it."""
     if not group.reward_to_go:
         return [(0, part, part.total) for part in episode]
     return [

@@ -2,9 +2,9 @@
 
     G_t = r_t + γ G_{t+1}          A_t = (G_t − mean(G)) / sqrt(var(G) + 1e-8)
 
-t counts the sampled tokens of an episode (with `credit = "segment"`, of a segment). A part's reward comes
-with its last token: with `reward_to_go` every turn's reward with the last token of the turn. There is no
-baseline by group: the mean and the (unbiased) variance are over all tokens of the step.
+t counts the sampled tokens of an episode (with `credit = "segment"`, of a segment). A part's reward counts at
+the part's last token; with `reward_to_go`, every turn's reward counts at the last token of the turn. Groups
+have no baseline of their own: the mean and the (unbiased) variance are over all tokens of the step.
 
 From Hu 2025 (arXiv 2501.03262), as in AgentFly and verl (`compute_reinforce_plus_plus_outcome_advantage`).
 """
@@ -29,14 +29,14 @@ from air.train.algorithms.whiten import whitened
 
 
 class ReinforcePlusPlusConfig(AlgorithmConfig):
-    """REINFORCE++: discounted returns of each token, whitened over all sampled tokens of the step."""
+    """Settings of REINFORCE++: discounted returns, whitened over all sampled tokens of the step."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["reinforce_plus_plus"] = "reinforce_plus_plus"
     """The name of the algorithm."""
     gamma: float = Field(1.0, ge=0, le=1)
-    """Discount γ for each sampled token between a token and a later reward."""
+    """The discount γ, applied once for each sampled token between a token and a later reward."""
 
     def build(self) -> Algorithm:
         """Returns the algorithm."""
@@ -44,7 +44,7 @@ class ReinforcePlusPlusConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlus(Algorithm):
-    """The algorithm: returns for each group, then whitened over the step."""
+    """The algorithm: discounted returns for each group, whitened at the end of the step."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma

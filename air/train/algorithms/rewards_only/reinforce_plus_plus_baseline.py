@@ -2,10 +2,10 @@
 
     B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
 
-The first mean is over the group, as in `grpo`; a group that is played with one episode has the mean 0. (The
-only episode of a larger group that did not fail is its own mean: B = 0.) The second mean and the (unbiased)
-variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly
-differ do not gain weight, because all groups are divided by the same number.
+The first mean is over the group, as in `grpo`. If a group is played with one episode, its mean counts as 0.
+(If all other episodes of a larger group failed, the remaining one equals the mean: B = 0.) The second mean
+and the (unbiased) variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose
+rewards hardly differ do not gain weight, because all groups are divided by the same number.
 
 From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
 """
@@ -21,7 +21,8 @@ from air.train.algorithms.whiten import whitened
 
 
 class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
-    """REINFORCE++ with baseline: the reward minus the group's mean, whitened over all tokens of the step."""
+    """Settings of REINFORCE++ with baseline: centred rewards, whitened over all sampled tokens of the
+    step."""
 
     type: Literal["reinforce_plus_plus_baseline"] = "reinforce_plus_plus_baseline"
     """The name of the algorithm."""
@@ -32,7 +33,7 @@ class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlusBaseline(FromRewards):
-    """The algorithm: centred rewards for each group, then whitened over the step."""
+    """The algorithm: centred rewards for each group, whitened at the end of the step."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]

@@ -16,7 +16,7 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class RLOOConfig(AlgorithmConfig):
-    """RLOO: the reward minus the mean reward of the group's other episodes."""
+    """Settings of RLOO: the reward minus the mean reward of the group's other episodes."""
 
     type: Literal["rloo"] = "rloo"
     """The name of the algorithm."""
