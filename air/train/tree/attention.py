@@ -1,9 +1,9 @@
 """Attention in a row that holds token trees: each token attends to its ancestors and itself alone.
 
-`TreeMask` is a mask for any attention implementation. SDPA attention gets a faster form of it: the row is cut
-into runs, in which every token follows the one before it. A run is a chain of queries whose keys are the
-run's ancestors and the run itself, so tokens that do not see each other cost nothing. A CPU has a faster way
-yet (see `run_attention`).
+`TreeMask` is a mask for any attention implementation. For SDPA attention (torch's scaled dot-product
+attention) there is a faster way: the row is cut into runs, which are chains of tokens in which every token
+follows the one before it. The queries of a run attend to the run's ancestors and to the run itself, so pairs
+of tokens that do not see each other cost nothing. On a CPU, `run_attention` is still faster.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from air.train.tree.build import Ints
 from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
 
 QUERIES = 256
-"""Runs with ancestors are computed in chunks of this many queries. It bounds the memory of their masks."""
+"""Number of queries in a chunk. Runs with ancestors are computed in chunks, which bounds their masks."""
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
 """Methods that read only the shape of a tensor."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Tokens of a row from `start` to `end - 1`, of which each follows the one before it."""
+    """A run: the tokens of a row from `start` to `end - 1`, each of which follows the one before it."""
 
     start: int
     end: int
@@ -40,14 +40,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one row, which cover it, and its blocks: ranges that are seen as a whole or not at all."""
+    """The runs of one row, which together cover the row, and its blocks. A block is a range of tokens that a
+    run sees completely or not at all, except for the run's own tokens."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
     """The number of tokens in each block."""
 
     def parts(self, row: int) -> list[Part]:
-        """Returns the parts in which `RunAttention` computes the row with the number `row`."""
+        """Returns the parts in which `RunAttention` computes this row; `row` is the row's number."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -62,7 +63,7 @@ class Runs:
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
-        """Returns the runs of a row; `parents` are those of `TokenTree`."""
+        """Returns the runs of a row. `parents` has the position of each token's parent, as in `TokenTree`."""
         places = np.arange(len(parents))
         starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
         forks = {int(parents[start]) + 1 for start in starts}
@@ -83,8 +84,8 @@ class Runs:
 class TreeMask(Tensor):
     """A boolean mask [B, 1, T, T], true where a token (third dimension) attends to another one (fourth).
 
-    SDPA attention with this mask is computed by runs. Every other operation gets the plain mask, which is
-    made when it is first needed.
+    SDPA attention with this mask is computed run by run. Every other operation gets an ordinary mask tensor,
+    which is made when it is first needed.
     """
 
     rows: Sequence[Runs]
@@ -95,7 +96,7 @@ class TreeMask(Tensor):
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
-        """Returns the mask of B rows with the given `parents` and `ends` [B, T]; see `TokenTree`."""
+        """Returns the mask of B rows with the given `parents`, and `ends` [B, T] (both as in `TokenTree`)."""
         count, length = ends.shape
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
@@ -118,8 +119,8 @@ class TreeMask(Tensor):
         return self._plain
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """Returns a mask [queries, keys] of numbers to add, with which the last query sees all keys, and each
-        query before sees one key less. All such masks are views of one."""
+        """Returns a mask [queries, keys] of numbers to add to the scores. With it the last query sees all
+        keys, and each query sees one key less than the query after it. All masks are views of one tensor."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])
@@ -152,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Computes scaled dot-product attention of [B, heads, T, head_dim] by runs."""
+    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim], run by run."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.parts(), options.get("scale")
@@ -166,7 +167,8 @@ def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **opti
 
 
 def _fits_run_attention(query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
-    """Whether torch's kernel for CPUs takes these tensors: equally many heads, of equal size."""
+    """Whether torch's kernel for CPUs can take these tensors: query, key and value need the same number of
+    heads, of the same size."""
     same = query.shape == key.shape == value.shape
     return query.device.type == "cpu" and same and not options.get("dropout_p")
 

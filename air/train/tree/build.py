@@ -1,7 +1,7 @@
-"""Builds a token tree from samples: tokens that follow the same tokens are one position of the tree.
+"""Builds a token tree from samples: a prefix that several samples share is stored once.
 
-The samples of a group begin with the same prompt, and often with the same earlier turns. In the tree, which
-is a prefix tree (trie), a shared token has one position with one parent, the token before it.
+The samples of a group begin with the same prompt, and often with the same earlier turns. The tree is a prefix
+tree (trie): a shared token has one position, whose parent is the position of the token before.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenTree:
-    """The prefix tree of some samples. Arrays have one element per position of the tree, T in all.
-    Every position comes after its parent, and directly before all its descendants."""
+    """The prefix tree of some samples. Arrays have one element per position of the tree; there are T
+    positions. Every position comes after its parent, and directly before all its own descendants."""
 
     samples: Sequence[Sample]
     token_ids: Ints
     parents: Ints
-    """The position of the token before; -1 for a first token."""
+    """The position of the token before; -1 for the first token of a sample."""
     depths: Ints
-    """The number of tokens before, which is the token's place in its samples."""
+    """The number of tokens before this token in its samples."""
     ends: Ints
-    """The position after the last descendant. So i is j, or an ancestor of j, if i <= j < ends[i]."""
+    """The position after the last descendant. Position i is j or an ancestor of j if i <= j < ends[i]."""
     paths: Sequence[Ints]
     """For each sample, the positions of its tokens."""
 
@@ -38,19 +38,19 @@ class TokenTree:
 
 
 def in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns the samples sorted by their tokens. Samples that share a prefix are then neighbours."""
+    """Returns the samples sorted by their tokens, so that samples that share a prefix are neighbours."""
     return sorted(samples, key=lambda sample: sample.token_ids)
 
 
 def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the number of equal tokens with which both sequences begin."""
+    """Returns the length of the longest prefix that both sequences share."""
     length = min(len(first), len(second))
     different = np.flatnonzero(np.asarray(first[:length]) != np.asarray(second[:length]))
     return int(different[0]) if len(different) else length
 
 
 def build(samples: Sequence[Sample]) -> TokenTree:
-    """Returns the prefix tree of `samples`, which must be `in_order`."""
+    """Returns the prefix tree of `samples`, which must be sorted as `in_order` does."""
     paths: list[Ints] = []
     pieces: list[Sequence[int]] = []
     parents: list[Ints] = []

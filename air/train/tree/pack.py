@@ -1,8 +1,9 @@
 """Packs samples into micro-batches: rows of tokens that go through the model together.
 
-A row holds token trees, so a token that samples share goes through the model once. A tree is split, and what
-its parts share is repeated, if it is longer than a micro-batch may be. With attention that computes the whole
-mask, of which a row of T tokens has T² elements, trees are also split where repeating is less work.
+A row holds token trees, so a token that samples share goes through the model once. If a tree is longer than a
+micro-batch may be, it is split, and the tokens that its parts share are repeated. Some attention computes the
+whole mask, which has T² elements for a row of T tokens; then trees are also split where repeating tokens is
+less work than the larger mask.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Entries:
-    """The sampled tokens of a micro-batch: one element per (token, sample), N in all. All tensors are [N].
-    A token that several samples share has one entry for each sample that trains it."""
+    """The sampled tokens of a micro-batch: one entry per pair (token, sample); there are N. All tensors are
+    [N]. A token that several samples share has one entry for each sample that trains it."""
 
     positions: Tensor
     """The index of the token in the flattened rows of the micro-batch."""
     parents: Tensor
-    """The index of the token before, from whose hidden state the token is predicted."""
+    """The index of the token before, whose hidden state predicts this token."""
     token_ids: Tensor
     samples: Tensor
     """The index of the sample in `MicroBatch.samples`."""
@@ -42,7 +43,7 @@ class Entries:
     sampler_logprobs: Tensor
     temperatures: Tensor
     arrays: Mapping[str, Tensor]
-    """What the algorithm gave besides advantages (`Sample.arrays`), by name."""
+    """Arrays that the algorithm returned besides advantages (`Sample.arrays`), by name."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -55,7 +56,7 @@ class MicroBatch:
     input_ids: Tensor
     """[B, T], padded on the right."""
     position_ids: Tensor | None
-    """[B, T], the place of each token in its samples; None if this is its place in the row."""
+    """[B, T], each token's position in its samples; None if this is its position in the row."""
     mask: TreeMask | None
     """[B, 1, T, T]; None if every token of a row follows all tokens before it, so that no mask is needed."""
     entries: Entries
@@ -73,7 +74,8 @@ def pack(
 ) -> Iterator[MicroBatch]:
     """Yields micro-batches of at most `max_tokens` tokens with padding (more if one sample is longer).
 
-    `mask_cost` is what an element of a row's mask costs, if a token costs 1. 0: what it hides costs nothing.
+    `mask_cost` is the cost of one element of a row's mask, relative to the cost of a token. 0: elements that
+    the mask hides cost nothing.
     """
     if not samples:
         return
@@ -84,8 +86,8 @@ def pack(
 
 
 def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
-    """Returns the ranges of `samples`, which are in order, that become one tree each."""
-    costs: list[float] = []  # of the ranges that are part of no larger range yet
+    """Returns ranges of `samples`, which are sorted; each range becomes one tree."""
+    costs: list[float] = []  # costs of the ranges that are not yet part of a larger range
     kept: list[tuple[int, int]] = []
     # Backwards, so that a range comes after its parts.
     for start, end, size, divided in reversed(_ranges(samples, max_tokens, mask_cost)):
@@ -108,20 +110,21 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Returns the ranges that may become one tree, as (start, end, tokens, divided), and directly after each
-    divided range those of its first part and then those of its second. Its parts share the least."""
+    """Returns the ranges of samples that may become one tree, as tuples (start, end, tokens, divided).
+    Directly after a divided range come its first part with its own parts, then its second part. A range is
+    divided where neighbours share the fewest tokens."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []
     todo = [(0, len(samples))]
-    while todo:  # no recursion: nested prefixes are as deep as there are samples
+    while todo:  # no recursion: nested prefixes can be as deep as the number of samples
         start, end = todo.pop()
         size = float(lengths[start:end].sum() - shared[start + 1 : end].sum())
-        # Parts never have fewer tokens than the whole.
+        # The parts together never have fewer tokens than the whole range.
         divided = end - start > 1 and (size > max_tokens or mask_cost > 0)
         ranges.append((start, end, size, divided))
         if divided:
-            # Split where the least is shared, in the middle of such places.
+            # Split where neighbours share the fewest tokens; of several such places, in the middle one.
             inner = shared[start + 1 : end]
             places = np.flatnonzero(inner == inner.min()) + start + 1
             middle = int(places[len(places) // 2])
@@ -138,7 +141,7 @@ def _micro_batch(trees: Sequence[TokenTree], device: torch.device) -> MicroBatch
         ids[row, : len(tree)] = tree.token_ids
         depths[row, : len(tree)] = tree.depths
         ends[row, : len(tree)] = tree.ends
-        # Padding is a chain of its own.
+        # Padding is a chain of tokens of its own.
         parents.append(np.concatenate([tree.parents, [-1], np.arange(len(tree), width)])[:width])
     chains = all(len(tree) == int(tree.depths[-1]) + 1 for tree in trees)
     mask = None if chains else TreeMask.of(parents, torch.from_numpy(ends).to(device))

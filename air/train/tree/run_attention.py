@@ -1,9 +1,9 @@
-"""Attention by runs on a CPU, with torch's fused kernel, which computes nothing that the mask hides.
+"""Attention by runs (chains of tokens) on a CPU, with torch's fused kernel, which skips hidden pairs.
 
-Each run attends to itself, causally, and the runs that follow the same tokens attend to these together,
-without any mask. The two results are one softmax in two parts: each part comes with the logarithm of its
-denominator, by which it is weighed in the sum. With the denominator of the whole softmax, the gradients of
-the parts are those of the whole.
+Two kinds of parts are computed. Each run attends to itself, causally. And all runs with the same ancestors
+attend to these ancestors together, without any mask. The results of both kinds are joined to one softmax: the
+kernel returns the logarithm of each part's denominator, which gives the part's weight in the sum. In the
+backward pass, each part gets the denominator of the whole softmax, so the gradients are exact.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 Ranges = tuple[tuple[int, int], ...]
-"""Places of a row, as (first, last + 1), in order."""
+"""Ranges of positions in a row, each as (first, last + 1), in order."""
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True)
 class Part:
-    """Queries of a row of a micro-batch that all attend to the same keys, or causally to themselves."""
+    """Queries in one row of a micro-batch that all attend to the same keys, or causally to themselves."""
 
     row: int
     queries: Ranges
@@ -32,7 +32,7 @@ class Part:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Returns ranges, which are in order, with those that touch joined."""
+    """Returns the ranges, which must be in order, with adjacent ranges merged into one."""
     result: list[tuple[int, int]] = []
     for start, end in ranges:
         if result and result[-1][1] == start:
@@ -95,7 +95,7 @@ class RunAttention(torch.autograd.Function):
 
 
 def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
-    """Returns places of one row of a tensor [B, heads, T, …]; a view if they are one range."""
+    """Returns these ranges of one row of a tensor [B, heads, T, …]; a view if there is only one range."""
     pieces = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
@@ -103,7 +103,7 @@ def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
 def _places(
     tensor: Tensor, row: int, ranges: Ranges, values: Tensor
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    """Returns a view of each range of one row of `tensor`, and its part of `values`."""
+    """Yields, for each range of one row of `tensor`, a view of the range and its part of `values`."""
     pieces = torch.split(values, [end - start for start, end in ranges], 2)
     views = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return zip(views, pieces, strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sample:
-    """A token sequence to train on: exactly the tokens of an episode. Lists have one element per token."""
+    """A token sequence to train on: exactly an episode's tokens. Lists have one element per token."""
 
     token_ids: list[int]
     """The tokens of prompts and replies, as the model saw them."""
@@ -21,10 +21,10 @@ class Sample:
     temperature: float
     """The temperature at which the replies were sampled."""
     nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    """The messages (verifiers' nodes) whose tokens these are, in order; empty if they have none."""
+    """The messages (verifiers' trace nodes) of these tokens, in order; empty if they are not known."""
     arrays: dict[str, list[float]] = field(default_factory=dict)
-    """What the algorithm gave besides advantages, one number per token by name: `returns`, `clip_high`
-    and others (see `air.train.algorithms.base.Credit`)."""
+    """Arrays that the algorithm returned besides advantages, by name: `returns`, `clip_high` and others (see
+    `air.train.algorithms.base.Credit`). Each has one number per token."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]

@@ -1,4 +1,4 @@
-"""Computes what a loss needs of a micro-batch: log-probabilities and entropies of its entries."""
+"""Computes the inputs of a loss from a micro-batch: log-probabilities and entropies of its entries."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from air.train.tree.pack import MicroBatch
 
 
 class Reference(Protocol):
-    """A model with whose predictions those of the policy are compared over the whole vocabulary."""
+    """A model whose predictions are compared with the policy's over the whole vocabulary."""
 
     def hidden(self, batch: MicroBatch) -> Tensor:
         """Returns the last hidden states of a micro-batch, as `batch_hidden_states` does."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] of some of them, without gradients."""
+        """Returns the logits [R, vocabulary] of R of these hidden states, without gradients."""
 
 
 def entry_statistics(
@@ -34,12 +34,12 @@ def entry_statistics(
     entropy_gradient: bool = False,
     reference: Reference | None = None,
 ) -> Predictions:
-    """Returns for each of the N entries of a micro-batch the token's log-probability, the entropy of its
-    prediction, and with `reference` its divergence from the reference's prediction: all [N], in nats, at the
-    entry's temperature. The entropy has a gradient only with `entropy_gradient`."""
+    """Returns for each of the N entries of a micro-batch the token's log-probability and the entropy of its
+    prediction; with `reference`, also the divergence of the prediction from the reference's. All are [N], in
+    nats, at the entry's temperature. The entropy has a gradient only with `entropy_gradient`."""
     hidden = batch_hidden_states(model, batch)
     entries = batch.entries
-    # Entries with the same parent and temperature have one prediction in common.
+    # Entries with the same parent and temperature share one prediction.
     keys = torch.stack([entries.parents.double(), entries.temperatures.double()], 1)
     predictions, rows = torch.unique(keys, dim=0, return_inverse=True)
     order = rows.argsort()
@@ -64,7 +64,7 @@ def entry_statistics(
 
 
 def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
-    """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], as entries index them."""
+    """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], as `Entries` indexes them."""
     mask = None
     if batch.mask is not None:
         mask = attention_mask(model, batch.mask, batch.position_ids)
@@ -72,9 +72,9 @@ def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
 
 
 def mask_cost(model: Any) -> float:
-    """Returns what an element of a row's mask costs, if a token costs 1 in the rest of the backbone; 0 if the
-    model's attention skips what the mask hides. A token takes two operations for each weight; an element
-    takes four for each of the numbers in a query."""
+    """Returns the cost of one element of a row's mask, relative to the cost of a token in the rest of the
+    backbone. It is 0 if the model's attention skips hidden elements. A token costs two operations per weight;
+    a mask element costs four per number in a query."""
     config = model.config.get_text_config()
     if config._attn_implementation == "sdpa" and windows(config) == {FULL_ATTENTION: None}:
         return 0.0
