@@ -1,1 +1,1 @@
-"""The device that a run trains on: its choice, and the memory that the run needs there."""
+"""Chooses the device that a run trains on, and estimates the memory that the run needs there."""

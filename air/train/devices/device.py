@@ -1,7 +1,7 @@
 """Chooses the device on which the policy is held and trained: one GPU, or the CPU.
 
-The engine leases its GPU as boxes do, so that it never runs on a GPU that boxes of any process hold, and none
-of them takes the engine's.
+The training engine leases its GPU in the same way as boxes (containers with tasks) do. So it never uses a GPU
+that a box of any process holds, and no box takes the engine's GPU.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Device:
     gpu: Gpu | None = None
     """The GPU; None is the CPU."""
     lease: GpuLease | None = None
-    """The right to use the GPU, until the process ends or `release` is called."""
+    """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
 
     def dtype(self, setting: str) -> torch.dtype:
-        """Returns the type of the policy's weights for `embedded.dtype`. `auto` is bfloat16 on a GPU that
-        computes with it, else float32."""
+        """Returns the type of the policy's weights for the setting `embedded.dtype`. `auto` is bfloat16 on a
+        GPU that can compute with bfloat16, else float32."""
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
@@ -68,10 +68,10 @@ def choose(
 ) -> Device:
     """Chooses the device for `embedded.device`: `auto`, `cpu`, `cuda`, or `cuda:N` with N as in `nvidia-smi`.
 
-    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `auto` takes a GPU if
-    torch can use one that no box holds, else the CPU. The GPU of vLLM, `inference`, is taken last. Raises
-    UsageError if `setting` asks for a GPU that is not there, that boxes may use, or that another process
-    holds; and the errors of `gpus.select`.
+    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `auto` takes a GPU that
+    torch can use and no box holds, or the CPU if there is no such GPU. `inference` is the GPU of vLLM; it is
+    taken only if no other GPU is free. Raises UsageError if `setting` asks for a GPU that is not there, that
+    boxes may use, or that another process holds; and the errors of `gpus.select`.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -101,8 +101,8 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Chooses the device as `choose` does, for a policy that plays in these environments: they say which GPUs
-    their boxes may use."""
+    """Chooses the device as `choose` does, for a policy that plays in the environments `envs`, whose settings
+    say which GPUs their boxes may use."""
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     boxes: list[str] = []
     for env in research:
@@ -116,7 +116,7 @@ def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = 
 
 
 def cpu_instead(place: Device, reason: str) -> Device:
-    """Gives back the GPU of `place`, which nothing may use any more, and returns the CPU."""
+    """Releases the GPU of `place`, which must not be in use any more, and returns the CPU."""
     gc.collect()
     if place.gpu is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -127,8 +127,9 @@ def cpu_instead(place: Device, reason: str) -> Device:
 def free_for_training(
     setting: str, inventory: Sequence[Gpu], *, boxes: Wanted, trainer: Sequence[str]
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that the policy may be held on, the preferred one first.
-    If boxes may use all GPUs (`auto`), one of them is for the policy, if another one remains."""
+    """Returns the GPUs of `inventory` that may hold the policy, the preferred GPU first. If boxes may use all
+    GPUs (`auto`) and no setting names a GPU for the policy, one GPU is kept for it, provided that another
+    remains for boxes."""
     if setting.startswith("cuda:"):
         wanted: Wanted = [setting.removeprefix("cuda:")]
     else:
@@ -151,7 +152,7 @@ def _problem_of_torch() -> str:
 
 
 def _torch_device(gpu: Gpu) -> torch.device:
-    """Returns torch's device for a GPU; torch's numbers may differ from those of `nvidia-smi`."""
+    """Returns torch's device for a GPU. Torch may number GPUs differently from `nvidia-smi`."""
     for number in range(torch.cuda.device_count()):
         uuid = str(torch.cuda.get_device_properties(number).uuid)
         if gpu.uuid in (uuid, f"GPU-{uuid}", f"MIG-{uuid}"):

@@ -1,9 +1,10 @@
 """Updates a model in bfloat16 by way of float32 copies of its weights.
 
-A bfloat16 number has 8 significant bits: an update that is smaller than about 1/256 of a weight is lost by
-rounding, and at a learning rate of 1e-6 nearly all are. So the optimiser works on float32 copies, which
-collect small updates, and the model gets them rounded. Gradients are summed in float32, too, as soon as each
-backward pass has made them. In all, 18 bytes per weight: 2 (model), 4 (copy), 4 (gradient) and 8 (AdamW).
+A bfloat16 number has 8 significant bits, so rounding loses an update that is smaller than about 1/256 of the
+weight. At a learning rate of 1e-6, nearly all updates are that small. So the optimiser works on float32
+copies, which collect small updates, and the model gets the rounded copies. Gradients are summed in float32,
+too, as soon as each backward pass has made them. In all, 18 bytes per weight: 2 (model), 4 (copy), 4
+(gradient) and 8 (AdamW).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from air.errors import UsageError
 
 
 class MasterWeights:
-    """An optimiser for weights of lower precision. Its methods are those of torch's that training uses.
-    `make` builds the optimiser of the float32 copies."""
+    """An optimiser for weights of lower precision, with the methods of a torch optimiser that training uses.
+    `make` builds the torch optimiser of the float32 copies."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class MasterWeights:
         return self.inner.param_groups
 
     def step(self) -> None:
-        """Updates the float32 copies by their gradients, and rounds them into the model."""
+        """Updates the float32 copies with their gradients, and writes them, rounded, into the model."""
         self.inner.step()
         with torch.no_grad():
             for weight, master in zip(self.weights, self.masters, strict=True):

@@ -1,7 +1,7 @@
 """Estimates the memory that a run needs on the device of its policy, from the model's shapes.
 
-An estimate is not a limit: it leaves out fragments and the boxes. It is for saying before
-a run, not after an hour, that it will not fit, and which setting lowers which part.
+An estimate is not a limit: it leaves out memory fragmentation and the boxes. Its purpose is to warn before a
+run starts, not after an hour, that the run will not fit, and to name the setting that lowers each part.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from air.train.model.logprobs import CHUNK_LOGITS
 
 GB = 10**9
 CONTEXTS = 2 * GB
-"""What the programs of trainer and vLLM need on a GPU besides tensors, also while vLLM sleeps."""
+"""GPU memory in bytes that the trainer's and vLLM's programs need besides tensors, also while vLLM sleeps."""
 LEAST_FOR_REPLIES = GB
-"""What vLLM needs at least besides the model, for keys, values and its own tensors."""
+"""The least memory in bytes that vLLM needs besides the model, for keys, values and its own tensors."""
 PROGRAM = GB // 2
-"""What this program needs besides tensors; on a CPU, 0.4 to 0.5 GB were measured."""
+"""Memory in bytes that this program needs besides tensors. On a CPU, 0.4 to 0.5 GB were measured."""
 _GRADIENT_COPIES = 3
-"""Copies of the largest gradient that exist at once besides the gradient itself. The backward pass makes a
-whole one for each use of a weight: input embeddings and output head are often one weight, and the head is
-used for each chunk of logits. Two of them and their sum wait until those of earlier passes are added."""
+"""Number of copies of the largest gradient that exist at once, besides the gradient itself. The backward pass
+makes a whole copy for each use of a weight. Input embeddings and output head are often one weight, and the
+head is used for each chunk of logits. Two copies and their sum wait until those of earlier passes are
+added."""
 _CHUNK_COPIES = 3
 """Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
 _DIVERGENCE_COPIES = 3
-"""Further ones for the divergence from a reference: its logits and log-probabilities, and the difference."""
+"""Number of further such copies if the divergence from a reference is computed: the reference's logits and
+log-probabilities, and the difference."""
 
 
 _TITLES = {
@@ -51,11 +53,12 @@ class Memory:
     optimizer: int
     """Gradients, the optimiser's states, and float32 copies of trained weights in bfloat16."""
     activations: int
-    """What the backward pass of one micro-batch needs of its forward pass, and the logits."""
+    """What the backward pass of one micro-batch needs from its forward pass, and the logits."""
     keys_values: int
-    """Keys and values of the replies that are sampled at once, and the prefix cache; not while training."""
+    """Keys and values of the replies that are sampled at once, and the prefix cache. This memory is free
+    while training."""
     gradient_copies: int = 0
-    """Gradients of the largest weight that the backward pass adds up."""
+    """Copies of the gradient of the largest weight, which the backward pass adds up."""
     program: int = 0
     """What this program needs besides tensors."""
     other_models: int = 0
@@ -63,17 +66,17 @@ class Memory:
 
     @property
     def resident(self) -> int:
-        """What stays for the whole run."""
+        """The bytes that are used during the whole run."""
         return self.weights + self.optimizer + self.other_models
 
     @property
     def peak(self) -> int:
-        """The largest sum at one time: sampling and training take turns."""
+        """The largest number of bytes used at one time. Sampling and training take turns."""
         return self.program + self.resident + max(self.training, self.keys_values)
 
     @property
     def training(self) -> int:
-        """What a training step needs for a time, besides what stays."""
+        """The bytes that a training step needs temporarily, in addition to `resident`."""
         return self.activations + self.gradient_copies
 
     def __str__(self) -> str:
@@ -98,11 +101,11 @@ def estimate(
     other_models: int = 0,
     divergence: bool = False,
 ) -> Memory:
-    """Returns an estimate for a loaded model, with its adapter if it has one. `max_batch` replies of at most
-    `seq_len` tokens are sampled at once in this process (0: another process samples); the prefix cache has
-    the `batch_size` replies of a step, in at most `prefix_cache` bytes. With `gradient_checkpointing`, layers
-    keep only their inputs, and one at a time is computed again. `other_models` is the bytes of the models
-    beside the policy. `divergence` says whether whole predictions are compared with a reference's."""
+    """Returns an estimate for a loaded model, with its LoRA adapter if it has one. `max_batch` replies of at
+    most `seq_len` tokens are sampled at once in this process (0: another process samples). The prefix cache
+    has the `batch_size` replies of a step, in at most `prefix_cache` bytes. With `gradient_checkpointing`,
+    layers keep only their inputs, and are computed again one at a time. `other_models` is the bytes of the
+    models beside the policy. `divergence` says whether whole predictions are compared with a reference's."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -137,9 +140,10 @@ def estimate(
 
 
 def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
-    """Returns how many values of a token each layer keeps for its backward pass: inputs and results of norms,
-    queries, keys and values before and after their rotation (and norm, in some families), the attention's
-    result, and the gated feed-forward part. It was fitted to what torch keeps of Llama and Qwen 3."""
+    """Returns the number of values per token that each layer keeps for its backward pass. They are inputs and
+    results of norms; queries, keys and values before and after their rotation (and norm, in some families);
+    the attention's result; and the gated feed-forward part. The formula was fitted to what torch keeps for
+    Llama and Qwen 3."""
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     normed = any(name.endswith("q_norm") for name, _ in model.named_modules())
@@ -147,9 +151,9 @@ def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
 
 
 def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
-    """Returns the share of a GPU's memory of `total` bytes that vLLM may use beside the trainer, for a model
-    of `model_bytes` in vLLM. While replies are sampled, the trainer keeps only what is resident. Raises
-    UsageError if too little is left for vLLM, or for training while vLLM sleeps."""
+    """Returns the share of a GPU's memory of `total` bytes that vLLM may use if the trainer uses the same
+    GPU. `model_bytes` is the size of the model in vLLM. While replies are sampled, the trainer keeps only
+    `memory.resident`. Raises UsageError if too little is left for vLLM, or for training while vLLM sleeps."""
     left = total - memory.resident - CONTEXTS
     trained = memory.resident + memory.training + CONTEXTS
     if left < model_bytes + LEAST_FOR_REPLIES or trained > total:
@@ -174,19 +178,19 @@ def split(memory: Memory, total: int, share: float) -> str:
 
 
 def available(device: torch.device) -> int:
-    """Returns the bytes that are free on a device: of a GPU, or of this machine or container."""
+    """Returns the free bytes on a device: the GPU's memory, or the memory of this machine or container."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return min(_available_memory())
 
 
 def total(device: torch.device) -> int:
-    """Returns the memory of a GPU in bytes, free or not."""
+    """Returns the total memory of a GPU in bytes, whether free or in use."""
     return int(torch.cuda.mem_get_info(device)[1])
 
 
 def _available_memory() -> Iterator[int]:
-    """Yields the bytes that are available on this machine, and the memory limit of this container if any."""
+    """Yields the available bytes of this machine; then this container's memory limit, if it has one."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
@@ -196,7 +200,7 @@ def _available_memory() -> Iterator[int]:
 
 
 def warning(memory: Memory, available: int, device: str) -> str:
-    """Returns one line for a run that needs more than `available` bytes on `device`, or an empty string."""
+    """Returns a one-line warning if the run needs more than `available` bytes on `device`; else ""."""
     if memory.peak <= available:
         return ""
     remedies = []
