@@ -25,7 +25,7 @@ class SideConfig(BaseConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keys of run files that win over `run_files`, such as `max_steps`."""
     frozen: bool = False
-    """Whether the model stays as it is: a control."""
+    """Whether the model is never trained, as in a control experiment."""
 
 
 class AnswersConfig(BaseConfig):
@@ -51,13 +51,14 @@ class PaymentConfig(BaseConfig):
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the payment for tool calls."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the deduction for likeness. 0 is an ablation: copies cost nothing."""
+    """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """The number of the last proposals with which each is compared: the proposer's `batch_size`."""
+    """The number of latest proposals with which each proposal is compared: the proposer's `batch_size`."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """If a smaller share of the replies has a readable answer, the question counts as p̂ = 0."""
+    """If a smaller share of the replies to a question has a readable answer, the question counts as p̂ =
+    0."""
     instructions: str = INSTRUCTIONS
-    """What the proposer is told."""
+    """The instructions that the proposer gets in its prompt."""
     longest: int = Field(4000, ge=1, le=4000)
     """The largest number of characters of a question."""
 

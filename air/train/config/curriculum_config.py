@@ -1,4 +1,4 @@
-"""Settings of curricula: `[[embedded.levels]]`, tasks by level, and `[embedded.rounds]`, turns by stage."""
+"""Settings of curricula: `[[embedded.levels]]` (tasks by level) and `[embedded.rounds]` (turns by stage)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from air.worlds import sources as worlds
 
 
 class LevelsConfig(BaseConfig):
-    """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and goes on
-    to the next one when the policy reaches a success rate."""
+    """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and moves
+    to the next level when the policy reaches a success rate."""
 
     source: str | None = None
     """The `name` of the source. None: the only source of the run."""
     levels: list[list[str]] | None = None
-    """The tasks of each level, from the easiest on: all tasks of the source, each in one level. None: each
-    task of the source is a level, in the order of `taskset.tasks`."""
+    """The tasks of each level, the easiest level first. Each task of the source must be in exactly one level.
+    None: each task of the source is a level of its own, in the order of `taskset.tasks`."""
     promote_at: float = Field(0.6, allow_inf_nan=False)
-    """The next level begins when the mean of `metric` over the last `window` episodes of the level reaches
-    this number."""
+    """The source moves to the next level when the mean of `metric` over the last `window` episodes of the
+    level reaches this number."""
     window: int = Field(64, ge=1)
     """Number of episodes over which the mean is taken. Episodes that failed do not count."""
     metric: str = "success"
-    """The metric of an episode that is reached: a fact of its world, such as `success`, or `reward`."""
+    """The metric of an episode that `promote_at` refers to: a value that the task's world reports about each
+    episode, such as `success`, or `reward`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
-        """Returns the source. Raises ValueError if it is none of these, or not the only one so named."""
+        """Returns the source of prompts that `source` names. Raises ValueError if none or several of
+        `sources` have this name."""
         name = self.source or (sources[0].resolved_name if len(sources) == 1 else None)
         if name is None:
             raise ValueError("embedded.levels needs `source`, the name of one of the sources")
@@ -44,7 +46,8 @@ class LevelsConfig(BaseConfig):
         return found[0]
 
     def tasks(self, source: EnvSource) -> list[list[str]]:
-        """Returns the tasks of each level. Raises ValueError if they are not those of the source."""
+        """Returns the tasks of each level. Raises ValueError if the levels do not have each task of the
+        source exactly once."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
@@ -63,13 +66,13 @@ class LevelsConfig(BaseConfig):
 
 
 class RoundsConfig(BaseConfig):
-    """Settings in the table `[embedded.rounds]`: short episodes first, longer ones from stage to stage, as
-    AgentGym-RL trains. It counts for all sources of training, whose tasks must be worlds whose rules do not
-    tell how many turns the agent has."""
+    """Settings in the table `[embedded.rounds]`: episodes are short in the first stage and longer in each
+    later stage, as in AgentGym-RL. The table applies to all sources of training. Their tasks must be worlds
+    (such as games) whose rules do not state how many turns the agent has."""
 
     max_turns: list[int] = Field(min_length=1)
-    """The largest number of turns of an episode in each stage, in place of the world's own;
-    `env.agent.max_turns` still limits it. The last stage goes on to the end of the run."""
+    """The largest number of turns of an episode in each stage; it replaces the world's own limit.
+    `env.agent.max_turns` still limits it. The last stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
     """Number of training steps of a stage."""
 
@@ -80,13 +83,12 @@ class RoundsConfig(BaseConfig):
         return self
 
     def at(self, step: int) -> int:
-        """Returns the largest number of turns in training step `step`, which counts from 1."""
+        """Returns the largest number of turns in training step `step`. Steps count from 1."""
         return self.max_turns[min((step - 1) // self.stage_steps, len(self.max_turns) - 1)]
 
     @staticmethod
     def check(sources: Sequence[EnvSource]) -> None:
-        """Raises ValueError if a source has a task that is no world, or whose rules name another number of
-        turns."""
+        """Raises ValueError if a source has a research task, or a world whose rules state its turns."""
         for source in sources:
             taskset = source.env.taskset
             if not isinstance(taskset, AirTasksetConfig) or taskset.research:
@@ -103,7 +105,8 @@ class RoundsConfig(BaseConfig):
 def check_curricula(
     levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
 ) -> None:
-    """Raises ValueError if a curriculum does not fit the sources of training."""
+    """Raises ValueError if a curriculum does not fit the sources of training, or a source has two
+    curricula."""
     names = [one.chosen(sources).resolved_name for one in levels]
     for one in levels:
         one.tasks(one.chosen(sources))

@@ -1,4 +1,4 @@
-"""The settings of a source of prompts that both training engines read."""
+"""The settings of a source of prompts that both training engines (embedded and prime-rl) read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Settings of evaluations during a run: the tables `[orchestrator.eval]` and `[[orchestrator.eval.source]]`.
 
-Names and meanings are those of prime-rl 0.8; two defaults differ, as their descriptions say.
+Names and meanings are those of prime-rl 0.8. Two settings behave differently; their descriptions say how.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ class EvalSamplingConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.eval.sampling]`: how the model samples replies."""
 
     temperature: float = Field(0.0, ge=0, le=2.0)
-    """Sampling temperature. 0: always the most likely token. (prime-rl's default is that of its server.)"""
+    """Sampling temperature. 0: always the most likely token. (prime-rl leaves the default to its server.)"""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer one is cut, and its episode ends. None: only `seq_len` counts."""
+    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
+    it."""
 
 
 class EvalSourceConfig(EnvSource, BaseConfig):
     """Settings of one source of held-out prompts and its environment: `[[orchestrator.eval.source]]`."""
 
     ratio: float = Field(1.0, exclude=True)
-    """Not allowed: every source of an evaluation is played completely."""
+    """Not allowed, because every source of an evaluation is played completely."""
     num_examples: int | None = None
-    """Number of prompts, the source's first ones; -1: all. None: `orchestrator.eval.num_examples`."""
+    """Number of prompts; the source's first prompts are used. -1: all. None:
+    `orchestrator.eval.num_examples`."""
     group_size: int | None = Field(None, ge=1)
     """Number of episodes for each prompt. None: `orchestrator.eval.group_size`."""
 
@@ -58,14 +60,14 @@ class EvalConfig(BaseConfig):
     sampling: EvalSamplingConfig = EvalSamplingConfig()
     """How the model's replies are sampled."""
     num_examples: int = -1
-    """Number of prompts of each source, the first ones; -1: all."""
+    """Number of prompts of each source; the first prompts are used. -1: all."""
     group_size: int = Field(1, ge=1)
     """Number of episodes for each prompt."""
     interval: int = Field(100, ge=1)
-    """Number of steps between two evaluations. The last step is always followed by one. (prime-rl evaluates
-    after the last step only if the interval fits.)"""
+    """Number of steps between two evaluations. An evaluation always follows the last step. (prime-rl
+    evaluates after the last step only if the interval fits.)"""
     skip_first_step: bool = False
-    """Whether to leave out the evaluation before the first step."""
+    """Whether to skip the evaluation before the first step."""
 
     _examples = field_validator("num_examples")(_a_number_of_examples)
 
@@ -77,7 +79,7 @@ class EvalConfig(BaseConfig):
         return self
 
     def due(self, step: int, max_steps: int) -> bool:
-        """Whether an evaluation follows training step `step`; step 0 stands for the start of the run."""
+        """Whether an evaluation follows training step `step`. Step 0 stands for the start of the run."""
         if step == 0:
             return not self.skip_first_step
         return step % self.interval == 0 or step == max_steps

@@ -1,8 +1,7 @@
 """Settings of the losses: `[trainer.loss]`, and the KL term `[embedded.kl]`.
 
-The losses `default`, `ipo` and `custom` have names, defaults and meanings of prime-rl 0.8
-(`prime_rl.configs.trainer`).
-This module does not import torch, so run files can be checked without torch.
+The settings of the losses `default`, `ipo` and `custom` have the names, defaults and meanings of prime-rl 0.8
+(`prime_rl.configs.trainer`). This module does not import torch, so run files can be checked without torch.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ class PolicyLossConfig(BaseConfig):
 
     normalization: Normalization = "token"
     """How the losses of a step's tokens are averaged. `token`: every trained token has the same weight.
-    `sequence`: every training sample has the same weight, divided among its trained tokens. `constant`: as
-    `sequence`, but divided by `normalization_tokens`, so that a token weighs the same in long and short
-    samples, and more trained tokens mean a larger update (Dr. GRPO, arXiv 2503.20783)."""
+    `sequence`: every training sample has the same weight, divided among its trained tokens. `constant`: every
+    sample's sum is divided by `normalization_tokens` in place of its number of tokens. A token then weighs
+    the same in long and short samples; more trained tokens make a larger update (Dr. GRPO, arXiv
+    2503.20783)."""
     normalization_tokens: int | None = Field(None, ge=1)
     """The divisor of `normalization = "constant"`, for example the longest reply in tokens."""
     entropy_coefficient: float = Field(0.0, ge=0)
-    """Number by which the entropy of each token's prediction is multiplied and subtracted from the loss (a
-    bonus for trying out). If it is above 0, tokens with advantage 0 are trained, too."""
+    """Coefficient of the entropy bonus, which rewards exploration: the entropy of each token's prediction is
+    multiplied by this number and subtracted from the loss. If it is above 0, tokens with advantage 0 are
+    trained, too."""
 
     @model_validator(mode="after")
     def _constant(self) -> Self:
@@ -61,8 +62,8 @@ class DefaultLossConfig(PolicyLossConfig):
 
 
 class IPOLossConfig(PolicyLossConfig):
-    """Settings of the loss `ipo`: as `default`, but a token is left out as soon as its probability has moved
-    too far, in whichever direction."""
+    """Settings of the loss `ipo`: as `default`, but a token is left out if its probability has moved too far
+    in either direction, whatever the sign of its advantage."""
 
     type: Literal["ipo"] = "ipo"
     """The name of the loss."""
@@ -81,23 +82,24 @@ class PPOClipLossConfig(PolicyLossConfig):
     type: Literal["ppo_clip"] = "ppo_clip"
     """The name of the loss."""
     clip_low: float = Field(0.2, ge=0, lt=1)
-    """A token with a negative advantage has no gradient if the ratio of its probability now and when it was
-    sampled is below 1 − `clip_low`."""
+    """A token with a negative advantage has no gradient if its probability ratio is below 1 − `clip_low`. The
+    ratio is its probability now divided by its probability when it was sampled."""
     clip_high: float = Field(0.2, ge=0)
-    """A token with a positive advantage has no gradient if this ratio is above 1 + `clip_high`. DAPO (arXiv
-    2503.14476) sets 0.28, so that unlikely tokens can rise further. `adpo` replaces it for each group."""
+    """A token with a positive advantage has no gradient if its probability ratio is above 1 + `clip_high`.
+    DAPO (arXiv 2503.14476) sets 0.28, so that unlikely tokens can rise further. The algorithm `adpo` replaces
+    this number for each group."""
 
 
 class CustomLossConfig(PolicyLossConfig):
-    """Settings of the loss `custom`, a function of your own."""
+    """Settings of the loss `custom`, a function that the user writes."""
 
     type: Literal["custom"] = "custom"
     """The name of the loss."""
     import_path: str
     """The function, as `module.function`; Python must be able to import it. It is called for each sample as
     `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
-    `loss_mask`: tensors with one element for each trained token. It returns an object with `loss`, the sum
-    over these tokens, and `metrics`, tensors by name, whose means over the samples are recorded."""
+    `loss_mask`: tensors with one element for each trained token. The function returns an object with `loss`
+    (the sum over these tokens) and `metrics` (tensors by name; their means over the samples are recorded)."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
@@ -129,7 +131,7 @@ LossConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_default_type),
 ]
-"""The settings of a policy loss; `type` names it."""
+"""The settings of a policy loss. The key `type` names the loss."""
 
 KLEstimator = Literal["kl", "abs", "mse", "low_var_kl", "full"]
 
@@ -139,23 +141,24 @@ class KLConfig(BaseConfig):
     (`[embedded.reference]`)."""
 
     estimator: KLEstimator = "low_var_kl"
-    """The penalty of a token, from x, its log-probability by the policy less that by the reference. `kl`: x.
-    `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between ±20 and the result
-    between ±10. `full`: the mean of x over all tokens of the vocabulary by the policy's probabilities, the
-    divergence itself, at the price of one more forward pass of policy and reference."""
+    """How a token's penalty is computed from x: its log-probability under the policy minus that under the
+    reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between
+    ±20 and the result between ±10. `full`: the exact divergence, which is the mean of x over all tokens of
+    the vocabulary, weighted by the policy's probabilities. It costs one more forward pass of both models."""
     place: Literal["reward", "loss"] = "reward"
-    """`reward`: the penalty is subtracted from the reward of each sampled token, with the probabilities at
-    sampling. `loss`: it is added to the loss of each sampled token, with the probabilities of the model being
-    trained; tokens with advantage 0 are then trained, too. In the loss, the gradient of `kl` has the mean 0:
-    it adds noise and does not hold the policy back."""
+    """Where the penalty counts. `reward`: it is subtracted from the reward of each sampled token; the
+    probabilities are those at sampling. `loss`: it is added to the loss of each sampled token; the
+    probabilities are those of the model being trained, and tokens with advantage 0 are then trained, too. In
+    the loss, the gradient of `kl` has the mean 0: it adds noise and does not hold the policy back."""
     coefficient: float = Field(1e-3, ge=0)
     """Number by which the penalty is multiplied; with `target`, only at the start of the run."""
     target: float | None = Field(None, gt=0)
     """The mean penalty of a token, before multiplication, that the coefficient is steered to. After each step
-    it is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al. 2019, arXiv
-    1909.08593), at least by 0.5 and at most by 2. None: the coefficient is fixed."""
+    the coefficient is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al.
+    2019, arXiv 1909.08593); this factor is at least 0.5 and at most 2. None: the coefficient is fixed."""
     horizon: int = Field(10_000, ge=1)
-    """How slowly the coefficient changes, in episodes. It matters only with `target`."""
+    """Number of episodes that sets how fast the coefficient changes: a larger number means slower changes. It
+    matters only with `target`."""
 
     @model_validator(mode="after")
     def _can_change(self) -> Self:

@@ -19,10 +19,10 @@ class MatrixEvaluationConfig(BaseConfig):
     """Settings in the table `[evaluation]` of a matrix: how each cell is played."""
 
     episodes: int = Field(100, ge=1)
-    """Number of episodes of each cell and seed. In worlds they have seeds of evaluation, the same ones in all
-    cells of a column. A finished matrix may be played on with a larger number."""
+    """Number of episodes of each cell and seed. Episodes of worlds have seeds that are kept for evaluations,
+    the same seeds in all cells of a column. A finished matrix may be continued with a larger number."""
     temperature: float | None = Field(None, ge=0, le=2.0)
-    """Sampling temperature. None: that of the training."""
+    """Sampling temperature. None: the temperature of the training."""
 
 
 class MatrixConfig(BaseConfig):

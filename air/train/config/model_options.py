@@ -36,8 +36,8 @@ class LoRAConfig(BaseConfig):
         ],
         min_length=1,
     )
-    """Names of the linear layers that get matrices. Of the default names, those that the model does not have
-    are left out; any other list with such a name is refused, and the error lists the names that it has."""
+    """Names of the linear layers that get matrices. If the list is the default one, names that the model does
+    not have are ignored. Any other list with such a name is refused; the error lists the model's names."""
 
 
 class _OptimizerConfig(BaseConfig):
@@ -46,7 +46,7 @@ class _OptimizerConfig(BaseConfig):
     lr: float = Field(1e-6, ge=0)
     """Peak learning rate."""
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay; it applies to all parameters."""
+    """Weight decay; it is applied to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
     """Largest gradient norm; larger gradients are scaled down to it. None: gradients are not scaled down."""
 
@@ -99,9 +99,9 @@ class LinearSchedulerConfig(BaseConfig):
     type: Literal["linear"] = "linear"
     """The name of the learning-rate schedule."""
     warmup_steps: int = Field(10, ge=0)
-    """Number of steps in which the learning rate rises to its peak from `min_lr` (if 0, from nearly 0)."""
+    """Number of steps in which the learning rate rises from `min_lr` (if 0: nearly 0) to its peak."""
     decay_steps: int = Field(10, ge=0)
-    """Number of steps, at the run's end, in which the learning rate falls; needs `max_steps` if not 0."""
+    """Number of steps, at the run's end, in which the learning rate falls. If not 0, needs `max_steps`."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the first and the last step."""
 

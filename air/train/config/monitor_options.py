@@ -11,7 +11,7 @@ from air.config import BaseConfig
 
 
 class WandbMonitorConfig(BaseConfig):
-    """Settings in the run file's table `[monitors.wandb]`: metrics go to Weights & Biases, too."""
+    """Settings in the run file's table `[monitors.wandb]`: metrics are also sent to Weights & Biases."""
 
     project: str = "prime-rl"
     """The project on Weights & Biases."""
@@ -24,8 +24,8 @@ class WandbMonitorConfig(BaseConfig):
     tags: list[str] | None = None
     """The tags of the run."""
     offline: bool = False
-    """Whether to write to the run's folder `wandb/` only; `wandb sync` uploads it later. The environment
-    variable `WANDB_MODE` has precedence."""
+    """Whether to write only to the folder `wandb/` in the run's folder, without uploading; `wandb sync`
+    uploads it later. The environment variable `WANDB_MODE` has precedence."""
 
 
 class FileMonitorConfig(BaseConfig):

@@ -14,8 +14,8 @@ from air.train.config.model_options import AdamWConfig, OptimizerConfig
 
 
 class ReferenceConfig(BaseConfig):
-    """Settings in the run file's table `[embedded.reference]`: the model that KL terms compare the policy
-    with. It is loaded only if a term needs it, and it is never trained."""
+    """Settings in the run file's table `[embedded.reference]`: the reference model, with which KL terms
+    compare the policy. It is loaded only if such a term is used, and it is never trained."""
 
     model: str | None = None
     """A Hugging Face hub id, or a folder. None: the model from which the policy started, `model.name`."""
@@ -24,7 +24,8 @@ class ReferenceConfig(BaseConfig):
 class ValueModelConfig(BaseConfig):
     """Settings in the run file's table `[embedded.value_model]`: the value model of `gae` (PPO).
 
-    It is a model of its own, with a linear head that predicts the rewards that are still to come."""
+    The value model is separate from the policy. A linear head predicts the rewards that are still to come.
+    """
 
     model: str | None = None
     """The model whose layers the value model starts from: a hub id, or a folder. It must have the policy's
@@ -34,10 +35,10 @@ class ValueModelConfig(BaseConfig):
     warmup_steps: int = Field(0, ge=0)
     """Number of steps, from the start of the run, in which only the value model is trained."""
     epochs: int = Field(1, ge=1)
-    """How many times a step trains the value model on the step's tokens; each time is one update."""
+    """Number of times that a step trains the value model on the step's tokens; each time is one update."""
     clip: float | None = Field(0.5, gt=0)
-    """How far a value may move from its value before the step until it is no longer trained. It matters only
-    with several `epochs`. None: any distance."""
+    """How far a value may move during a step: a value that is farther from its value before the step is not
+    trained further. This matters only with several `epochs`. None: any distance."""
 
 
 class TeacherConfig(BaseConfig):

@@ -6,8 +6,8 @@ boolean on or creates an optional table, `--no-x` switches it off or removes it,
 FILE` fills a table from a file, and the value `None` unsets a key.
 
 Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). If the schema (the run file's pydantic class) defines no type for a key, its value is TOML or else
-text.
+best`). If the schema (the run file's pydantic class) defines no type for a key, its value is read as TOML; if
+it is not valid TOML, it is text.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Sources:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the name of the file or flag that set the key at the path `loc`, or else a key whose path
-        shares the longest beginning with `loc`."""
+        """Returns the name of the file or flag that set the key at the path `loc`. If no file or flag set
+        this key, the key that was set and shares the longest beginning of the path counts."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -79,17 +79,18 @@ def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
 def apply_flags(
     sources: Sources, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
 ) -> None:
-    """Sets in `sources` the keys that the flags among command-line arguments name. Error messages name the
-    flags, or `shown`, which stands for all of them. Raises ConfigError if an argument is neither file nor
-    flag, or a flag does not fit the schema `kind`."""
+    """Sets in `sources` the keys that flags among the command-line arguments name. Error messages name the
+    flag, or `shown` if it is given, in place of every flag. Raises ConfigError if an argument is neither a
+    file nor a flag, or a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
             _set_flag(sources, flag, values, kind, shown or f"--{flag}")
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Yields for each flag among the arguments its name and its values, and for each file a name and the
-    file's path. The name is empty, except in `--x @ FILE`, where the file fills only the table `x`."""
+    """Splits command-line arguments into flags and files. Yields a pair (name, values) for each flag, and a
+    pair (table, path) for each file. In `--x @ FILE` the file fills only the table `x`; for other files the
+    table's name is empty."""
     rest = list(args)
     while rest:
         word = rest.pop(0)
@@ -119,7 +120,7 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
     """Checks the merged settings and returns them as a config of the class `kind`.
     Raises ConfigError, which names the key and the file or flag that set it, if a key or a value is wrong."""
-    given = copy.deepcopy(sources.data)  # validation changes its input
+    given = copy.deepcopy(sources.data)  # a copy, because validation changes its input
     try:
         config = kind.model_validate(sources.data)
     except ValidationError as error:
@@ -129,7 +130,7 @@ def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
 
 
 def dump(config: BaseModel) -> str:
-    """Returns the config, with all defaults filled in, as JSON text."""
+    """Returns the config, including all defaults, as JSON text."""
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
@@ -185,14 +186,14 @@ def _set_flag(
     else:
         raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
     sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
-    # The flag goes first, so that `Sources.where` finds it before the files.
+    # The flag goes first, so that `Sources.where` finds the flag before the files.
     sources.origin = {path: shown, **sources.origin}
 
 
 def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
-    """Returns the path of the key that a flag names, and the key's new value."""
+    """Reads one flag. Returns the path of the key that the flag names, and the key's new value."""
     clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
@@ -218,7 +219,7 @@ def _typed(raw: Any) -> Any:
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Parses one flag with `prime-pydantic-config`, unchecked: `--a.b 3` becomes `{"a": {"b": 3}}`."""
+    """Parses one flag with `prime-pydantic-config`, without checks: `--a.b 3` becomes `{"a": {"b": 3}}`."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
         """A subclass of `kind` that does not check values, because `build` checks the merged settings."""
@@ -239,11 +240,12 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Returns the types that the pydantic class `kind` allows for the key at `path`, and two more values.
+    """Returns a tuple (types, class, start): the types that the pydantic class `kind` allows for the key at
+    `path`, and two values about the last list index in `path`.
 
-    There are no types if the class has no such key, or if the path ends with an index of a list. The other
-    values are the class of the list element at the path's last index, and the number of the path's parts up
-    to this index; without an index, `kind` and 0.
+    `types` is empty if the class has no such key, or if the path ends with a list index. `class` is the class
+    of the list element at the last index, and `start` is the number of the path's parts up to this index.
+    Without an index, they are `kind` and 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -264,7 +266,7 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the member types of a union type; with `elements`, only the element types of list members."""
+    """Returns the member types of a union type. With `elements`, only the element types of its lists."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)
@@ -317,7 +319,8 @@ def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) ->
 
 
 def _narrowed() -> dict[type, type[BaseModel]]:
-    """Returns air's own classes of the settings below `env`, by the class of verifiers that they extend."""
+    """Returns air's own settings classes for the tables below `env`: for each class of verifiers, the
+    subclass that air uses in its place."""
     import verifiers.v1 as vf
 
     from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
@@ -330,8 +333,8 @@ def _narrowed() -> dict[type, type[BaseModel]]:
 
 
 def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, ...]) -> None:
-    """Raises ConfigError if a key that is not a boolean was set to true or false, as a flag without a value
-    does: pydantic would read the number 1 or 0."""
+    """Raises ConfigError if a key with a number was set to true or false, as a flag without a value sets it.
+    Without this check, pydantic would read true as 1 and false as 0."""
     if isinstance(data, bool) and isinstance(config, int | float) and not isinstance(config, bool):
         where = sources.where(path)
         problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"

@@ -49,7 +49,7 @@ AnySource = TypeVar("AnySource", bound=EnvSource)
 
 Inference = Literal["auto", "vllm", "transformers"]
 _NAMED_TASKS = 3
-"""The default name of a run contains the ids of this number of tasks, and the number of the others."""
+"""Largest number of task ids in a run's default name. If there are more tasks, it counts the others."""
 
 
 class ModelConfig(BaseConfig):
@@ -95,23 +95,23 @@ class ResumeConfig(BaseConfig):
 
 
 class TrainedModelConfig(BaseConfig):
-    """Settings in the run file's table `[trainer.model]`: what of the model is trained."""
+    """Settings in the run file's table `[trainer.model]`: which weights of the model are trained."""
 
     lora: LoRAConfig | None = None
-    """LoRA. None: all weights are trained."""
+    """Settings of LoRA. None: all weights are trained."""
 
 
 class TrainerConfig(BaseConfig):
     """Settings in the run file's table `[trainer]`: what is trained, optimiser, schedule and loss."""
 
     model: TrainedModelConfig = TrainedModelConfig()
-    """What of the model is trained: all its weights, or a LoRA adapter."""
+    """Which weights are trained: all weights of the model, or a LoRA adapter."""
     optim: OptimizerConfig = AdamWConfig()
     """The optimiser."""
     scheduler: SchedulerConfig = ConstantSchedulerConfig()
     """The learning-rate schedule."""
     loss: LossConfig = DefaultLossConfig()
-    """The loss that is minimised; `type` names it."""
+    """The loss that is minimised. The key `type` names it."""
 
 
 class SamplingConfig(BaseConfig):
@@ -120,7 +120,8 @@ class SamplingConfig(BaseConfig):
     temperature: float = Field(1.0, gt=0, le=2.0)
     """Sampling temperature. The trainer divides the logits by the same number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer one is cut, and its episode ends. None: only `seq_len` counts."""
+    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
+    it."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
@@ -144,12 +145,12 @@ class OrchestratorConfig(BaseConfig):
     group_size: int = Field(8, ge=1)
     """Number of episodes for each prompt; the episodes of one prompt are a group."""
     max_off_policy_steps: int = Field(0, ge=0)
-    """Largest number of updates between the weights that sampled a token and those that train on it. 0
-    (prime-rl: 8): none, so sampling and training take turns. 1 or more: the episodes of the next step play
-    during an update, and go on with the new weights; so a token is at most one update old, whatever the
-    number."""
+    """Largest number of weight updates between the weights that sampled a token and the weights that train on
+    it. 0 (prime-rl's default: 8): sampling and training take turns. 1 or more: the episodes of the next step
+    play during an update, and go on with the new weights. So a token is at most one update old, even if the
+    number is larger."""
     algo: AlgoConfig = GRPOConfig()
-    """The algorithm, which turns the rewards of a group into advantages; `type` names it."""
+    """The algorithm, which turns the rewards of a group into advantages. The key `type` names it."""
     train: TrainConfig
     """The sources of prompts, and how replies are sampled."""
     eval: EvalConfig | None = None
@@ -159,7 +160,7 @@ class OrchestratorConfig(BaseConfig):
 
     @property
     def sources(self) -> list[EnvSource]:
-        """All sources of prompts: those of training, then those of evaluations."""
+        """All sources of prompts: first the sources for training, then the sources for evaluations."""
         return [*self.train.source, *(self.eval.source if self.eval else [])]
 
 
@@ -198,20 +199,21 @@ def usable_cores() -> int:
 
 
 class ComputeConfig(BaseConfig):
-    """Settings in the table `[embedded]` that all training on this machine has, also the command `sft`."""
+    """Settings in the table `[embedded]` for all training on this machine, including the command `sft`."""
 
     threads: int | None = Field(None, ge=1)
-    """Number of CPU threads that torch uses. None: all cores train, and half of them sample, because boxes
-    need cores, too, and threads that wait for each other on busy cores are many times slower than one thread.
-    With overlap, half of them train, too. The cores are those that the process may use, or as many as the
-    environment variable OMP_NUM_THREADS says. If other work keeps the machine busy, set 1."""
+    """Number of CPU threads that torch uses. None: torch uses all cores for training and half of the cores
+    for sampling, because boxes need cores, too. (Threads that wait for each other on busy cores are many
+    times slower than one thread.) If episodes play during updates, training also uses half. The number of
+    cores is what the process may use, or the environment variable OMP_NUM_THREADS. If other work keeps the
+    machine busy, set 1."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """Where the model is held and trained: `cpu`, `cuda` (the first GPU that is free) or `cuda:N` (N as in
-    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds, else the CPU; the CPU, too, if vLLM
-    has the only GPU and both do not fit. The engine leases its GPU, so no box gets it."""
+    """Where the model is held and trained: `cpu`, `cuda` (the first free GPU) or `cuda:N` (N as in
+    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds. If there is none, or the only GPU is too
+    small for both vLLM and the policy, `auto` means the CPU. The engine leases its GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the model's weights. `auto`: bfloat16 on a GPU, float32 on the CPU. In bfloat16 the optimiser
     keeps float32 copies of trained weights, because small updates would be lost in rounding."""
@@ -219,8 +221,8 @@ class ComputeConfig(BaseConfig):
     """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
     `sdpa` if the model's family supports it, else `eager`."""
     gradient_checkpointing: bool = False
-    """Whether the model's layers are computed again in the backward pass, in place of keeping what they
-    computed. This saves most of the memory of training on long sequences, and costs one more forward pass."""
+    """Whether the backward pass computes the results of layers again, so that they need not be kept in
+    memory. It saves most of the memory of training on long sequences, and costs one more forward pass."""
 
     def set_threads(self) -> None:
         """Sets the number of CPU threads that torch uses while boxes work. Call this before any other thread
@@ -231,8 +233,8 @@ class ComputeConfig(BaseConfig):
 
     @contextmanager
     def training_threads(self) -> Iterator[None]:
-        """Context manager: torch uses all cores (or `threads`) in this thread, for work during which nothing
-        is sampled and no box works."""
+        """Context manager: torch uses all cores (or `threads`) in this thread. Use it only for work during
+        which nothing is sampled and no box works."""
         import torch
 
         before = torch.get_num_threads()
@@ -257,27 +259,28 @@ class EmbeddedConfig(ComputeConfig):
     """Largest number of replies that are generated at the same time."""
     prefix_cache_mb: float | None = Field(None, ge=0, allow_inf_nan=False)
     """Largest size in MiB of the prefix cache of air's own inference server: it keeps the keys and values of
-    prompts and replies, so that a group computes its prompt once and a turn computes only what is new. It is
-    empty while the weights are trained. None: an eighth of the memory that is available at the start. 0: no
-    prefix cache. vLLM has a prefix cache of its own."""
+    prompts and replies, so that a group computes its prompt once and a turn computes only what is new. The
+    cache is empty while the weights are trained. None: an eighth of the memory that is available at the
+    start. 0: no prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False
-    """Whether each turn's advantage comes from the rewards of that turn and later ones, compared with the
-    same turn in the group's other episodes; needs `credit = "episode"` in the `env` of every source. false:
-    all turns of an episode (or segment, as `credit` says) get one advantage, from its whole reward."""
+    """Whether each turn gets an advantage of its own. It comes from the rewards of that turn and later turns,
+    compared with the same turn in the group's other episodes. Needs `credit = "episode"` in the `env` of
+    every source. false: all turns of an episode (or segment, as `credit` says) get one advantage, from its
+    whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     top_spread_share: float | None = Field(None, gt=0, le=1)
-    """Share of a step's groups that are trained: those with the largest standard deviation of their episodes'
-    rewards (GRL trains 0.25). At least one group is trained. None: all groups."""
+    """Share of a step's groups that are trained: the groups whose episodes' rewards have the largest standard
+    deviation (GRL trains 0.25). At least one group is trained. None: all groups."""
     replays_without_spread: int = Field(0, ge=0)
-    """How often a group whose rewards are all equal is played again in the same step, with the same prompt,
-    until its rewards differ; only the last attempt is trained and counted in the metrics. 0: never."""
+    """Number of times that a group whose rewards are all equal is played again in the same step, with the
+    same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
     levels: list[LevelsConfig] = Field(default_factory=list)
-    """Curricula: sources that begin with easy tasks, and go on to harder ones when the policy succeeds."""
+    """Curricula of levels: a source begins with easy tasks, and later plays harder ones."""
     rounds: RoundsConfig | None = None
-    """A curriculum of longer and longer episodes. None: episodes are equally long in all steps."""
+    """A curriculum in which episodes get longer from stage to stage. None: no such curriculum."""
     kl: KLConfig | None = None
     """A penalty for moving away from the reference model. None: no penalty."""
     reference: ReferenceConfig = ReferenceConfig()
@@ -285,8 +288,9 @@ class EmbeddedConfig(ComputeConfig):
     value_model: ValueModelConfig = ValueModelConfig()
     """The value model of the algorithm `gae`."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
-    """Size in MiB of the run's folder `tokens/`. It holds, for each sampled token of the last steps, what the
-    viewer shows: log-probability, trainer's ratio, advantage. Files of earlier steps are deleted. 0: none."""
+    """Largest size in MiB of the run's folder `tokens/`, which the viewer shows. For each sampled token of
+    the last steps it holds the log-probability, the trainer's probability ratio and the advantage. Files of
+    earlier steps are deleted. 0: nothing is recorded."""
     tensorboard: bool = False
     """Whether to write metrics to the run's folder `tensorboard/`, too; `tensorboard --logdir FOLDER` shows
     them. It needs `pip install 'air-agent[tensorboard]'`."""
@@ -300,10 +304,10 @@ class EmbeddedConfig(ComputeConfig):
     seed: int = 0
     """Seed of the random order of prompts, of the sampled replies, and of `shuffle_rewards`."""
     deterministic: bool = False
-    """Whether a run can be repeated bit by bit on the same machine, and a resumed run equals one that was
-    never stopped. It is slower: replies are sampled one at a time, because rounding depends on what is
-    sampled together, and torch uses only deterministic algorithms. The flag `--deterministic` sets the
-    same."""
+    """Whether a run can be repeated bit by bit on the same machine, and a resumed run equals a run that was
+    never stopped. Such a run is slower. Replies are sampled one at a time, because rounding depends on the
+    other replies in a batch; and torch uses only deterministic algorithms. The flag `--deterministic` sets
+    the same."""
 
 
 class RunConfig(BaseConfig):
@@ -312,7 +316,7 @@ class RunConfig(BaseConfig):
     max_steps: int = Field(ge=1)
     """Number of steps; each step updates the weights once."""
     seq_len: int = Field(2048, ge=64)
-    """Longest episode in tokens; an episode ends, and is graded, before it exceeds this number."""
+    """Longest episode in tokens. An episode ends, and is graded, before it would exceed this number."""
     output_dir: Path = Path("outputs")
     """The folder that contains the folders of all runs; a run's folder is `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig()
@@ -365,7 +369,7 @@ class RunConfig(BaseConfig):
         return self
 
     def _check_algorithm(self) -> None:
-        """Raises ValueError if a setting does not fit the algorithm, or nothing reads it."""
+        """Raises ValueError if a setting does not fit the algorithm, or if nothing would use a setting."""
         embedded, algo, loss = self.embedded, self.orchestrator.algo, self.trainer.loss.type
         if embedded.estimator is None and algo.losses and loss not in algo.losses:
             raise ValueError(
@@ -404,7 +408,7 @@ class RunConfig(BaseConfig):
             )
 
     def named(self) -> RunConfig:
-        """Returns this config, with a new `run.name` if it has no name."""
+        """Returns this config; if it has no `run.name`, a copy with a new one."""
         if self.run.name is not None:
             return self
         played: list[str] = []
@@ -413,12 +417,13 @@ class RunConfig(BaseConfig):
         more = [f"{len(played) - _NAMED_TASKS}-more"] if len(played) > _NAMED_TASKS else []
         parts = "-".join([time.strftime("%Y-%m-%d"), *played[:_NAMED_TASKS], *more])
         name = f"{parts}--{Path(self.model.name).name}--{secrets.token_hex(3)}"
-        name = re.sub(r"[^\w.-]+", "_", name)  # ids of tasks and models can be paths and addresses
+        name = re.sub(r"[^\w.-]+", "_", name)  # ids of tasks and models can be paths and URLs
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_checkout(self) -> RunConfig:
-        """Returns a copy of this config in which sources with tasks of MLGym name their checkout: where they
-        name none, the one of the environment variable `AIR_MLGYM_ROOT`. So a resumed run finds it again."""
+        """Returns a copy of this config in which each source with MLGym tasks names its MLGym checkout (a
+        folder). A source that names none gets the one in the environment variable `AIR_MLGYM_ROOT`, so that a
+        resumed run finds it again."""
         root = os.environ.get(ROOT_VARIABLE)
         sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
         tables: dict[str, Any] = {
@@ -436,22 +441,23 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def algorithm(self) -> Algorithm:
-        """Returns a new algorithm: the user's `[embedded.estimator]`, or else `orchestrator.algo`; with the
-        penalty of `[embedded.kl]`, if there is one."""
+        """Returns a new algorithm: the user's `[embedded.estimator]` if there is one, else
+        `orchestrator.algo`. If `[embedded.kl]` is set, its penalty is added."""
         own, kl = self.embedded.estimator, self.embedded.kl
         algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
         return algorithm if kl is None else WithKL(algorithm, kl)
 
     @property
     def trains_zero_advantages(self) -> bool:
-        """Whether sampled tokens with advantage 0 are trained, because the loss has terms without it."""
+        """Whether sampled tokens with advantage 0 are trained, because the loss has terms that do not depend
+        on the advantage."""
         kl = self.embedded.kl
         in_loss = kl is not None and kl.place == "loss"
         return in_loss or self.trainer.loss.entropy_coefficient > 0
 
     @property
     def rewards_at_turns(self) -> bool:
-        """Whether each turn has the rewards that it earned, and is credited with later ones, too."""
+        """Whether rewards are credited turn by turn: a turn gets its own rewards and later ones."""
         sources = self.orchestrator.train.source
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns
@@ -464,8 +470,8 @@ class RunConfig(BaseConfig):
 
     @property
     def seeds_requests(self) -> bool:
-        """Whether requests for replies have seeds. vLLM gets none: with one seed it would draw the same
-        numbers in every turn of an episode. `embedded.inference` must have been chosen."""
+        """Whether requests for replies carry seeds. Requests to vLLM carry none, because vLLM would draw the
+        same numbers in every turn of an episode. `embedded.inference` must not be `auto`."""
         return self.embedded.inference == "transformers"
 
     @property
