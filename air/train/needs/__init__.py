@@ -1,1 +1,1 @@
-"""What algorithms need beyond rewards: a reference model, a value model, a teacher."""
+"""The models that algorithms need beside the policy: a reference model, a value model, a teacher."""

@@ -1,8 +1,8 @@
 """A model that is not trained, in this process: the reference of KL terms, or a local teacher.
 
-It takes as much memory as its weights, and none beside a policy with a LoRA adapter, whose base model it can
-be; no gradient or optimiser state is kept. It reads micro-batches as the trainer does, with the same
-functions: with the same weights, its log-probabilities equal the trainer's.
+Such a model takes the memory of its weights; no gradient or optimiser state is kept. If the model is the base
+model of the policy's LoRA adapter, it takes no memory of its own. It computes log-probabilities with the same
+functions as the trainer, so with the same weights the results are equal.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from air.train.tree.statistics import (
 
 
 class LocalModel(Reference, Protocol):
-    """A model in this process that scores tokens, and predicts over the whole vocabulary."""
+    """Interface of a frozen model in this process: scores tokens, and predicts over the whole vocabulary."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
 
     def close(self) -> None:
-        """Frees what the model holds."""
+        """Frees the memory that the model holds."""
 
 
 class FrozenModel:
@@ -63,11 +63,11 @@ class FrozenModel:
         return batch_hidden_states(self.policy.model, batch)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] of some hidden states."""
+        """Returns the logits [R, vocabulary] of R hidden states."""
         return head_logits(self.policy.model, hidden)
 
     def close(self) -> None:
-        """Does nothing: the memory is free when no one refers to this object."""
+        """Does nothing: the memory is freed when no object refers to this model."""
 
 
 class WithoutAdapter:
@@ -80,23 +80,23 @@ class WithoutAdapter:
         self.policy, self._micro_batch_tokens = policy, micro_batch_tokens
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns the same as `FrozenModel.score`. No other thread may use the policy meanwhile."""
+        """Returns the same as `FrozenModel.score`. Meanwhile no other thread may use the policy."""
         with self.policy.base_model():
             return _logprobs(self.policy, samples, self._micro_batch_tokens)
 
     @torch.no_grad()
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """Returns the same as `FrozenModel.hidden`. No other thread may use the policy meanwhile."""
+        """Returns the same as `FrozenModel.hidden`. Meanwhile no other thread may use the policy."""
         with self.policy.base_model():
             return batch_hidden_states(self.policy.model, batch)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the same as `FrozenModel.logits`. No other thread may use the policy meanwhile."""
+        """Returns the same as `FrozenModel.logits`. Meanwhile no other thread may use the policy."""
         with self.policy.base_model():
             return head_logits(self.policy.model, hidden)
 
     def close(self) -> None:
-        """Does nothing: the weights are the policy's."""
+        """Does nothing, because the weights belong to the policy."""
 
 
 @torch.no_grad()
@@ -122,14 +122,14 @@ def divergences(
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
-    """Returns the numbers [N] of a micro-batch's entries, by the `id()` of each sample."""
+    """Groups numbers [N] of a micro-batch's entries by sample; the keys are the samples' `id()`."""
     counts = [sum(sample.mask) for sample in batch.samples]
     parts = torch.split(numbers, counts)
     return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}
 
 
 def check_same_tokens(policy: Policy, other: Policy, key: str) -> None:
-    """Raises ConfigError, which names `key`, if the two models' tokenizers map texts to other token ids."""
+    """Raises ConfigError, which names the setting `key`, if the models have different tokenizers."""
     if policy.tokenizer.get_vocab() != other.tokenizer.get_vocab():
         raise ConfigError(
             f"{other.name} has another vocabulary than the policy {policy.name}",

@@ -1,8 +1,8 @@
 """Asks a model server for the log-probabilities of given tokens, as on-policy distillation needs them.
 
 The request is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
-answers are the model's own log-probabilities, at temperature 1. All failures are infrastructure failures:
-nothing here becomes a reward or an advantage.
+answers are the model's own log-probabilities, at temperature 1. Every failure is an infrastructure failure;
+none of them becomes a reward or an advantage.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ _AT_ONCE = 16
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
-"""How often `score` looks whether the run stops."""
+"""Seconds between two checks of `score` whether the run stops."""
 
 
 class TeacherEndpoint:
     """A frozen model behind a vLLM server. Call `wait` once before the first `score`, and `close` at the end.
-    `say` gets one line if the server does not answer at once. A request that failed is sent again after
-    `pause` seconds; each later pause is twice as long. Setting `stopping` ends `wait` at the next pause, and
-    `score` at once, also during a request; both raise InferenceError. `close` sets it."""
+
+    `say` gets one line if the server does not answer at once. A failed request is sent again after `pause`
+    seconds; each later pause is twice as long. If the event `stopping` is set, `wait` ends at the next pause,
+    and `score` ends at once, also during a request; both then raise InferenceError. `close` sets `stopping`.
+    """
 
     def __init__(
         self,
@@ -55,8 +57,8 @@ class TeacherEndpoint:
         self._headers = {"Authorization": f"Bearer {key}", **config.headers}
 
     def wait(self) -> None:
-        """Returns when the server answers. Raises InferenceError if it does not within the time that the
-        config allows, and ConfigError if it does not list the model."""
+        """Waits until the server answers. Raises InferenceError if the server does not answer within the time
+        that the config allows, and ConfigError if the server does not list the model."""
         limit = self.config.wait_for_ready_timeout
         deadline, told = time.monotonic() + limit, False
         while True:
@@ -83,11 +85,11 @@ class TeacherEndpoint:
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats.
         Raises InferenceError if the server does not answer, after several attempts, or if its answer lacks
-        these numbers. The calling thread must have no running event loop."""
+        log-probabilities. The calling thread must have no running event loop."""
         return asyncio.run(self._score_all(samples))
 
     def close(self) -> None:
-        """Ends what still waits for the server."""
+        """Ends all calls that still wait for the server."""
         self._stopping.set()
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -125,7 +127,7 @@ class TeacherEndpoint:
             "prompt": sample.token_ids,
             "max_tokens": 1,
             "temperature": 1.0,
-            "prompt_logprobs": 0,  # only the prompt's own tokens, no likelier ones
+            "prompt_logprobs": 0,  # only the prompt's own tokens, no alternatives
         }
         entries = await self._answer(http, body)
         tokens = zip(entries, sample.token_ids, sample.mask, strict=True)
@@ -138,7 +140,8 @@ class TeacherEndpoint:
             ) from error
 
     async def _answer(self, http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
-        """Posts a request, again after failures that can pass; returns `prompt_logprobs` of the answer."""
+        """Posts a request and returns the field `prompt_logprobs` of the answer. Retries after temporary
+        failures."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._pause * 2 ** (attempt - 1))

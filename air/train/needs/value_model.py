@@ -1,9 +1,9 @@
 """The value model of PPO: predicts, before each sampled token, the rewards that are still to come.
 
-It is a copy of a causal language model without its output layer, and a linear head on the last hidden state,
-as in verl, AgentFly and TRL: a model of its own, so the value loss does not disturb the policy. It takes the
-memory of a second trained model: weights, gradients and optimiser state. The head starts at 0, so the first
-values are 0 and the same in every run.
+The value model is a copy of a causal language model, in which a linear head on the last hidden state replaces
+the output layer, as in verl, AgentFly and TRL. It shares no weights with the policy, so the value loss does
+not disturb the policy. It takes the memory of a second trained model: weights, gradients and optimiser state.
+The head starts at 0, so the first values are 0 and the same in every run.
 
 The loss of a token with return R, value V and value before the step V_old is, as in verl,
 
@@ -34,13 +34,13 @@ class ValueTarget:
 
     sample: Sample
     values: Sequence[float]
-    """The value before each token, before the step."""
+    """The value that was predicted before each token, with the weights before the step."""
     returns: Sequence[float]
-    """What the value should have been."""
+    """The return of each token, which the value should have been."""
 
 
 class ValueModel:
-    """Computes and trains values. `start` gives the layers; its weights are changed in place."""
+    """Computes and trains values. `start` is the model whose layers are used; they are changed in place."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device
@@ -58,7 +58,7 @@ class ValueModel:
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the value before each sampled token: that of the tokens before it."""
+        """Returns, for each sample, the value before each sampled token, given all earlier tokens."""
         found: dict[int, list[float]] = {}
         for batch in self._pack(samples):
             found |= by_sample(batch, self._forward(batch))
@@ -69,8 +69,8 @@ class ValueModel:
 
         `value_loss`, `value_grad_norm` and `value_clipped` (share of tokens whose loss is the clipped one)
         are means over the epochs. `value_explained_variance` is 1 − var(R − V_old) / var(R): 1 if the values
-        before this step were right, 0 if a constant would be as good. Empty if no position is trained.
-        Raises InfrastructureError if the gradients are not finite.
+        before this step were right, 0 if a constant would be as good. The result is empty if no token is
+        trained. Raises InfrastructureError if the gradients are not finite.
         """
         count = sum(len(t.values) for t in targets)
         if not count:
@@ -129,8 +129,8 @@ class ValueModel:
 def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, clip: float | None
 ) -> tuple[Tensor, float]:
-    """Returns the value loss, summed over the tokens, and the number of tokens whose loss is the clipped one.
-    All tensors are [N]; `old` are the values before the step."""
+    """Returns the value loss, summed over the tokens, and the number of tokens whose loss is the clipped
+    term. All tensors are [N]; `old` has the values before the step."""
     error = (values - returns).square()
     if clip is None:
         return 0.5 * error.sum(), 0.0
@@ -140,8 +140,8 @@ def value_loss(
 
 
 def statistics(values: Sequence[float], returns: Sequence[float]) -> dict[str, float]:
-    """Returns means of the values and returns, and how much of the returns' variance the values explain.
-    The latter is absent if all returns are equal."""
+    """Returns the means of the values and returns, and the share of the returns' variance that the values
+    explain. The share is absent if all returns are equal."""
     v, r = torch.tensor(values, dtype=torch.float64), torch.tensor(returns, dtype=torch.float64)
     metrics = {"value_mean": float(v.mean()), "return_mean": float(r.mean())}
     spread = float(r.var(correction=0))
