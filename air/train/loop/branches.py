@@ -1,10 +1,10 @@
-"""Sets aside what a run made after the step from which it is resumed, as a branch of its own.
+"""Moves results that are later than the step from which a run resumes into a folder, called a branch.
 
-A branch is the folder `branches/after_step_N/` in the run's folder. It gets what the run made after step N:
+A branch is the folder `branches/after_step_N/` in the run's folder. It gets the run's results after step N:
 checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`, `groups.jsonl` and
 `evaluations.jsonl`. A branch is also the folder of a run, with a `config.json`: commands read and resume a
-branch as they do any run.
-Nothing is deleted. If a process is killed while it sets a branch aside, the next resume sets aside the rest.
+branch as they do any run. Nothing is deleted. If a process is killed while it moves results into a branch,
+the next resume moves the rest.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class _Lines:
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Moves what the run in `folder` made after training step `step` into a new branch.
+    """Moves the results that the run in `folder` made after training step `step` into a new branch.
 
-    Returns the branch's folder, or None if there was nothing to move. With `step` 0 this is all of the run.
+    Returns the branch's folder, or None if there was nothing to move. With `step` 0, all results are moved.
     Raises UsageError, which names the line, if a line of `metrics.jsonl` or `groups.jsonl` has no step.
     """
-    # What was measured before the first step belongs to all of the run, which step 0 sets aside.
+    # An evaluation before the first step is moved only if the whole run is moved (step 0).
     last = step or -1
     names = (METRICS_FILE, group_log.FILE, evaluations.FILE)
     files = {name: _divided(folder / name, last) for name in names}
@@ -63,7 +63,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
     if not any(moved):
         return None
     branch = _new_branch(folder, step)
-    # Checkpoints first: a resume takes the newest one, so no later one may remain behind.
+    # Checkpoints first: a resume takes the newest checkpoint, so no later one may remain behind.
     for number in reversed(checkpoints):
         source = step_folder(folder / CHECKPOINTS, number)
         _move(source, step_folder(branch / CHECKPOINTS, number))
@@ -86,7 +86,7 @@ def metrics(folder: Path) -> list[Line]:
 
 
 def _divided(path: Path, step: int) -> _Lines:
-    """Reads a JSON-lines file, and divides its lines into those until step `step` and the later ones."""
+    """Reads a JSON-lines file, and divides its lines: up to step `step` (kept), and later ones."""
     lines = _Lines()
     if not path.is_file():
         return lines
@@ -123,10 +123,10 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     """Returns the trajectories in `folder` of episodes that were played after step `step`.
 
     An episode in no group is an attempt that was repeated after a failure, or belongs to a step that did not
-    end. Its trajectory names the step. In an older one its time decides: there the first episode of a step
-    began after the last one of the step before had ended.
+    end. Its trajectory names the step. Trajectories of older versions do not; then the time decides, because
+    there a step's episodes began only after all episodes of the step before had ended.
     """
-    if not folder.is_dir() or (step and not groups.kept):  # an older air wrote no groups
+    if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []
     kept, later = set(_members(groups.kept)), set(_members(groups.later))
     last = groups.kept[-1]["step"] if groups.kept else 0
@@ -140,14 +140,14 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns the folders of evaluations without a line that is kept: later or unfinished ones."""
+    """Returns the folders of later or unfinished evaluations: those without a line in `lines.kept`."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
-    """Yields the names of the episodes in the lines of `groups.jsonl`, of step `step` or of all steps."""
+    """Yields the names of the episodes in lines of `groups.jsonl`: of step `step`, or of all steps (None)."""
     for group in groups:
         if step is None or group["step"] == step:
             played = [*group.get("episodes", []), group.get("greedy") or {}]
@@ -155,7 +155,7 @@ def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Yields the complete lines of a trajectory; skips what a killed process left half-written."""
+    """Yields the complete lines of a trajectory. Skips a line that a killed process left half-written."""
     with path.open("rb") as file:
         yield from (line for text in file if (line := json_lines.parsed(text)) is not None)
 
@@ -166,7 +166,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _is_later(path: Path, step: int, ended: float) -> bool:
-    """Whether an episode in no group belongs to a later step than `step`, whose episodes ended by `ended`."""
+    """Whether an episode in no group was played after step `step`, whose episodes ended at time `ended`."""
     first = next(_lines(path), None)
     if first is None:
         return True
@@ -181,7 +181,7 @@ def _ended(path: Path) -> float:
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves a trajectory and verifiers' trace of it, and copies its artefacts, which episodes can share."""
+    """Moves a trajectory and its verifiers trace; copies its artefacts, because episodes can share them."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

@@ -5,7 +5,7 @@ numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of t
 `{"episode": …, "reward": …, "advantage": …, "weights_version": …, "reply_versions": […], "error": …}`:
 `episode` names its trajectory (null if it failed before its first line), and `reward` is null if it failed.
 `reply_versions` has the weights' version of each reply in order, `weights_version` that of the oldest. A line
-can also have `"greedy"`: an episode that was played at temperature 0 as a baseline, and is not trained on.
+can also have `"greedy"`: the episode that was played at temperature 0 as a baseline, and is not trained on.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ class StepRow:
     inference: Mapping[str, float]
     """The metrics that the inference server returned for this step."""
     seconds_weights: float
-    """Seconds until the inference server had loaded the present weights."""
+    """Seconds until the inference server had loaded the newest weights."""
     seconds_rollout: float
-    """Seconds (wall time) in which the run waited for the episodes."""
+    """Seconds (wall time) for which the run waited for the step's episodes."""
     seconds_train: float
-    """Seconds (wall time) in which advantages were computed and the weights were updated."""
+    """Seconds (wall time) for computing the advantages and updating the weights."""
     seconds_play: float
-    """Seconds (wall time) in which the episodes were played; longer than `seconds_rollout` if they began
-    during the update before."""
+    """Seconds (wall time) for playing the episodes. This is longer than `seconds_rollout` if the episodes
+    began during the previous update."""
     peak_memory_mb: float
     """Largest memory use of this process so far, in MiB."""
 
@@ -78,22 +78,22 @@ class StepRow:
 
 
 def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metrics of a step without those that measure time or memory, which no run can repeat."""
+    """Returns the metrics of a step without times and memory sizes, which differ between repeated runs."""
     measured = ("seconds", "time/", "tokens_per_second", "peak_memory_mb")
     return {k: value for k, value in row.items() if not any(part in k for part in measured)}
 
 
 class Failures:
-    """Counts the failed episodes of a run by their reasons. A reason is the first line of an error."""
+    """Counts the failed episodes of a run by reason. The reason is the first line of the error."""
 
     def __init__(self) -> None:
         self.steps = 0
-        """The number of the last consecutive steps in which every episode failed."""
+        """The number of consecutive steps, up to now, in which every episode failed."""
         self._reasons: Counter[str] = Counter()
         self._played = 0
 
     def count(self, step: int, played: int, errors: Sequence[str]) -> str:
-        """Counts the errors of a step of `played` episodes; returns a line about them ("": no errors)."""
+        """Counts the errors of a step with `played` episodes. Returns a line about them, or ""."""
         reasons = Counter((error.splitlines() or [""])[0][:200] for error in errors)
         self._reasons += reasons
         self._played += played
@@ -108,7 +108,7 @@ class Failures:
         return 0 < self._played == self._reasons.total()
 
     def commonest(self) -> str:
-        """Returns a text that names the commonest reason; there must be a failure."""
+        """Returns a text with the most frequent reason. At least one episode must have failed."""
         return _commonest(self._reasons)
 
 
@@ -124,8 +124,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
-    """Returns the metrics of one training step, by name.
-    Means and times are over episodes without an error; numbers of episodes, groups and tokens over all."""
+    """Returns the metrics of one training step, by name. Means and times are over the episodes without an
+    error; numbers of episodes, groups and tokens are over all episodes."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -148,8 +148,8 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
-    """Returns how many episodes with reasoning are more than one training sample. In most cases the cause is
-    that later prompts do not repeat the reasoning of earlier replies."""
+    """Returns the number of episodes with reasoning that became more than one training sample. The usual
+    cause: later prompts do not repeat the reasoning of earlier replies."""
     return sum(
         1
         for rollout in rollouts
@@ -159,7 +159,7 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning if `row` is the first of a run's metrics rows that counts `reasoning_branches`."""
+    """Logs a warning if `row` is the first metrics row of the run in which `reasoning_branches` is not 0."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -171,7 +171,7 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means, such as the mean reward, and numbers of
+    """Returns metrics over the episodes, by name: means (such as the mean reward), and the numbers of
     episodes that ended at the context limit, of cut observations, and of cut replies."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
@@ -192,7 +192,8 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def facts(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns the means of what worlds told about their episodes, by `world/` and the fact's name."""
+    """Returns the means of the values that worlds reported about their episodes (their facts). The keys are
+    `world/` and the value's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
     names = dict.fromkeys(name for told in each for name in told)
     return {f"world/{n}": fmean(told[n] for told in each if n in told) for n in names}
@@ -205,14 +206,14 @@ def final_phi(rollout: Rollout) -> float | None:
 
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns each reward term's mean over the episodes, by its name. They add up to the mean reward."""
+    """Returns each reward term's mean over the episodes, by name. The means add up to the mean reward."""
     each = [r.terms for r in rollouts]
     names = dict.fromkeys(name for terms in each for name in terms)
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Returns the mean, the extremes, and the 10th and 90th percentile of the values, named as in prime-rl.
+    """Returns mean, minimum, maximum, and the 10th and 90th percentile of the values, named as in prime-rl.
     The result is empty if there are no values."""
     if not len(values):
         return {}
@@ -227,8 +228,8 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns the distributions of the episodes' lengths and rewards, with the names and definitions of
-    prime-rl: of all sources together (`train/agg/…`) and of each (`train/<source>/…`)."""
+    """Returns the distributions of the episodes' lengths and rewards, over all sources together
+    (`train/agg/…`) and for each source (`train/<source>/…`). Names and definitions are prime-rl's."""
     row: dict[str, float] = {}
     every = [r for g in groups for r in g.rollouts]
     traces = sum(len(r.traces) for r in every)
@@ -260,8 +261,8 @@ def _distributions(prefix: str, rollouts: Sequence[Rollout]) -> dict[str, float]
 
 
 def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
-    """Returns mean, standard deviation and extremes, over the sampled tokens, of the advantages and, if the
-    algorithm has any, of the returns."""
+    """Returns the mean, standard deviation, minimum and maximum of the advantages over the sampled tokens;
+    and of the returns, if the algorithm has returns."""
     arrays: dict[str, list[float]] = {}
     for sample in samples:
         for name in ("advantages", "returns"):
@@ -278,7 +279,7 @@ def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Returns the groups of each source of tasks by the source's name, in the order of `groups`."""
+    """Returns the groups of each source of tasks, by the source's name. The order is kept."""
     sources: dict[str, list[Group]] = {}
     for group in groups:
         for name in dict.fromkeys(r.source for r in group.rollouts):
@@ -287,7 +288,7 @@ def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Returns the episodes of each task by the task's id, in the order of `rollouts`."""
+    """Returns the episodes of each task, by the task's id. The order is kept."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
@@ -296,8 +297,10 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns one row for each task, which compares the first quarter of a run's steps with the last quarter.
-    A row has the task's baseline and, for each quarter, the mean and best score and the mean reward. `rows`
-    are the lines of `metrics.jsonl`."""
+
+    A row has the task's baseline and, for each quarter, the mean score, the best score and the mean reward.
+    `rows` are the lines of `metrics.jsonl`.
+    """
     quarter = max(1, len(rows) // 4)
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
     table = []
@@ -329,7 +332,8 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
-    """Returns for each task, by its id, the scores, the mean reward and the numbers of episodes."""
+    """Returns for each task, by id, the scores, the mean reward, and the numbers of all and failed
+    episodes."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 

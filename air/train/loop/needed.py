@@ -1,7 +1,7 @@
 """Gives an algorithm what it needs beyond rewards: values, a reference, a teacher, greedy episodes.
 
-The models are loaded only if the algorithm needs them. They score the sampled tokens of a step after its
-episodes were played, and before advantages are computed.
+The models are loaded only if the algorithm needs them. They score the sampled tokens of a step after the
+step's episodes were played, and before advantages are computed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from air.train.tree.sample import Sample
 
 
 class Scorer(Protocol):
-    """A model that gives log-probabilities of sampled tokens: of `frozen_model`, or a `TeacherEndpoint`."""
+    """A model that gives log-probabilities of sampled tokens: a `LocalModel` of `frozen_model`, or a
+    `TeacherEndpoint`."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of its sampled tokens."""
 
     def close(self) -> None:
-        """Frees what the scorer holds."""
+        """Frees the memory or connections that the scorer holds."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class NeededModels:
     """The models beside the policy that a run's algorithm needs; None or absent: not needed."""
 
     scorers: Mapping[Need, Scorer]
-    """`reference` and `teacher`."""
+    """The models by what they provide: `reference`, `teacher`, or both."""
     values: ValueModel | None
     greedy: bool
     """Whether each group plays one more episode, at temperature 0."""
@@ -82,9 +83,9 @@ class NeededModels:
         return bool(local) or self.values is not None
 
     def score(self, groups: Sequence[Group]) -> Needed:
-        """Returns what the algorithm needs for the groups of a step.
-        The metric `ref_kl` is the mean over all sampled tokens of the teacher's log-probability minus the
-        policy's, as in prime-rl. Raises InferenceError if a teacher's server fails."""
+        """Returns the numbers that the algorithm needs for the groups of a step. The metric `ref_kl` is the
+        mean over all sampled tokens of the teacher's log-probability minus the policy's, as in prime-rl.
+        Raises InferenceError if a teacher's server fails."""
         greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
         tokens: dict[Need, dict[int, list[float]]] = {}
         metrics: dict[str, float] = {}
@@ -102,8 +103,8 @@ class NeededModels:
         return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
 
     def train(self, samples: Sequence[Sample], needed: Needed) -> dict[str, float]:
-        """Trains the value model, if there is one, on the returns of the samples; returns its metrics.
-        Raises InfrastructureError if its gradients are not finite."""
+        """Trains the value model, if there is one, on the returns of the samples, and returns the value
+        model's metrics. Raises InfrastructureError if the gradients are not finite."""
         if self.values is None:
             return {}
         old = needed.tokens["values"]
@@ -115,25 +116,25 @@ class NeededModels:
         )
 
     def trains_policy(self, step: int) -> bool:
-        """Whether step `step` trains the policy, which the warm-up of a value model does not."""
+        """Whether step `step` trains the policy. It is not trained during the warm-up of a value model."""
         return self.values is None or step > self.values.config.warmup_steps
 
     def loaded_bytes(self) -> int:
-        """Returns the bytes of the weights that were loaded beside the policy's."""
+        """Returns the size in bytes of the weights that were loaded beside the policy's."""
         models = [s.policy.model for s in self.scorers.values() if isinstance(s, FrozenModel)]
         weights = [p for model in models for p in model.parameters()]
         weights += [] if self.values is None else self.values.parameters
         return sum(int(p.numel() * p.element_size()) for p in weights)
 
     def training_bytes(self) -> int:
-        """Returns the bytes that the value model's gradients and optimiser need when it is trained."""
+        """Returns the bytes that gradients and optimiser of the value model need when it is trained."""
         if self.values is None:
             return 0
         states = 8 if isinstance(self.values.config.optim, AdamWConfig) else 4
         return sum(int(p.numel()) for p in self.values.parameters) * (4 + states)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of what is trained beside the policy, for a checkpoint."""
+        """Returns the state of the models that are trained beside the policy, for a checkpoint."""
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -142,7 +143,7 @@ class NeededModels:
             self.values.load_state_dict(state["values"])
 
     def close(self) -> None:
-        """Frees connections."""
+        """Closes connections to servers."""
         for scorer in self.scorers.values():
             scorer.close()
 
@@ -154,9 +155,10 @@ def load(
     say: Callable[[str], None],
     stopping: threading.Event | None = None,
 ) -> NeededModels:
-    """Loads the models that `needs` names, with the settings of `config`; `model` is the policy, whose device
-    they share. Waits for a teacher's server until `stopping` is set. Raises UsageError if a model cannot be
-    loaded or has another vocabulary, and InferenceError if the teacher's server does not answer."""
+    """Loads the models that `needs` names, with the settings of `config`. `model` is the policy; the other
+    models are loaded onto its device. If a teacher's server does not answer yet, waits for it until
+    `stopping` is set. Raises UsageError if a model cannot be loaded or has another vocabulary, and
+    InferenceError if the teacher's server does not answer."""
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
     beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
@@ -179,8 +181,8 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample for each branch of the episodes without an error, with advantage 0. A reply in
-    several branches is sampled only in the first."""
+    """Yields one sample with advantage 0 for each branch of the episodes without an error. A branch is one
+    linear conversation of a trace. If a reply is in several branches, only the first marks it as sampled."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -194,8 +196,8 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Returns the numbers by the `id()` of the message (node) whose sampled tokens they belong to.
-    `numbers` has, for each sample, one number per sampled token."""
+    """Groups the numbers by message; the keys are the `id()` of the messages (verifiers' nodes). `numbers`
+    has, for each sample, one number per sampled token."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -209,7 +211,7 @@ def _of_sample(numbers: Mapping[int, Sequence[float]], sample: Sample) -> list[f
 
 
 def _sampled_nodes(sample: Sample) -> Iterator[tuple[Any, int]]:
-    """Yields the messages whose tokens are sampled in this sample, with the number of these tokens."""
+    """Yields (message, number of its sampled tokens) for each message of the sample with sampled tokens."""
     start = 0
     for node in sample.nodes:
         end = start + len(node.mask)
@@ -223,7 +225,7 @@ def _sampled(sample: Sample, name: str) -> list[float]:
 
 
 def _greedy_reward(group: Group) -> float | None:
-    """Returns the reward of the greedy episode, or the mean of its segments' rewards; None if it failed."""
+    """Returns the greedy episode's reward (of segments: their mean reward), or None if it failed."""
     greedy = group.greedy
     if greedy is None or not greedy.ok or not greedy.traces:
         return None
@@ -240,16 +242,17 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 @dataclass(frozen=True)
 class _Beside:
-    """Loads models beside the policy: on its device, and with its kind of attention."""
+    """Loads models onto the policy's device, with the policy's attention implementation."""
 
     policy: Policy
     attention: str
     micro_batch_tokens: int
     context: int
-    """The most tokens of a sample."""
+    """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference. If it is the base model of the policy's adapter, it is not loaded again."""
+        """Returns the reference model. If the reference is the base model of the policy's adapter, it is not
+        loaded a second time."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)
@@ -273,7 +276,7 @@ class _Beside:
         return endpoint
 
     def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
-        """Loads the value model. It is float32: in bfloat16, small updates would be lost by rounding."""
+        """Loads the value model in float32, because in bfloat16 small updates would be lost by rounding."""
         name = _expanded(config.model or start)
         other = self._load(name, "embedded.value_model.model", torch.float32)
         return ValueModel(other, config, self.micro_batch_tokens)

@@ -1,4 +1,4 @@
-"""Opens what a run of the embedded engine works with: policy, trainer, inference server and environments."""
+"""Opens the resources of a run of the embedded engine: policy, trainer, inference server and environments."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ AnySource = TypeVar("AnySource", bound=EnvSource)
 
 @dataclass(frozen=True)
 class Resources:
-    """The objects with which a run does its steps: policy, trainer, inference server and environments."""
+    """The resources that a run uses in its steps: policy, trainer, inference server and environments."""
 
     config: RunConfig
-    """The run's settings, in which `embedded.inference` is what was chosen."""
+    """The run's settings, in which `embedded.inference` is the chosen server, never `auto`."""
     policy: Policy
     trainer: Trainer
     server: Server
@@ -50,17 +50,17 @@ class Resources:
     needed: NeededModels
     """The models beside the policy that the algorithm needs."""
     tokens: TokenLog | None
-    """None: the run records no tokens."""
+    """The log of trained tokens. None: the run records no tokens."""
     evaluations: Evaluations | None
-    """None: the run has no evaluations."""
+    """The run's evaluations. None: the run has no evaluations."""
 
 
 class Opening:
     """Opens the resources of one run. Call `open` only once.
 
-    `checkpoint` is the folder from which the run goes on, and `state` its training state; both are None for a
-    new run. `say` shows a line to the user. `gpu_bytes`
-    returns the memory of a GPU.
+    `checkpoint` is the folder of the checkpoint from which the run continues, and `state` the training state
+    in it; for a new run, each is None. `say` shows a line to the user. `gpu_bytes` returns a GPU's memory in
+    bytes.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Opening:
         self.folder = config.folder
         self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of inference and trainer, by the setting that keeps boxes off them."""
+        """The GPUs of inference and trainer, which boxes must not use. The keys are the environment settings
+        that reserve them (`inference_gpus`, `trainer_gpus`)."""
 
     async def open(self, stack: AsyncExitStack) -> Resources:
         """Loads the models, and starts the inference server and environments; closing `stack` stops them.
@@ -94,7 +95,7 @@ class Opening:
         self.say(str(place))
         self.config = self.config.with_inference(choice.name)
         self.config.embedded.set_threads()
-        # A cancelled thread that waits for a teacher would go on.
+        # Cancelling does not end a thread that waits for a teacher's server; this event ends it.
         stack.callback(self._stopping.set)
         model, models = await asyncio.to_thread(self._load, place)
         if problem := self._problem_of_auto(model, models, choice, place):
@@ -122,7 +123,7 @@ class Opening:
             choice,
             model,
             self.config.embedded,
-            # Not the checkpoint's name: it is the same before and after a resume.
+            # This name is the same before and after a resume; the checkpoint's name would not be.
             name=_expanded(self.config.model.name),
             max_model_len=self._context_tokens(model),
             folder=self.folder,
@@ -169,14 +170,15 @@ class Opening:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Chooses the device of the policy: none that boxes may use, and rather not that of vLLM."""
+        """Chooses the device of the policy. It is never a GPU that boxes may use, and the GPU of vLLM only if
+        no other is free."""
         place = self._free_device(choice.gpu)
         if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
         return place
 
     def _overlaps_on(self, place: Device, choice: Choice) -> bool:
-        """Whether vLLM would sample on the policy's GPU during an update, which it cannot."""
+        """Whether vLLM would have to sample on the policy's GPU during an update, which is impossible."""
         return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
 
     def _free_device(self, inference: Gpu | None) -> Device:
@@ -199,8 +201,8 @@ class Opening:
     def _problem_of_auto(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device
     ) -> str:
-        """Returns why the GPU that `embedded.device = "auto"` chose is too small for the policy beside vLLM;
-        an empty text if it is not."""
+        """Returns why the GPU that `embedded.device = "auto"` chose is too small for policy and vLLM
+        together, or an empty text if it is large enough."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -237,8 +239,8 @@ class Opening:
     def _check_memory(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device
     ) -> float | None:
-        """Warns if the run may not fit into its device's memory. If vLLM and the trainer have one GPU, says
-        how they share its memory, and returns the share of vLLM."""
+        """Warns if the run may not fit into the memory of its device. If vLLM and the trainer use the same
+        GPU, shows how they share its memory, and returns the share for vLLM; else returns None."""
         overlap = self.config.overlaps and choice.vllm is not None
         if overlap and (_shared(place, choice) or model.has_adapter):
             remedies = ['embedded.inference = "transformers"']
@@ -284,8 +286,8 @@ class Opening:
         )
 
     def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns the source's config with the run's values for absent settings. The GPUs of inference and
-        trainer are not for boxes. `record_dir` is the folder of the trajectories."""
+        """Returns the source's config, in which settings that are absent get the run's values. The GPUs of
+        inference and trainer are kept from boxes. `record_dir` is the folder of the trajectories."""
         env = source.env
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
@@ -303,7 +305,7 @@ class Opening:
 
 
 def _shared(place: Device, choice: Choice) -> bool:
-    """Whether policy and inference server are on one GPU."""
+    """Whether policy and inference server use the same GPU."""
     return place.gpu is not None and place.gpu == choice.gpu
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from air import paths
 
 WIDE = 1000
-"""Width of final tables, in characters. A narrow terminal wraps such lines, so no number is cut off."""
+"""Width of final tables, in characters. A narrower terminal wraps the lines, so that no number is cut off."""
 _SHOWN_STEPS = 8
 _LOG = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -38,7 +38,7 @@ def percent(value: float | None) -> str:
 
 def split(row: Row) -> str:
     """Returns how a step's episodes spent their time, in percent, such as `60/20/15/5`: model's replies,
-    commands in boxes, grading, and the queue. A dash if no times are recorded."""
+    commands in boxes, grading, and waiting in the queue. Returns a dash if no times are recorded."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -61,8 +61,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 class Progress:
-    """Context manager: displays a run's progress, on a terminal as a live table, otherwise as plain lines.
-    The run has `total` steps. The lines are logged, too."""
+    """Context manager: displays a run's progress, as a live table on a terminal, otherwise as plain lines.
+    The run has `total` steps. All lines are also logged."""
 
     def __init__(self, total: int, *, title: str = "", console: Console | None = None) -> None:
         self.console = console or Console()
@@ -100,7 +100,7 @@ class Progress:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def begin(self, done: int) -> None:
-        """Starts the clock of the estimated remaining time; a resumed run has already done `done` steps."""
+        """Starts the clock for the estimated remaining time. A resumed run has already done `done` steps."""
         self._began, self._done, self._first = time.monotonic(), done, done
         self._bars.update(self._steps, completed=done)
 
@@ -148,7 +148,7 @@ def plain_table(title: str = "") -> Table:
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the final table of a run: each task's scores and rewards, from `metrics.summary`."""
+    """Prints the final table of a run: each task's scores and rewards. `rows` come from `metrics.summary`."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -161,7 +161,7 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
-    """Prints commands with which the user can show, replay or evaluate the finished run."""
+    """Prints the commands with which the user can show, replay or evaluate the finished run."""
     run, air = shlex.quote(str(folder)), paths.command()
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"

@@ -42,16 +42,17 @@ class Rollout:
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
     weights_version: int | None = None
-    """The number of the training step after which the weights were made that sampled the episode's oldest
-    reply; 0: the weights at the run's start. None: not known."""
+    """The version of the weights that sampled the episode's oldest reply: the number of the training step
+    that made these weights. 0: the weights at the run's start. None: not known."""
     reply_versions: dict[int, int] = field(default_factory=dict)
-    """The same for each reply, by its node's `id()`; empty if one version sampled all replies."""
+    """The version of the weights for each reply, by the `id()` of the reply's node; empty if one version
+    sampled all replies."""
     advantage: float | None = None
     """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
 
     @property
     def ok(self) -> bool:
-        """Whether the episode ended without an error. Training ignores all others."""
+        """Whether the episode ended without an error. Training ignores episodes with errors."""
         return not self.error
 
     @property
@@ -80,12 +81,12 @@ class Rollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The facts that air's environment recorded about the episode (`info["air"]` of the last trace)."""
+        """The data that air's environment recorded about the episode (`info["air"]` of the last trace)."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     def version_of(self, node: Any) -> int | None:
-        """Returns the number of the training step after which the weights were made that sampled a reply of
-        this episode, a node of one of its traces. None: not known."""
+        """Returns the version of the weights (number of the training step that made them) that sampled a
+        reply of this episode. `node` is the reply's node in one of the traces. None: not known."""
         return self.reply_versions.get(id(node), self.weights_version)
 
     @property
@@ -101,13 +102,13 @@ class Group:
     rollouts: list[Rollout] = field(default_factory=list)
     greedy: Rollout | None = None
     """An episode at temperature 0, whose reward is a baseline. It is not trained on, and does not count in
-    the means of the step. None: the algorithm does not need it."""
+    the means of the step. None: the algorithm needs no such episode."""
     replays: int = 0
-    """How often the prompt was played before in the same step, with rewards that were all equal."""
+    """Number of earlier attempts at this prompt in the same step, whose rewards were all equal."""
 
     @property
     def played(self) -> list[Rollout]:
-        """All episodes: `rollouts`, and the greedy one."""
+        """All episodes: those of `rollouts`, and the greedy episode if there is one."""
         return [*self.rollouts, *([self.greedy] if self.greedy is not None else [])]
 
     @property
@@ -118,8 +119,8 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether the rewards of traces without errors differ, also from the greedy episode's; else the group
-        teaches nothing to an algorithm that compares rewards."""
+        """Whether the rewards of traces without errors differ from each other, or from the greedy episode's
+        reward. A group without such a difference teaches nothing to an algorithm that compares rewards."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -134,7 +135,7 @@ class Source:
     env: vf.Env[Any]
     tasks: list[vf.Task]
     level: int | None = None
-    """The level of a curriculum, from 1, to which `tasks` belong. None: there is no curriculum."""
+    """The level of a curriculum, counted from 1, to which `tasks` belong. None: the source has no levels."""
 
 
 def context(
@@ -163,21 +164,22 @@ def context(
 
 
 def seeded(ctx: vf.ModelContext, seed: str) -> vf.ModelContext:
-    """Returns `ctx` with a sampling seed that follows from the text `seed`."""
+    """Returns `ctx` with a sampling seed that is computed from the text `seed`."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6])  # exact in any JSON parser
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"seed": number}))
 
 
 def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
-    """Returns `ctx` with temperature 0: each token is the most likely one."""
+    """Returns `ctx` with temperature 0, so that the most likely token is always taken."""
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
 def settled(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """Returns the environment config `env` with the run's values for the tokenizer, the context length and
-    the trajectories' folder, unless it sets them itself or is no `ResearchEnvConfig`."""
+    """Returns the environment config `env`, in which the run's values for the tokenizer, the context length
+    and the trajectories' folder are filled in. Values that `env` sets itself are kept; an `env` that is no
+    `ResearchEnvConfig` stays unchanged."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -211,7 +213,7 @@ async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterato
 
 
 Gate = AbstractAsyncContextManager[None]
-"""Is entered before an episode, and left after it: a semaphore, or a context manager that does nothing."""
+"""A context manager that is entered before each episode and left after it, such as a semaphore."""
 _OPEN: Gate = nullcontext()
 
 Prompt = tuple[Source, vf.Task]
@@ -219,8 +221,8 @@ Prompt = tuple[Source, vf.Task]
 
 
 Positions = Mapping[str, int]
-"""The number of prompts that a run has taken from each source of tasks, by the source's name and its number
-among the sources of this name; of a source with levels, from each level."""
+"""The number of prompts that a run has taken from each source of tasks. A key has the source's name and its
+number among the sources of this name, and if the source has levels, also the level."""
 
 
 def prompts(
@@ -228,9 +230,9 @@ def prompts(
 ) -> tuple[list[Prompt], Positions]:
     """Returns the prompts of training step `step`, and the sources' positions after it.
 
-    Each prompt's source is drawn at random, weighted by the sources' ratios, with a generator that follows
-    from `seed` and `step`. Every source cycles through its tasks, from its entry in `positions` on (absent:
-    the first task). The groups of a step have `episodes` episodes or a few more.
+    Each prompt's source is drawn at random, weighted by the sources' ratios; `seed` and `step` seed the
+    random generator. Every source cycles through its tasks. It starts at its entry in `positions`, or at its
+    first task if it has no entry. All groups of a step together have `episodes` episodes or a few more.
     """
     rng = random.Random(f"prompts {seed} {step}")
     names = [source.name for source in sources]
@@ -262,10 +264,10 @@ async def play_group(
     with_greedy: bool = False,
     gate: Gate = _OPEN,
 ) -> Group:
-    """Plays a group of `source.group_size` episodes of `task` at once; calls `on_done` after each.
-    Each episode's sampling seed follows from `seed` and the episode's number; None sets no seed. With
+    """Plays a group of `source.group_size` episodes of `task` at the same time, and calls `on_done` after
+    each episode. `seed` and the episode's number give each episode's sampling seed; None sets no seed. With
     `with_greedy`, one more episode is played, at temperature 0. `gate` is entered for each episode, and
-    limits how many play at once."""
+    limits how many episodes play at once."""
     each = [
         ctx if seed is None else seeded(ctx, f"{seed} {number}")
         for number in range(source.group_size)
@@ -287,7 +289,7 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task`, with the environment's retries. If it fails, the rollout has the error."""
+    """Plays one episode of `task`, with the environment's retries. A failed rollout holds the error."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -306,7 +308,7 @@ async def play(
 
 
 def task_name(source: Source, task: vf.Task) -> str:
-    """Returns the id of a task of air, or else the task's name, or else the source's."""
+    """Returns the id of a task of air; else the task's name; if it has none, the name of the source."""
     return str(getattr(task.data, "task_id", "") or task.data.name or source.name)
 
 
@@ -318,8 +320,8 @@ async def play_many(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time.
-    A mapping has the number of episodes by task id; they take the task's prompts in turn."""
+    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time. If
+    `each` is a mapping, it has the number of episodes by task id; they take the task's prompts in turn."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

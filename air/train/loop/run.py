@@ -1,7 +1,8 @@
 """Runs the embedded training engine, which plays episodes and updates the policy's weights in turn.
 
-Each training step plays `batch_size` episodes with the present weights, so training is on-policy: the
-importance ratios in the loss correct only for numerical differences between sampling and training.
+By default (`max_off_policy_steps = 0`), each training step plays `batch_size` episodes with the present
+weights, so training is on-policy: the importance ratios in the loss correct only for numerical differences
+between sampling and training.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Outcome:
 
 
 class EmbeddedRun:
-    """One run of the embedded training engine. Call `run` only once.
-    The config must have a run name. `on_open` is called when everything runs and `config.json` is written."""
+    """One run of the embedded training engine. Call `run` only once. The config must have a run name.
+    `on_open` is called when all resources are open and `config.json` is written."""
 
     def __init__(
         self, config: RunConfig, progress: Progress, on_open: Callable[[], None] = lambda: None
@@ -83,9 +84,9 @@ class EmbeddedRun:
         self._failures = Failures()
         self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
-        """Where each source of tasks is after the last step that was done; None if no checkpoint says it."""
+        """The sources' positions after the last finished step; None if the checkpoint does not have them."""
         self._done = 0
-        """The number of the last training step that was done."""
+        """The number of the last finished training step."""
         self._player = StepPlayer(self.config, progress)
 
     async def run(self) -> Outcome:
@@ -93,8 +94,8 @@ class EmbeddedRun:
 
         The first SIGINT (Ctrl-C) or SIGTERM stops the run: CancelledError is raised after the last step's
         weights are saved. Raises UsageError if the run's folder, the model, vLLM or a port cannot be used.
-        Raises InfrastructureError if every episode failed, of the run or of too many consecutive steps, if an
-        environment's failure breaker is open, or if inference failed.
+        Raises InfrastructureError if all episodes of the run, or of too many consecutive steps, failed; if an
+        environment's failure breaker is open; or if inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
             monitors.check(self.config)
@@ -106,7 +107,8 @@ class EmbeddedRun:
                     self._player.context(resources, 1.0, None), resources.policy
                 )
                 await asyncio.to_thread(self._set_aside)
-                # Without `resume`: who names this file must say again from where to go on.
+                # Without `resume`, so that a user who starts a run from this file must choose again where to
+                # resume.
                 written = self.config.model_copy(update={"resume": None})
                 run_folder.write_config(self.folder, overrides.dump(written))
                 self._monitors = await asyncio.to_thread(
@@ -119,7 +121,7 @@ class EmbeddedRun:
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Takes over what the checkpoint remembers, and opens everything; closing `stack` ends it."""
+        """Restores the checkpoint's state, if any, and opens all resources; closing `stack` closes them."""
         state = None
         if self.outcome.checkpoint is not None:
             self._done, state = checkpoint.load_state(self.outcome.checkpoint)
@@ -135,7 +137,7 @@ class EmbeddedRun:
         return resources
 
     def _set_aside(self) -> None:
-        """Makes a branch of what an earlier process made after the step from which this run continues."""
+        """Moves the results that an earlier process made after the resumed step into a branch."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.set_aside(self.folder, self._done)
         self.outcome.rows = branches.metrics(self.folder)
@@ -159,11 +161,11 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     async def _play_and_train(self, resources: Resources) -> None:
-        """Does all steps. With overlap, an episode of the next step begins whenever one of the present step
-        has ended, and plays on during the update."""
+        """Does all training steps. With overlap, the next step's episodes start as soon as episodes of the
+        present step end, and go on during the update of the weights."""
         first, last = self._done + 1, self.config.max_steps
         batch = self._batch(first, resources.sources, self._positions)
-        # With overlap, no more episodes play at once than without.
+        # With overlap, the number of episodes at once is the same as without.
         gate = asyncio.Semaphore(batch.episodes) if self.config.overlaps else nullcontext()
         at_once = 2 if self.config.overlaps else 1
         playing: deque[tuple[Batch, asyncio.Task[Played]]] = deque()
@@ -173,7 +175,7 @@ class EmbeddedRun:
                 await asyncio.to_thread(self._player.update_server, resources.server, self._done)
                 updated = time.monotonic()
                 for number in range(step + len(playing), min(step + at_once, last + 1)):
-                    # Not earlier: the levels of a step follow from the steps before it.
+                    # Only now, because the levels of a step depend on the steps before it.
                     if number != batch.step:
                         batch = self._batch(number, resources.sources, batch.positions)
                     playing.append(
@@ -189,7 +191,8 @@ class EmbeddedRun:
                 }
                 await self._check(played, resources)
                 scored = await asyncio.to_thread(self._score, played.groups, resources)
-                # To the end, even if the run is interrupted: each change of the weights has its line.
+                # Not cancelled by an interruption: every change of the weights must get its line in the
+                # metrics.
                 await to_the_end(self._train(played, scored, resources, seconds))
                 await self._evaluate(resources)
         finally:
@@ -197,7 +200,8 @@ class EmbeddedRun:
                 await ended(task)
 
     async def _evaluate(self, resources: Resources) -> None:
-        """Plays the evaluation after the last step if it is due; saves a checkpoint if it is the best one."""
+        """Plays the evaluation after the last finished step if it is due; saves a checkpoint if it is
+        best."""
         of_run, step = resources.evaluations, self._done
         if of_run is None or not of_run.due(step, self.config.max_steps):
             return
@@ -207,7 +211,7 @@ class EmbeddedRun:
         ctx = self._player.context(resources, sampling.temperature, sampling.max_completion_tokens)
         row = await of_run.play(step, ctx, lambda _: self.progress.episode())
         await asyncio.to_thread(resources.server.ready)
-        resources.server.step_metrics()  # the next training step's do not count the evaluation
+        resources.server.step_metrics()  # drops the counts of the evaluation
         numbers = {f"eval/{k}": value for k, value in row.items() if k not in ("v", "step")}
         self._monitors.log({"step": step, **numbers})
         self.progress.say(of_run.summary(row))
@@ -215,12 +219,12 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns what a step plays; `positions` are those of the sources before it."""
+        """Returns the prompts of a step. `positions` are the positions of the sources before the step."""
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
     async def _check(self, played: Played, resources: Resources) -> None:
-        """Stops the run, before its weights change, if the server is gone or too many episodes failed."""
+        """Raises an error, before the weights change, if the server has ended or too many episodes failed."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
@@ -228,7 +232,8 @@ class EmbeddedRun:
         self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
-        """Returns what the algorithm needs of other models. Nothing is sampled while one runs here."""
+        """Returns the numbers that the algorithm needs from other models. If such a model runs in this
+        process, nothing is sampled meanwhile."""
         here = resources.needed.scores_here
         with resources.server.exclusive() if here else nullcontext():
             return resources.needed.score(groups)
@@ -240,8 +245,8 @@ class EmbeddedRun:
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
-        """Changes the weights, writes the step's lines, and writes a checkpoint if one is due.
-        An error after the change of the weights is raised when the lines are written."""
+        """Updates the weights, writes the step's lines, and writes a checkpoint if one is due. If an error
+        occurs after the update, the lines are written first, then the error is raised."""
         batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
@@ -295,7 +300,7 @@ class EmbeddedRun:
             )
 
     def _check_failures(self) -> None:
-        """Raises InfrastructureError if episodes were played and none of them ended well."""
+        """Raises InfrastructureError if episodes were played and all of them failed."""
         if self._failures.everything:
             raise InfrastructureError(
                 f"no episode ended well, so nothing was learnt; {self._failures.commonest()} — fix this, "
@@ -315,7 +320,8 @@ class EmbeddedRun:
 
     @contextmanager
     def _algorithm_restored(self) -> Iterator[None]:
-        """Context manager: after an exception, the algorithm remembers only the steps that are done."""
+        """Context manager: if the block raises an exception, the algorithm's state is restored, so that it
+        remembers only finished steps."""
         before = copy.deepcopy(self._algorithm.state_dict())
         try:
             yield
@@ -345,8 +351,8 @@ class EmbeddedRun:
         resources: Resources,
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
-        """Trains the policy, then the value model. Returns the metrics, and the error that was raised after
-        the policy had changed; raises an earlier one."""
+        """Trains the policy, then the value model. Returns the metrics, and the error if one occurred after
+        the policy had changed (else None). An error before that is raised."""
         tokens, models = resources.tokens, resources.needed
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
@@ -357,17 +363,18 @@ class EmbeddedRun:
         report, failure = dict(self._algorithm.metrics()), None
         trained = samples if models.trains_policy(batch.step) else []
         overlaps = self.config.overlaps
-        # With overlap, boxes work meanwhile.
+        # With overlap, boxes work during the update, so fewer threads are used.
         threads = nullcontext() if overlaps else self.config.embedded.training_threads()
         try:
-            # Nothing is sampled while the weights change, and no request meets new weights unannounced.
+            # While the weights change, nothing is sampled, and no request can meet new weights without a new
+            # version.
             with resources.server.exclusive(), threads:
                 report |= resources.trainer.step(trained, listen)
                 self._done, self._positions = batch.step, batch.positions
                 report |= models.train(samples, scored)
                 if overlaps:
                     self._player.update_server(resources.server, self._done)
-        except Exception as error:  # whatever failed, a change of the weights has its lines
+        except Exception as error:  # broad: a change of the weights always gets its lines
             if self._done != batch.step:
                 raise
             failure = error
@@ -381,7 +388,7 @@ class EmbeddedRun:
 
     @property
     def how_to_resume(self) -> str:
-        """A text for error messages: how to resume this run, or start again if no step is done."""
+        """Text for error messages: how to resume this run, or start it again if no step is finished."""
         if self._done == 0:
             return "start it again under the same name: no step is done yet"
         config = shlex.quote(str(self.folder / run_folder.CONFIG_FILE))
@@ -409,8 +416,8 @@ class EmbeddedRun:
             "curriculum": self._curriculum.state_dict(),
             "needed": resources.needed.state_dict(),
         }
-        # The present step too: it may be the best one. Also without `[orchestrator.eval]`: a run that was
-        # resumed without it keeps its best checkpoint.
+        # The present step is included, because it may be the best one. The best checkpoint is also kept if a
+        # resumed run no longer has `[orchestrator.eval]`.
         steps = [*run_folder.steps(root), self._done]
         metric = self.config.embedded.best_metric
         best = evaluations.best_step(evaluations.rows(self.folder), metric, steps)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 _ADAPTER_FILE = "adapter_config.json"
-"""The file that a LoRA adapter's folder has in the place of a model's `config.json`."""
+"""The name of the file that a LoRA adapter's folder has instead of a model's `config.json`."""
 METRICS_FILE = "metrics.jsonl"
 SFT_FILE = "sft.json"
-"""The settings of a run of `sft`, whose `config.json` is that of the trained model."""
+"""The file with the settings of a run of `sft`, because `config.json` there is the trained model's."""
 CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
 EVALUATIONS = "evaluations"
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns the training steps for which the folder `root` has a complete checkpoint, ascending."""
+    """Returns the training steps for which `root` has a complete checkpoint, in ascending order."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if _holds_model(p))
@@ -51,23 +51,23 @@ def _holds_model(folder: Path) -> bool:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Returns the path under `root` of the checkpoint that is made after training step `step`."""
+    """Returns the path under `root` of the checkpoint after training step `step`."""
     return root / f"step_{step}"
 
 
 def evaluation_folder(folder: Path, step: int) -> Path:
-    """Returns the path in a run's folder of the evaluation that follows training step `step`."""
+    """Returns the path, in a run's folder, of the evaluation after training step `step`."""
     return step_folder(folder / EVALUATIONS, step)
 
 
 def unfinished_folder(root: Path, step: int) -> Path:
-    """Returns the path under `root` where this process writes, or deletes, the checkpoint of a step."""
+    """Returns the path under `root` that this process uses to write or delete the checkpoint of a step."""
     return root / f".{step_folder(root, step).name}.{os.getpid()}"
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes the unfinished checkpoints that processes left which were killed while they saved.
-    Call this only while the run's folder is locked, because then no process is saving there."""
+    """Removes incomplete checkpoints, which are left if a process is killed while it saves. Call this only
+    while the run's folder is locked, because then no process is saving there."""
     root = folder / CHECKPOINTS
     for path in sorted(root.glob(".step_*")):
         match = _UNFINISHED.fullmatch(path.name)
@@ -76,7 +76,7 @@ def remove_unfinished(folder: Path) -> None:
         target = root / match[1]
         if (
             match[2] and not target.exists()
-        ):  # the earlier checkpoint, killed before its successor came
+        ):  # an earlier checkpoint of this step; killed before the new one replaced it
             path.rename(target)
         else:
             shutil.rmtree(path)
@@ -91,16 +91,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether `folder` is that of a reinforcement-learning run, which may have no checkpoint yet."""
+    """Whether `folder` belongs to a reinforcement-learning run, which need not have a checkpoint yet."""
     return "orchestrator" in read_config(folder)
 
 
 def start_from(config: RunConfig) -> Path | None:
     """Returns the folder of the checkpoint from which a run resumes; None to start from the first step.
 
-    A run that was killed before its first checkpoint can be started again, or resumed; both start it from its
-    first step. Raises UsageError if the name of a new run is in use, and MissingError if the checkpoint does
-    not exist.
+    A run that was killed before its first checkpoint can be started again or resumed; in both cases it starts
+    from its first step. Raises UsageError if the name of a new run is in use, and MissingError if the
+    checkpoint does not exist.
     """
     resume, root = config.resume, config.folder / CHECKPOINTS
     checkpoints, begun = steps(root), is_begun(config.folder)
@@ -128,9 +128,9 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Context manager: creates a run's folder and locks it, so that no other run uses it at the same time.
-    At the end the lock is released, and an empty folder is removed. Raises UsageError if another process has
-    locked the folder, or if it cannot be written."""
+    """Context manager: creates a run's folder and locks it, so that no other process uses the folder at the
+    same time. At the end the lock is released; the folder is removed if it is empty. Raises UsageError if
+    another process has locked the folder, or if the folder cannot be written."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         lock = _lock(folder)
@@ -145,7 +145,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # the folder is not empty; an error of the run matters more
+        with suppress(OSError):  # the folder is not empty; an error of the run is more important
             (folder / _LOCK_FILE).unlink(missing_ok=True)
             for path in missing or [folder]:
                 path.rmdir()
@@ -153,7 +153,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process has locked the run's folder, because the run goes on."""
+    """Whether a process has locked the run's folder, which means that the run is going on."""
     try:
         lock = os.open(folder / _LOCK_FILE, os.O_RDONLY)
     except OSError:
@@ -163,7 +163,7 @@ def in_use(folder: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # a file system without locks
+        return False  # a file system that has no locks
     finally:
         os.close(lock)
     return False
@@ -181,7 +181,8 @@ def write_config(folder: Path, text: str) -> None:
 def _lock(folder: Path) -> int:
     """Creates the lock file of a run's folder and locks it; returns its open file descriptor."""
     path = folder / _LOCK_FILE
-    # Retries: another run that ends at this moment removes the file, and the folder if it is empty.
+    # Retries, because another run that ends at this moment may remove the file, and the folder if it is
+    # empty.
     for remaining in reversed(range(100)):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Part:
-    """Part of an episode that gets one reward: messages of a trace (verifiers' record of a conversation)."""
+    """A part of an episode with one reward: messages of a trace (verifiers' record of a conversation)."""
 
     trace: Any
     nodes: frozenset[int]
@@ -41,8 +41,8 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
 
 def turns(trace: Any) -> list[Part]:
     """Returns a `Part` (reply, reward) for each reply of a trace. A reply earns all rewards that arise before
-    the next reply; the trace's `info["air"]["paid"]` lists them. If their sum is not the trace's reward, the
-    last reply gets the difference."""
+    the next reply; `info["air"]["paid"]` of the trace lists these rewards. If their sum differs from the
+    trace's reward, the last reply gets the difference."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
@@ -58,17 +58,18 @@ def turns(trace: Any) -> list[Part]:
 
 @dataclass(frozen=True)
 class Needed:
-    """What an algorithm needs beyond rewards, for the groups of one step; see `air.train.algorithms.base`."""
+    """The numbers that an algorithm needs beyond rewards, for the groups of one step; see
+    `air.train.algorithms.base`."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    """For `reference`, `divergence`, `values` and `teacher`: by the `id()` of a message (verifiers' node),
-    one number for each sampled token of the message."""
+    """The numbers for `reference`, `divergence`, `values` and `teacher`. For each of these names, a mapping
+    from the `id()` of a message (verifiers' node) to one number for each sampled token of the message."""
     penalties: Mapping[int, Sequence[float]] | None = None
-    """By the `id()` of a message, a number to subtract from each sampled token's reward."""
+    """For each message's `id()`, one number per sampled token, which is subtracted from its reward."""
     greedy: Sequence[float | None] | None = None
-    """For each group, the reward of its episode at temperature 0, or None if that failed."""
+    """For each group, the reward of its episode at temperature 0, or None if that episode failed."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of these numbers, by name."""
+    """Metrics about these numbers, by name."""
 
 
 def samples(
@@ -85,11 +86,13 @@ def samples(
     """Computes advantages, and returns one training sample for each branch of the episodes' traces.
 
     A branch is one linear conversation in a trace. Failed episodes, and branches whose advantages are all 0,
-    give no sample. Also sets `advantage` of each rollout. `temperature` is the sampling temperature. With
-    `by_turn` each turn has an advantage, from its own and all later rewards; otherwise each trace has one.
-    `shuffle` shuffles the rewards within each group, for a control experiment. `needed` has what
-    `algorithm.needs` names. With `keep_zeros`, branches whose advantages are all 0 give samples, too.
-    Of the groups, only `top_of_spread` count for the algorithm and give samples (`top_share` None: all).
+    give no sample. Also sets `advantage` of each rollout.
+
+    `temperature` is the sampling temperature. With `by_turn` each turn has an advantage, from its own and all
+    later rewards; otherwise each trace has one. `shuffle` shuffles the rewards within each group, for a
+    control experiment. `needed` has the numbers that `algorithm.needs` asks for. With `keep_zeros`, branches
+    whose advantages are all 0 give samples, too. With `top_share`, the algorithm sees only the groups that
+    `top_of_spread` selects, and only they give samples; None: all groups.
     """
     needed = needed or Needed()
     chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)
@@ -119,8 +122,8 @@ def samples(
 
 
 def top_of_spread(groups: Sequence[Group], share: float) -> set[int]:
-    """Returns the numbers of the groups with the largest standard deviation of their episodes' rewards: the
-    share `share` of all groups, rounded down, but at least one. As in GRL, which trains the top 25 %."""
+    """Returns the indices of the groups with the largest standard deviation of their episodes' rewards. Their
+    number is `share` of all groups, rounded down, but at least one. As in GRL, which trains the top 25 %."""
 
     def spread(number: int) -> float:
         rewards = [r.reward for r in groups[number].rollouts if r.ok]
@@ -138,7 +141,7 @@ def _metrics(group: Group) -> dict[str, float]:
 
 
 def _scored(part: Part, needed: Needed) -> base.Part:
-    """Returns the part as an algorithm sees it."""
+    """Converts a part to the form in which algorithms get it."""
     nodes = part.sampled_nodes
 
     def gathered(by_node: Mapping[int, Sequence[float]] | None) -> list[float] | None:
@@ -201,13 +204,13 @@ def _of_episode(
 
 
 _ByNode = dict[int, dict[str, list[float]]]
-"""By the `id()` of a message, named arrays with one number for each sampled token of the message."""
+"""A mapping from a message's `id()` to named arrays, each with one number for each sampled token."""
 
 
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample per branch of a trace that has a trained token with an advantage, or a return."""
+    """Yields one sample for each branch of a trace that has a trained token with an advantage or a return."""
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}
@@ -216,7 +219,7 @@ def _of_trace(
             for name, values in arrays.items():
                 values += _spread(of_node.get(name), node.mask)
         advantages = arrays.pop("advantages")
-        # A value model learns from returns even where the advantages are 0.
+        # A value model also learns from the returns of tokens whose advantages are 0.
         used = mask if keep_zeros or "returns" in arrays else advantages
         if any(value for value, sampled in zip(used, mask, strict=True) if sampled):
             ids, logprobs, nodes = branch.token_ids, branch.logprobs, tuple(branch.nodes)
@@ -224,8 +227,8 @@ def _of_trace(
 
 
 def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
-    """Yields each branch of a trace, with the mask of its sampled tokens that are trained in this branch.
-    A reply in several branches is trained only in the first."""
+    """Yields each branch of a trace, with a mask of the tokens that are trained in this branch. If a reply is
+    in several branches, it is trained only in the first."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []
@@ -237,7 +240,7 @@ def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
 
 
 def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:
-    """Returns one number per token: the next of `values` where `mask` is true, 0 elsewhere."""
+    """Returns one number per token: the next number of `values` where `mask` is true, and 0 elsewhere."""
     if values is None:
         return [0.0] * len(mask)
     remaining = iter(values)

@@ -1,7 +1,7 @@
 """Runs supervised training (`sft`) in a run's folder: settings, metrics, checkpoints, and resuming.
 
-The folder holds `sft.json` (the settings), `metrics.jsonl`, and `checkpoints/` if the run file asks for them
-or the training was stopped. When the training has ended, the folder is also that of the trained model.
+The folder holds `sft.json` (the settings) and `metrics.jsonl`. It holds `checkpoints/` if the run file asks
+for checkpoints or the training was stopped. At the end, the folder also holds the trained model.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ OnRow = Callable[[dict[str, Any]], None]
 
 
 _LAST_FILES = (run_folder.CONFIG_FILE, adapters.ADAPTER_CONFIG)
-"""The file that is written last into a model's folder, and into a LoRA adapter's folder."""
+"""The files that are written last: into a model's folder, and into a LoRA adapter's folder."""
 
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
-    """Trains a model on demonstrations, and writes it into `config.folder`; returns the facts of the data.
+    """Trains a model on demonstrations, and writes it into `config.folder`; returns numbers about the data.
 
-    `on_row` gets each line of `metrics.jsonl`, and `say` what the user should read. SIGINT (Ctrl-C) or
-    SIGTERM stops the training after the present step: a checkpoint is written, and KeyboardInterrupt raised.
-    Raises UsageError if the model, the demonstrations or the folder cannot be used.
+    `on_row` gets each line of `metrics.jsonl`; `say` gets messages for the user. SIGINT (Ctrl-C) or SIGTERM
+    stops the training after the present step: a checkpoint is written, and KeyboardInterrupt raised. Raises
+    UsageError if the model, the demonstrations or the folder cannot be used.
     """
     embedded = config.embedded
     with (
@@ -83,9 +83,9 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
 def start_from(config: SFTRunConfig) -> Path | None:
     """Returns the folder of the checkpoint from which the training resumes; None to start anew.
 
-    A training that was killed before its first checkpoint starts anew, with `resume` or without. Raises
-    UsageError if the folder holds a trained model, or without `resume` checkpoints; and MissingError if the
-    checkpoint to resume from does not exist.
+    A training that was killed before its first checkpoint starts anew, with or without `resume`. Raises
+    UsageError if the folder holds a trained model, or if it holds checkpoints and `resume` is not set. Raises
+    MissingError if the checkpoint to resume from does not exist.
     """
     folder, resume = config.folder, config.resume
     root = folder / run_folder.CHECKPOINTS
@@ -118,10 +118,11 @@ def start_from(config: SFTRunConfig) -> Path | None:
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Writes the policy into a run's locked folder. The file `config.json` (of an adapter, another one) comes
-    last, so that a folder with this file holds a whole policy, also if a process is killed while it saves."""
+    """Writes the policy into a run's locked folder. The file `config.json` (for an adapter:
+    `adapter_config.json`) is written last. So a folder with this file holds a complete policy, even if a
+    process is killed while it saves."""
     unfinished = folder / ".policy"
-    shutil.rmtree(unfinished, ignore_errors=True)  # a killed process left it
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir()
     try:
         policy.save(unfinished)
@@ -171,7 +172,7 @@ def _steps(
 
 
 def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves what an earlier process made after `step` into a branch, which gets settings of its own."""
+    """Moves the results that an earlier process made after `step` into a branch, with its own settings."""
     branch = branches.set_aside(config.folder, step)
     if branch is None:
         return
@@ -181,7 +182,7 @@ def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> N
 
 
 def _write_settings(config: SFTRunConfig, folder: Path) -> None:
-    # Without `resume`: who names this file must say again from where to go on.
+    # Without `resume`, so that a user who starts from this file must choose again where to resume.
     text = overrides.dump(config.model_copy(update={"resume": None}))
     paths.write_whole(folder / run_folder.SFT_FILE, f"{text}\n".encode())
 
@@ -196,8 +197,8 @@ def how_to_resume(config: SFTRunConfig) -> str:
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Context manager: gives a function that says whether SIGINT or SIGTERM came. A second one ends the
-    process as usual. In a thread that may not handle signals, they keep their usual effect."""
+    """Context manager: yields a function that says whether SIGINT or SIGTERM was received. A second signal
+    ends the process as usual. In a thread that may not handle signals, they keep their usual effect."""
     requests: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

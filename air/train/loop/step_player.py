@@ -31,7 +31,7 @@ from air.train.serving.choose_server import Server
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step plays and then trains on."""
+    """The prompts of one training step; their episodes are played and then trained on."""
 
     step: int
     prompts: Sequence[Prompt]
@@ -51,39 +51,40 @@ class Played:
     batch: Batch
     groups: Sequence[Group]
     seconds: float
-    """Seconds (wall time) in which they were played."""
+    """Seconds (wall time) for which the episodes were played."""
 
 
 class StepPlayer:
-    """Draws and plays what training steps train on. It knows which step's weights made each reply."""
+    """Draws the prompts of training steps and plays their episodes. Keeps track of which step's weights
+    sampled each reply."""
 
     def __init__(self, config: RunConfig, progress: Progress, served: int = 0) -> None:
         self.config, self.progress = config, progress
         self._served = served
-        """The number of the training step after which the inference server's weights were made."""
+        """The number of the training step that made the weights in the inference server."""
         self._versions: dict[int | None, int] = {0: served}
-        """The number of that step for each version of the weights that the server had."""
+        """The training step that made the weights, for each version number of the inference server."""
         self._played_until = 0.0
-        """When the last step's episodes had ended, by the monotonic clock."""
+        """The time (monotonic clock) at which the last step's episodes had ended."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns what a step plays; `positions` are those of the sources before it."""
+        """Returns the prompts of a step. `positions` are the positions of the sources before the step."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
-        if positions is None:  # a checkpoint of an older air: draw the earlier steps again
+        if positions is None:  # a checkpoint of an older air: draws the earlier prompts again
             positions = {}
             for earlier in range(1, step):
                 _, positions = prompts(sources, size, seed, earlier, positions)
         return Batch(step, *prompts(sources, size, seed, step, positions))
 
     def update_server(self, server: Server, done: int) -> None:
-        """Makes the server load the weights of step `done` unless it has them; waits until it answers."""
+        """Makes the server load the weights of step `done` unless it has them; returns when it answers."""
         if self._served != done:
             self._versions[server.update_weights()] = done
             self._served = done
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
-        """Plays the groups of a step; with `replays_without_spread`, groups of equal rewards again."""
+        """Plays the groups of a step. With `replays_without_spread`, replays groups of equal rewards."""
         greedy, began = resources.needed.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
@@ -126,7 +127,7 @@ class StepPlayer:
         return Played(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Sets the versions of the replies of an episode during which the weights changed."""
+        """Records each reply's version of the weights, for an episode during which the weights changed."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
             ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
@@ -142,7 +143,7 @@ class StepPlayer:
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns what verifiers need to sample from the run's server."""
+        """Returns verifiers' `ModelContext` (model, client and sampling) for the run's server."""
         return context(
             resources.policy,
             resources.server.url,

@@ -1,6 +1,7 @@
-"""Collects what the trainer did with each token of a step, and writes it to the run's folder `tokens/`.
+"""Collects the advantage and the trainer's log-probability of each token of a step, and writes them to the
+run's folder `tokens/`.
 
-`air.trajectories.trained_tokens` documents the files.
+The module `air.trajectories.trained_tokens` describes the files.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from air.trajectories.trained_tokens import Conversation, Floats, Message, Payme
 
 
 class TokenLog:
-    """Writes a file for each training step, and keeps those of the last steps, `most_bytes` in all.
+    """Writes a file for each training step, and keeps the last files, in at most `most_bytes` bytes.
 
-    `tokenizer` gives the tokens' texts. `by_turn` and `shuffled` tell whether each turn has its own advantage
-    (`embedded.reward_to_go`), and whether the rewards were shuffled (`embedded.shuffle_rewards`).
+    `tokenizer` turns token ids into texts. `by_turn` and `shuffled` tell whether each turn has its own
+    advantage (`embedded.reward_to_go`), and whether the rewards were shuffled (`embedded.shuffle_rewards`).
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class TokenLog:
         self._logprobs: dict[int, Floats] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Stores the trainer's log-probabilities of a sample until `write`; see `Trainer.step`."""
+        """Stores the trainer's log-probabilities of a sample until `write`. `Trainer.step` calls this."""
         self._logprobs[id(sample)] = logprobs.float().numpy()
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample]) -> None:
-        """Writes the tokens of a step, and deletes the files of early steps if there are too many.
+        """Writes the tokens of a step, and deletes the oldest files if all files together are too large.
 
-        `samples` are those that the step trained, made from `groups`. Raises OSError, as on a full disk.
+        `samples` are the samples that the step trained, made from `groups`. Raises OSError, for example if
+        the disk is full.
         """
         trained = _trained(samples, self._logprobs)
         self._logprobs = {}
@@ -83,8 +85,8 @@ class TokenLog:
 
 
 _Trained = dict[int, tuple[Floats, Floats]]
-"""For each trained message, by its node's `id()`: the advantages and the trainer's log-probabilities of all
-its tokens."""
+"""A mapping from each trained message, by its node's `id()`, to two arrays: the advantages and the trainer's
+log-probabilities of all its tokens."""
 
 
 def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained:
@@ -104,10 +106,10 @@ def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained
 def _conversations(
     rollout: Rollout, group: int, trained: _Trained, *, by_turn: bool
 ) -> Iterator[Conversation]:
-    """Yields the conversations of an episode. The segments of an episode are one conversation again."""
+    """Yields the conversations of an episode. Segments of one conversation are joined again."""
     for traces in _by_episode(rollout.traces):
         nodes = list(traces[-1].nodes)
-        for trace in traces:  # each reply from the segment that trains it; elsewhere it is context
+        for trace in traces:  # takes each reply from the segment that trains it, not as context
             for number, node in enumerate(trace.nodes):
                 nodes[number] = node if node.sampled else nodes[number]
         payments = _payments(traces, nodes)
@@ -125,7 +127,7 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Groups traces: those that are segments of one trace are together."""
+    """Groups traces: segments of the same conversation are in one list."""
     groups: dict[str, list[Any]] = {}
     for trace in traces:
         groups.setdefault(_base_id(trace), []).append(trace)
@@ -133,7 +135,7 @@ def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
 
 
 def _base_id(trace: Any) -> str:
-    """Returns the id of a trace, without the number of the segment that `air.env.credit.split` added."""
+    """Returns the id of a trace, without the segment number that `air.env.credit.split` appended."""
     segment = trace.info.get("air", {}).get("segment")
     return str(trace.id) if segment is None else str(trace.id).removesuffix(f"-{segment}")
 
@@ -143,7 +145,8 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
-    """Returns all payments of an episode. The last one has the terms of verifiers, if there are any."""
+    """Returns all payments (rewards with their turns) of an episode. The last payment has the reward terms
+    that verifiers added, if there are any."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
     for payment in _paid(traces):
@@ -165,8 +168,9 @@ def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
 def _ranges(
     traces: Sequence[Any], nodes: Sequence[Any], payments: int, *, by_turn: bool
 ) -> list[tuple[int, int] | None]:
-    """Returns, for each reply, the range of the payments that its advantage counts; None for other messages.
-    There are `payments` payments in all, which can be one more than the environment's."""
+    """Returns, for each message that has sampled tokens, the range of payments that count for its advantage;
+    None for other messages. `payments` is the number of all payments, which can be one more than the
+    environment made."""
     sampled, paid = [bool(node.sampled) for node in nodes], _paid(traces)
     if by_turn:
         bounds = [

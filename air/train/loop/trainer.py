@@ -28,19 +28,21 @@ from air.train.tree.sample import Sample
 from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
-"""Receives a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of its T tokens, as the
-loss used them. It is NaN for tokens that are not trained (`Sample.mask`)."""
+"""A function that gets a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of the
+sample's T tokens, as the loss used them. Tokens that are not trained (`Sample.mask`) have NaN."""
 
 
 class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update.
 
-    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl, unless the
-    loss has a term for them: a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus. A schedule
-    that lowers the learning rate needs `max_steps`. `micro_batch_tokens` limits the tokens, with padding, of
-    one forward and backward pass, and so the memory use; what samples share counts once (see `tree.pack`). It
-    does not change the result. Nor does `gradient_checkpointing`, with which layers are computed again in the
-    backward pass. `reference` is the model of the KL penalty `full`; the others need it not here.
+    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl. The
+    exception is a loss with a term for such tokens: a KL penalty (`kl`, see `losses.total_loss`) or an
+    entropy bonus. A schedule that lowers the learning rate needs `max_steps`.
+
+    Two settings save memory and do not change the result. `micro_batch_tokens` limits the tokens, with
+    padding, of one forward and backward pass; tokens that samples share count once (see `tree.pack`). With
+    `gradient_checkpointing`, the backward pass computes layers again. `reference` is the reference model for
+    the KL estimator `full`; other estimators do not need the model here.
     """
 
     def __init__(
@@ -76,12 +78,13 @@ class Trainer:
 
         If all advantages are 0, the weights do not change, but the learning rate's schedule counts the step.
         `listener` is called for each sample that is trained.
+
         Metrics: `loss`, `grad_norm`, `lr`; `entropy` and `mismatch_kl` (nats per trained token); `is_masked`,
         `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
-        out); `tokens` (trained), `train_tokens` (all), `shared_tokens` (those of them that did not go through
-        the model, because another sample has the same token after the same tokens), `samples`
-        (trained), `updated` (1 if the weights changed, else 0), `train_seconds`; and those of the loss
-        `custom`.
+        out); `tokens` (number of trained tokens), `train_tokens` (number of all tokens), `shared_tokens`
+        (number of tokens that did not go through the model, because another sample has the same token after
+        the same prefix), `samples` (number of trained samples), `updated` (1 if the weights changed, else 0),
+        `train_seconds`; and the metrics of the loss `custom`.
 
         Raises InfrastructureError if the gradients are not finite; no update was made.
         """
@@ -131,8 +134,9 @@ class Trainer:
     def _backward(
         self, batch: MicroBatch, weights: Mapping[int, float], listener: Listener | None
     ) -> dict[str, float]:
-        """Adds the gradient of a micro-batch's loss, and returns sums over its trained tokens by name.
-        `weights` has the weight of each token of a sample, by the sample's `id()`."""
+        """Computes the gradients of a micro-batch's loss, adds them to the weights' gradients, and returns
+        sums over the trained tokens by name. `weights` has the weight of each token of a sample, by the
+        sample's `id()`."""
         bonus = self.loss.entropy_coefficient > 0
         logprobs, entropy, divergence = entry_statistics(
             self.policy.model, batch, entropy_gradient=bonus, reference=self._reference
@@ -171,13 +175,13 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the optimiser's state and the number of steps from a result of `state_dict`. Raises
-        UsageError if the weights had another type."""
+        UsageError if the state belongs to weights of another type."""
         self.steps = int(state["steps"])
         restore(self.optimizer, state["optimizer"])
 
 
 def _tell(listener: Listener, batch: MicroBatch, logprobs: Tensor) -> None:
-    """Calls `listener` for each sample of a micro-batch; `logprobs` [N] are those of its entries."""
+    """Calls `listener` for each sample of a micro-batch. `logprobs` [N] has one element per entry."""
     counts = torch.bincount(batch.entries.samples, minlength=len(batch.samples)).tolist()
     for sample, own in zip(batch.samples, torch.split(logprobs, counts), strict=True):
         row = torch.full((len(sample.mask),), torch.nan)
