@@ -1,1 +1,1 @@
-"""Trains on each of several lists of tasks, and plays all tasks with each model: `air matrix`."""
+"""Implements `air matrix`: trains a model on each of several lists of tasks; each model plays all tasks."""

@@ -1,4 +1,4 @@
-"""Computes 95 % confidence intervals: of a mean by Student's t, of a share by Wilson's score."""
+"""Computes 95 % confidence intervals: Student's t for a mean, Wilson's score for a share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interval:
 
     value: float
     low: float | None
-    """None, as `high`: there is no interval, because the value is that of one number."""
+    """The lower bound. `low` and `high` are None if the value is that of one number, without an interval."""
     high: float | None
     method: Literal["t over seeds", "t over episodes", "wilson", "none"]
     """How the interval was computed."""
@@ -28,9 +28,9 @@ class Interval:
 def interval(by_seed: Sequence[Sequence[float]]) -> Interval | None:
     """Returns the mean over seeds of each seed's mean, with its interval; None if no seed has a value.
 
-    With two seeds or more it is Student's t over the seeds' means, which differ by training and by episodes.
-    With one seed, or if the seeds' means are all equal, only the episodes tell how sure the value is: the
-    interval is Wilson's if all values are 0 or 1, else Student's t over the episodes.
+    With two seeds or more, the interval is Student's t over the seeds' means, which vary with the training
+    and with the episodes. With one seed, or if the seeds' means are all equal, the interval is over the
+    episodes: Wilson's if all values are 0 or 1, else Student's t.
     """
     seeds = [values for values in by_seed if values]
     if not seeds:
@@ -54,7 +54,7 @@ def _bounded(
     half: float,
     method: Literal["t over seeds", "t over episodes"],
 ) -> Interval:
-    """Returns the interval; that of a share stays between 0 and 1."""
+    """Returns the interval `value` ± `half`. The interval of a share is cut to lie between 0 and 1."""
     low, high = value - half, value + half
     if all(one in (0.0, 1.0) for values in seeds for one in values):
         low, high = max(0.0, low), min(1.0, high)
@@ -75,8 +75,8 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def t_quantile(freedom: int) -> float:
-    """Returns the number that the size of Student's t exceeds with probability 5 %, by its degrees of
-    freedom: 12.706 for 1, 4.303 for 2."""
+    """Returns the 97.5 % quantile of Student's t, which |t| exceeds with probability 5 %, for these degrees
+    of freedom: 12.706 for 1, 4.303 for 2."""
     low, high = 0.0, 100.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -85,8 +85,8 @@ def t_quantile(freedom: int) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Returns the probability that Student's t is between −t and t: the finite series for whole degrees of
-    freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Returns the probability that Student's t is between −t and t, by the finite series for integer degrees
+    of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     square = math.cos(angle) ** 2
     if freedom % 2:

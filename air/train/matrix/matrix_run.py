@@ -1,4 +1,4 @@
-"""Trains and plays what of a matrix is missing, cell by cell."""
+"""Does the trainings and evaluations of a matrix that are not done yet, cell by cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Does what of a matrix is missing. `say` shows a line to the user."""
+    """Does the missing trainings and evaluations of a matrix. `say` shows a line to the user."""
 
     def __init__(
         self,
@@ -24,12 +24,12 @@ class MatrixRun:
     ) -> None:
         self._plan, self._say, self._logged, self._on_cells = plan, say, logged, on_cells
         self.failures: list[str] = []
-        """The errors of episodes that failed. They are played again when the matrix goes on."""
+        """The errors of failed episodes, which are played again when the matrix is continued."""
 
     async def run(self) -> None:
-        """Trains and plays each row and seed, first the row `base`; calls `on_cells` after each of them.
-        Raises what a run of `rl` raises. After SIGINT or SIGTERM, CancelledError is raised, and what was done
-        is kept."""
+        """Trains and plays each row and seed; the row `base` is first. Calls `on_cells` after each of them.
+        Raises the errors that a run of `rl` raises. After SIGINT or SIGTERM, CancelledError is raised, and
+        finished work is kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -37,7 +37,7 @@ class MatrixRun:
             self._on_cells()
 
     async def _model(self, trained: Trained, place: str) -> str:
-        """Returns the folder or hub id of the row's model; trains it if it is not trained yet."""
+        """Returns the folder or hub id of the row's model. The model is trained first if necessary."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))

@@ -1,7 +1,7 @@
-"""Turns the settings of a matrix into trainings and cells, and guards the matrix's folder.
+"""Turns the settings of a matrix into trainings and cells, and checks that the matrix's folder belongs to it.
 
-The folder `output_dir / name` has `matrix.json` (what its cells depend on), `runs/ROW-seedN/` (ordinary runs
-of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
+The folder `output_dir / name` has `matrix.json` (the settings that the cells depend on), `runs/ROW-seedN/`
+(ordinary runs of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from air.train.matrix.files import CELLS, FILE, RUNS
 
 @dataclass(frozen=True)
 class Trained:
-    """One row with one seed: a model, perhaps with the training that makes it."""
+    """One row with one seed: a model, and the training that makes it (none for the row `base`)."""
 
     row: str
     seed: int | None
-    """None: the model is that from which the trainings start."""
+    """The training's seed. None: nothing is trained; the model is that from which the trainings start."""
     config: RunConfig
-    """The settings of the training; those of the first row and seed if nothing is trained."""
+    """The settings of the training. If nothing is trained, the settings of the first row and seed."""
 
     @property
     def label(self) -> str:
-        """The name of the training's folder and of its cells' folder."""
+        """The name of the training's folder, and of the folder with its cells."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a matrix trains and plays."""
+    """All trainings and evaluations of a matrix."""
 
     config: MatrixConfig
     trained: Sequence[Trained]
@@ -89,7 +89,7 @@ class Plan:
             self._settings(config, name).check_tasks()
 
     def claim(self) -> None:
-        """Writes `matrix.json`. Raises UsageError if the folder is that of something else, or of a matrix
+        """Writes `matrix.json`. Raises UsageError if the folder belongs to something else, or to a matrix
         whose trainings or evaluations had other settings. Rows, columns, seeds and episodes may be added."""
         file, identity = self.folder / FILE, self._identity()
         try:
@@ -108,7 +108,7 @@ class Plan:
             ) from None
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
-        """Compares the settings with those with which the matrix was begun; keeps rows that are left out."""
+        """Compares the settings with those with which the matrix was begun. Keeps rows left out now."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -119,11 +119,11 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the part of the identity that differs from the defaults."""
+        """Returns the settings in `_identity` that differ from the defaults."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Returns what the content of the cells depends on, as plain data."""
+        """Returns the settings that the contents of the cells depend on, as plain data."""
         how: Any = {"mode": "json", "exclude_defaults": exclude_defaults}
         settings = self.trained[0].config.model_dump(**how)
         for key in ("run", "output_dir", "resume"):
@@ -178,8 +178,8 @@ def _run_config(
 
 
 def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
-    """Returns the table `env.taskset` of the one source of prompts, in which `what` puts its tasks. Raises
-    ConfigError if there is no such table."""
+    """Returns the table `env.taskset` of the only source of prompts, whose tasks the caller replaces. Raises
+    ConfigError if there is no such table; `what` names the caller in the message."""
     tables = _at(sources.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
@@ -193,14 +193,14 @@ def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
 
 
 def _at(data: Any, *keys: str) -> Any:
-    """Returns what is at a path in nested tables; None if there is nothing."""
+    """Returns the value at a path in nested tables, or None if there is no value."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data
 
 
 def slug(task: str) -> str:
-    """Returns a name of a folder for a task id."""
+    """Returns a folder name for a task id."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 
@@ -217,10 +217,10 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Any, chosen: Any, path: str = "") -> str:
-    """Returns the dotted path of the first value that differs; an empty text if none does.
+    """Returns the dotted path of the first value that differs, or an empty text if all values are equal.
 
-    A key that `before` lacks may be newer than the matrix. It differs only if it is in `chosen`, the values
-    that are not the defaults.
+    If `before` lacks a key, the matrix may be older than this key. Then the key counts as different only if
+    it is in `chosen`, the values that are not defaults.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         chosen = chosen if isinstance(chosen, dict) else {}

@@ -1,9 +1,9 @@
 """Reads the cells of a matrix, and makes the table of its results: `results.json` and `results.csv`.
 
-A cell's value is the mean success of its episodes, or the mean reward if the column's task has no success;
-with a 95 % interval. `results.json` is
-`{"v": 1, "rows": […], "columns": […], "cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`,
-with more keys. A cell that was not played yet has the value null.
+A cell's value is the mean success of its episodes, or their mean reward if the column's task does not report
+success. Each value has a 95 % confidence interval. `results.json` is `{"v": 1, "rows": […], "columns": […],
+"cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`, with more keys. The value of a cell
+that was not played yet is null.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _numbers(name: str, found: Interval | None) -> dict[str, float | None]:
 
 
 def write(plan: Plan) -> dict[str, Any]:
-    """Writes `results.json` and `results.csv` into the matrix's folder, and returns the former's content.
-    Raises UsageError if they cannot be written."""
+    """Writes `results.json` and `results.csv` into the matrix's folder; returns the content of
+    `results.json`. Raises UsageError if the files cannot be written."""
     table = results(plan)
     try:
         paths.write_whole(plan.folder / JSON_FILE, f"{json.dumps(table, indent=1)}\n".encode())
@@ -101,7 +101,7 @@ def write(plan: Plan) -> dict[str, Any]:
 
 
 def as_csv(table: Mapping[str, Any]) -> str:
-    """Returns the cells as CSV, one line for each."""
+    """Returns the cells as CSV text, with one line for each cell."""
     file = io.StringIO()
     writer = csv.DictWriter(file, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

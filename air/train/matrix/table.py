@@ -1,4 +1,4 @@
-"""Makes the table of a matrix that a terminal shows."""
+"""Makes the table of a matrix's results that is shown on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from air.train.loop.progress import plain_table
 
 
 def table(results: Mapping[str, Any]) -> Table:
-    """Returns the table for the content of `results.json`."""
+    """Returns the table. `results` is the content of `results.json`."""
     made = plain_table(
         "success, or reward (r) where a task has no success; [95 % interval]; *: the row was trained on it"
     )
