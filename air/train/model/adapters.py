@@ -1,8 +1,9 @@
 """LoRA adapters: small trained matrices beside the frozen weights of a base model.
 
 An adapter's folder is an ordinary one of the package `peft` (`adapter_config.json` and
-`adapter_model.safetensors`) with the tokenizer. It names its base model by path or hub id. With the adapter
-switched off, a model predicts as its base model. Adapters are float32, whatever the base model's type.
+`adapter_model.safetensors`) with the tokenizer. The folder names its base model by path or hub id. While the
+adapter is switched off, the model predicts as its base model. Adapters are float32, whatever the base model's
+type.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _OTHER = "use the adapter's value, or merge it with `air merge` and add a new on
 
 
 def is_adapter(name: str | Path) -> bool:
-    """Whether `name` is the folder of an adapter."""
+    """Whether `name` is the path of an adapter's folder."""
     return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
 
 
 def settings(folder: str | Path) -> dict[str, Any]:
-    """Returns the contents of an adapter's `adapter_config.json`. Raises UsageError if it is no LoRA adapter,
-    and MissingError if its base model was a folder that is not there."""
+    """Returns the contents of an adapter's `adapter_config.json`. Raises UsageError if the adapter is no LoRA
+    adapter, and MissingError if its base model was a folder that does not exist any more."""
     path = Path(folder).expanduser() / ADAPTER_CONFIG
     try:
         read: dict[str, Any] = json.loads(path.read_text())
@@ -49,9 +50,9 @@ def settings(folder: str | Path) -> dict[str, Any]:
 
 
 def add(model: Any, config: LoRAConfig, name: str) -> None:
-    """Adds a new adapter to a loaded model; its first predictions equal the base model's. `name` is the base
-    model. Raises UsageError if `config.target_modules` is not the default and has a name that no layer of the
-    model has, or if the model has none of the names."""
+    """Adds a new adapter to a loaded model. At first the model's predictions do not change. `name` is the
+    path or hub id of the base model. Raises UsageError if no layer of the model has one of the names in
+    `config.target_modules`, or if some names are absent and the list is not the default one."""
     from peft import LoraConfig
 
     layers = _layer_names(model)
@@ -64,7 +65,7 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
             remedy=f"{name} has: {', '.join(sorted(layers))}",
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the same run makes the same adapter
+        torch.manual_seed(0)  # the same run always makes the same adapter
         model.add_adapter(
             LoraConfig(
                 r=config.rank,
@@ -79,7 +80,7 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
 
 
 def set_trained(model: Any, trained: bool) -> None:
-    """Freezes the base model, and trains the adapter if `trained`. Adapters become float32."""
+    """Freezes the base model, and also the adapter unless `trained`. Adapters become float32."""
     model.requires_grad_(False)
     for weights in parameters(model):
         weights.requires_grad_(trained)
@@ -92,8 +93,8 @@ def parameters(model: Any) -> Iterator[torch.nn.Parameter]:
 
 
 def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
-    """Raises UsageError if the adapter in `folder`, with which `model` was loaded, has another rank or alpha,
-    or other layers, than `config`."""
+    """Raises UsageError if the adapter in `folder`, with which `model` was loaded, differs from `config` in
+    its rank, alpha or layers."""
     saved = settings(folder)
     for key, name in (("rank", "r"), ("alpha", "lora_alpha")):
         if saved.get(name) != getattr(config, key):
@@ -116,7 +117,7 @@ def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
 
 @contextmanager
 def switched_off(model: Any) -> Iterator[None]:
-    """Context manager: the model predicts as its base model does. Without an adapter, nothing changes.
+    """Context manager: the model predicts as its base model does. A model without an adapter stays as it is.
     No other thread may use the model meanwhile."""
     if not has_adapter(model):
         yield
@@ -129,7 +130,8 @@ def switched_off(model: Any) -> Iterator[None]:
 
 
 def lasting_name(name: str) -> str:
-    """Returns the name that an adapter keeps of its base model: a folder's absolute path, or a hub id."""
+    """Returns the name by which an adapter refers to its base model: a folder's absolute path, or a hub
+    id."""
     base = Path(name).expanduser()
     return str(base.resolve()) if base.is_dir() else name
 
@@ -151,8 +153,8 @@ def has_adapter(model: Any) -> bool:
 
 
 def merged(folder: str | Path) -> Any:
-    """Returns a new float32 model: the adapter's base model, with the adapter added into its weights. It
-    predicts as the base model with the adapter, to rounding. The errors are those of `settings`."""
+    """Returns a new float32 model: the adapter's base model, with the adapter added into its weights. Apart
+    from rounding, it predicts as the base model with the adapter. Raises the same errors as `settings`."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from transformers import AutoModelForCausalLM
 
@@ -171,12 +173,12 @@ def merged(folder: str | Path) -> Any:
 
 
 def _is_default(config: LoRAConfig) -> bool:
-    """Whether the names of layers are the default ones, of which a model may lack some."""
+    """Whether the names of layers are the default ones. A model may lack some of the default layers."""
     return config.target_modules == LoRAConfig().target_modules
 
 
 def _layer_names(model: Any) -> set[str]:
-    """Returns the names of the layers that an adapter may have, or has, matrices for."""
+    """Returns the names of the layers for which an adapter can have, or already has, matrices."""
     paths = [
         path.removesuffix(".base_layer") for path, part in model.named_modules() if _takes(part)
     ]

@@ -1,8 +1,9 @@
-"""Checks that a model predicts the same with the masks of `attention` as it does by itself.
+"""Checks that a model predicts the same with the masks of `attention` as without masks.
 
-The sampler and the trainer describe by masks and positions what each token sees. A model that reads them
-otherwise would be trained on wrong probabilities without an error, so each load compares both on a few
-tokens: two branches that share a beginning, in one row, beside each branch alone.
+The sampler and the trainer describe by masks and positions which tokens each token sees. A model that
+interprets them differently would be trained on wrong probabilities without an error. So each load of a model
+compares two ways on a few tokens: two branches that share a prefix in one masked row, and each branch alone
+without a mask.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from air.errors import UsageError
 from air.train.model.attention import attention_mask
 
 LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.3, torch.float16: 0.3}
-"""The largest accepted mean difference of log-probabilities, in nats. Rounding of float32 makes about 1e-5,
-of bfloat16 up to 0.1; a wrong mask makes 1 or more in a trained model."""
+"""The largest accepted mean difference of log-probabilities, in nats, by the type of the weights. Rounding
+causes about 1e-5 in float32 and up to 0.1 in bfloat16; a wrong mask causes 1 or more in a trained model."""
 _TRUNK, _TWIG = 6, 5
 
 
 @torch.no_grad()
 def check(model: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if `model` predicts otherwise under a mask."""
+    """Raises UsageError, which names the model `name`, if `model` predicts differently under a mask."""
     vocab = int(model.config.get_text_config().vocab_size)
     size = _TRUNK + 2 * _TWIG
     row = torch.arange(1, size + 1, device=model.device) * 7919 % vocab
@@ -46,7 +47,7 @@ def check(model: Any, name: str) -> None:
 
 
 def _logprobs(model: Any, ids: Tensor, **arguments: Any) -> Tensor:
-    """Returns, for each token, the log-probability of one fixed and one likely next token, [T, 2]."""
+    """Returns the log-probabilities [T, 2] of two tokens after each token: a fixed one and a likely one."""
     logits = model(input_ids=ids[None], use_cache=False, **arguments).logits[0].float()
     logprobs = logits.log_softmax(-1)
     return torch.stack([logprobs[:, 0], logprobs.max(-1).values], -1)

@@ -2,9 +2,9 @@
 
 The sampler and the trainer decide which tokens are visible: all earlier tokens of a request, or all ancestors
 in a token tree. `attention_mask` turns this into the `attention_mask` argument of a transformers model. SDPA
-attention reads a boolean mask. Eager attention adds the mask to its scores, and adds a boolean mask as 0 and
-1, without an error and with wrong results, so it gets a mask of numbers. Layers with a sliding window see
-only the last tokens; here the window is applied by position, so it is exact for trees and caches as well.
+attention reads a boolean mask. Eager attention adds the mask to its scores, so it gets a mask of numbers: a
+boolean mask would count as 0 and 1, which gives wrong results without an error. Layers with a sliding window
+see only the last tokens. Here the window is applied by position, so it is also exact for trees and caches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from air.errors import UsageError
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
 _ALIBI = frozenset({"bloom", "falcon", "mpt"})
-"""Model types with positions from a mask of the prompt, not from `position_ids`, unless `alibi` is false."""
+"""Model types whose positions come from the prompt's mask, not `position_ids`, unless `alibi` is false."""
 
 
 def attention_mask(
@@ -33,8 +33,9 @@ def attention_mask(
 
     `visible` is [B, 1, Q, K] and boolean: true if query q may attend to key k. Each query must see at least
     one key (padding sees itself), because a softmax over no key is undefined. `positions` [B, Q] and
-    `key_positions` [B, K] (None: the same as `positions`) count the tokens before a token, as `position_ids`
-    do; B may be 1. They are needed only for models with a sliding window (see `windows`).
+    `key_positions` [B, K] have the number of tokens before each token, as `position_ids` do; B may be 1. If
+    `key_positions` is None, it equals `positions`. Positions are needed only for models with a sliding window
+    (see `windows`).
     """
     config = model.config.get_text_config()
     spans = windows(config)
@@ -55,14 +56,14 @@ def windows(config: Any) -> dict[str, int | None]:
     if kinds:
         lengths = {FULL_ATTENTION: None, SLIDING_ATTENTION: window}
         return {kind: lengths[kind] for kind in sorted(set(kinds))}
-    if window is not None:  # every layer, as in Mistral and Phi 3
+    if window is not None:  # the window is the same in every layer, as in Mistral and Phi 3
         return {SLIDING_ATTENTION: int(window)}
     return {FULL_ATTENTION: None}
 
 
 def check_supported(config: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if masks cannot say what its layers attend to, or if
-    the positions of a token depend on the tokens after it. See `check_length` as well."""
+    """Raises UsageError, which names the model `name`, if a layer's attention cannot be described by masks,
+    or if the position of a token depends on later tokens. `check_length` does a further check."""
     config = config.get_text_config()
     kinds = {*(getattr(config, "layer_types", None) or ()), *_local_layers(config)}
     problem = ""
@@ -86,7 +87,7 @@ def check_supported(config: Any, name: str) -> None:
 def check_length(config: Any, name: str, tokens: int, key: str) -> None:
     """Raises UsageError, which names the model `name` and the setting `key`, if the positions of sequences of
     up to `tokens` tokens depend on the length of their batch. With `longrope`, one sequence beyond the
-    original length changes the positions of all that go through the model with it."""
+    original length changes the positions of all sequences in its batch."""
     config = config.get_text_config()
     for rope in _ropes(config):
         original = rope.get("original_max_position_embeddings") or getattr(
@@ -101,14 +102,15 @@ def check_length(config: Any, name: str, tokens: int, key: str) -> None:
 
 
 def _ropes(config: Any) -> list[Mapping[str, Any]]:
-    """Returns the settings of rotary positions: one, or one for each kind of layer."""
+    """Returns the settings of rotary positions: one for all layers, or one for each kind of layer."""
     settings = getattr(config, "rope_parameters", None) or {}
     parts = [settings, *settings.values()]
     return [part for part in parts if isinstance(part, Mapping) and "rope_type" in part]
 
 
 def _local_layers(config: Any) -> set[str]:
-    """Returns the kind "local" for GPT-Neo, whose local layers take the distance from the column."""
+    """Returns {"local"} if the model has local layers, else an empty set. Local layers (GPT-Neo) measure
+    distances by column, not by position."""
     return {"local"} & set(getattr(config, "attention_layers", None) or ())
 
 
@@ -129,7 +131,7 @@ def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
 
 
 def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
-    """Returns one mask if all layers read the same, else a dict by kind of layer."""
+    """Returns one mask if all layers need the same mask, else a dict with one mask for each kind of layer."""
     if not getattr(config, "layer_types", None):
         return masks[SLIDING_ATTENTION]
     return dict(masks)

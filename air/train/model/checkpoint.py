@@ -1,7 +1,8 @@
 """Writes and reads checkpoints: folders `checkpoints/step_N/` with the model and the state of training.
 
 The model is in the Hugging Face format. A checkpoint is written to a temporary folder, which is then renamed,
-so it is either complete or absent. Random generators are not saved: training does not use the global ones.
+so it is either complete or absent. The states of random generators are not saved, because training does not
+use the global generators.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from air.train.model.policy import Policy
 
 STATE_FILE = "training.pt"
 _MARGIN = 1 << 20
-"""Free disk space, in bytes, that must remain beyond the estimated size of a checkpoint."""
+"""Free disk space, in bytes, that must remain after a checkpoint of the estimated size is written."""
 
 
 def save(
@@ -36,10 +37,10 @@ def save(
 ) -> Path:
     """Writes the checkpoint of `step`, or replaces it, and returns its folder.
 
-    `state` is the training state that `load_state` will return. Of this checkpoint and earlier ones, only the
-    `keep_last` newest remain (None: all), and those of the steps in `keep`; later ones are never deleted.
-    Raises UsageError if the checkpoint could not be written (disk full, no permission); earlier checkpoints
-    are then unchanged, and no incomplete files remain.
+    `state` is the training state, which `load_state` returns later. Of this checkpoint and earlier ones, the
+    `keep_last` newest remain (None: all), and also those of the steps in `keep`. Later checkpoints are never
+    deleted. Raises UsageError if the checkpoint could not be written (disk full, no permission); earlier
+    checkpoints are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)
@@ -91,8 +92,8 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
 
 
 def size(policy: Policy, state: dict[str, Any] | None = None) -> int:
-    """Returns the size of a checkpoint's tensors in bytes. Of a model with an adapter, only the adapter
-    counts."""
+    """Returns the size of a checkpoint's tensors in bytes. If the model has an adapter, only the adapter
+    counts, because the base model's weights are not written."""
     model = policy.model
     written = adapters.parameters(model) if policy.has_adapter else model.parameters()
     return sum(p.numel() * p.element_size() for p in written) + _tensor_bytes(state)
@@ -124,7 +125,7 @@ def _flush(directory: Path) -> None:
 
 
 def _remove(root: Path, step: int) -> None:
-    """Removes a checkpoint. It is renamed first, so that an interruption leaves no half of a checkpoint."""
+    """Removes a checkpoint. It is renamed first, so an interruption leaves no incomplete checkpoint."""
     doomed = unfinished_folder(root, step)
     step_folder(root, step).rename(doomed)
     shutil.rmtree(doomed)

@@ -1,13 +1,13 @@
-"""Reads demonstrations (recorded conversations), and turns them into tokens with a mask of those to train.
+"""Reads demonstrations (recorded conversations), and turns them into tokens with masks.
 
 A conversation gets the same tokens as in an episode. The renderer, which turns chat messages into token ids,
 makes the prompt before each reply and appends the next turn without changing earlier tokens. Only tokens that
-the model samples in an episode are trained: a reply's text and the stop token, not the role marker and the
-empty `<think>` block before it.
+the model samples in an episode are trained. These are a reply's text and the stop token, but not the role
+marker and the empty `<think>` block before the text.
 
-The reasoning of a reply is the field `reasoning_content` of its message. Its tokens are those of the chat
-template. Chat templates such as Qwen3's leave out the reasoning of earlier replies. An episode is then
-several training samples, and so is a conversation: each reply is trained after the prompt that it follows.
+The reasoning of a reply is the field `reasoning_content` of its message. The chat template turns it into
+tokens. Chat templates such as Qwen3's leave out the reasoning of earlier replies. An episode, and a
+conversation, then becomes several training samples: each reply is trained after its own prompt.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The field of a reply that says whether it is trained."""
+"""The name of the field that says whether a reply is trained."""
 
 
 class Conversation(list[Message]):
-    """The messages of a demonstration, and the tools that its requests offered."""
+    """The messages of a demonstration, and the tools that the requests to the model offered."""
 
     def __init__(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
@@ -57,23 +57,27 @@ class Demonstration:
     """One conversation as token sequences."""
 
     examples: list[Example]
-    """One, or several if prompts change the tokens of earlier messages."""
+    """The token sequences. There are several if prompts change the tokens of earlier messages."""
     reasoned: int = 0
     """The number of replies with reasoning."""
     left_out: int = 0
-    """The number of replies with reasoning that the chat template leaves out, so that it is not trained."""
+    """The number of replies whose reasoning the chat template leaves out, so that it is not trained."""
 
 
 def read_examples(path: Path) -> list[Conversation]:
-    """Reads a file of demonstrations, and returns the messages of each, as a `Conversation`.
-    A line is `{"messages": [{"role": …, "content": …}, …]}`; a reply can also have `reasoning_content`, and
-    one with `"loss": false` is not trained. A line can have `tools`, in the form of OpenAI's, which the chat
-    template writes into the prompt; a reply calls them in its text, as the template writes calls.
-    Or a line is a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
-    "value": …}, …]}`, of which only the replies with `"loss": true` are trained; the file may then also be
-    one JSON list.
+    """Reads a file of demonstrations, and returns each as a `Conversation`.
+
+    A line is `{"messages": [{"role": …, "content": …}, …]}`. A reply can also have `reasoning_content`; a
+    reply with `"loss": false` is not trained. A line can have `tools`, in OpenAI's format, which the chat
+    template writes into the prompt; a reply calls a tool in its text, in the chat template's format.
+
+    A line can also be a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
+    "value": …}, …]}`; only its replies with `"loss": true` are trained. A file of such trajectories may also
+    be one JSON list.
+
     Raises MissingError if the file does not exist, and UsageError, which names the line, if a line is
-    malformed or contains no reply to train."""
+    malformed or contains no reply to train.
+    """
     if not path.exists():
         raise MissingError("no such file", where=str(path), remedy="check data.name")
     conversations = []
@@ -95,11 +99,11 @@ def read_examples(path: Path) -> list[Conversation]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a file, each with its place: of a JSON list, or else of JSON lines."""
+    """Yields the entries of a JSON list or of JSON lines, each with its place for error messages."""
     with path.open(encoding="utf-8", errors="replace") as file:
         listed = file.read(4096).lstrip().startswith("[")
     if listed:
-        with suppress(ValueError):  # then it is a list in a line, whose place `json_lines` names
+        with suppress(ValueError):  # not one JSON list: `json_lines` names the bad line
             whole = json.loads(path.read_text(encoding="utf-8"))
             if isinstance(whole, list):
                 yield from ((f"{path}[{number}]", entry) for number, entry in enumerate(whole))
@@ -143,10 +147,10 @@ def _check(messages: Sequence[Message]) -> None:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demonstration:
-    """Returns a conversation as the token ids of an episode, with masks that are true for reply tokens.
-    A new example begins if the policy's `renderer` changes earlier tokens when it appends a turn; each reply
-    is trained once, unless its `loss` is false. Messages after the last reply are left out. Raises ValueError
-    if there is no reply (role `assistant`)."""
+    """Returns a conversation as the token ids of an episode, with masks that are true for reply tokens. A new
+    example begins if the policy's `renderer` changes earlier tokens when it appends a turn. Each reply is
+    trained once, or not at all if its `loss` is false. Messages after the last reply are left out. Raises
+    ValueError if there is no reply (role `assistant`)."""
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
     messages = [{k: v for k, v in message.items() if k != LOSS} for message in messages]
@@ -185,8 +189,9 @@ def _prompt(
     since: Sequence[Message],
     tools: list[dict[str, Any]] | None,
 ) -> list[int]:
-    """Returns the prompt for the next reply. `before` are all messages before it, and `since` those after the
-    previous reply. `ids` are the tokens up to the end of that reply, and `reply` is its part of them."""
+    """Returns the prompt for the next reply. `before` has all messages before it, and `since` the messages
+    after the previous reply. `ids` has the tokens up to the end of the previous reply, and `reply` its
+    own."""
     if ids and since:
         bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since), tools=tools)
         if bridged is not None:
@@ -201,7 +206,7 @@ def _with_reasoning(
     tools: list[dict[str, Any]] | None,
 ) -> list[int] | None:
     """Returns the tokens of a reply with its reasoning, up to the stop token, as the chat template renders
-    them. None if there is no reasoning, or the template leaves it out of what the model writes."""
+    them. Returns None if there is no reasoning, or if the template leaves out the reasoning."""
     reasoning = reasoning_text(message)
     if not reasoning:
         return None

@@ -16,8 +16,8 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 def seed_generators(seed: int, step: int) -> None:
     """Seeds the global random generators of Python, numpy and torch for the update of training step `step`.
 
-    So whatever draws from them during an update (dropout, a user's estimator) draws the same after a resume,
-    and no state of a generator has to be saved.
+    So code that draws random numbers during an update (dropout, a user's estimator) draws the same numbers
+    after a resume, and no generator's state has to be saved.
     """
     text = f"update {seed} {step}"
     number = random.Random(text).getrandbits(32)
@@ -28,8 +28,8 @@ def seed_generators(seed: int, step: int) -> None:
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Context manager: torch uses only deterministic algorithms during the `with` block, if `wanted`.
-    On a GPU, enter it before the first matrix product: cuBLAS then reads its setting."""
+    """Context manager: if `wanted`, torch uses only deterministic algorithms during the `with` block. On a
+    GPU, enter it before the first matrix product, because cuBLAS then reads its setting."""
     if not wanted:
         yield
         return

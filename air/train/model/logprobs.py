@@ -1,8 +1,9 @@
 """Computes log-probabilities and entropies of tokens with a causal language model, in bounded memory.
 
-The logits of all tokens, [tokens, vocabulary], are never held at once: the model's backbone gives the hidden
-states, and the model's own head turns them into logits in chunks, which the backward pass computes again. So
-whatever a model does to its logits (scaling, a bias, a soft cap) is done here, too.
+The logits of all tokens, [tokens, vocabulary], are never held at once. The model's backbone computes the
+hidden states, and the model's own head turns them into logits in chunks; the backward pass computes the
+chunks again. Because the model's own head is used, everything that a model does to its logits (scaling, a
+bias, a soft cap) is done here, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def hidden_states(
 
 
 class Predictions(NamedTuple):
-    """What was computed of N tokens and R predictions, in nats."""
+    """Log-probabilities of N tokens, and entropies and divergences of R predictions, in nats."""
 
     logprobs: Tensor
     """[N]: the log-probability of each token."""
@@ -51,12 +52,12 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True)
 class ReferencePredictions:
-    """The R predictions of a reference model for the same tokens."""
+    """The R predictions of a reference model at the same positions."""
 
     hidden: Tensor
-    """[R, hidden]: its last hidden states."""
+    """[R, hidden]: the reference model's last hidden states."""
     logits: Callable[[Tensor], Tensor]
-    """Turns some of them into logits, without gradients."""
+    """A function that turns some of these hidden states into logits, without gradients."""
 
 
 def chosen_logprobs(
@@ -70,14 +71,14 @@ def chosen_logprobs(
     reference: ReferencePredictions | None = None,
     chunk_logits: int = CHUNK_LOGITS,
 ) -> Predictions:
-    """Returns the log-probability of each of N tokens, and the entropy of each of R predictions, and with
-    `reference` their divergence from its predictions, at the same temperature.
+    """Returns the log-probability of each of N tokens and the entropy of each of R predictions. With
+    `reference`, also returns the divergence of each prediction from the reference's, at the same temperature.
 
-    `hidden` [R, hidden] are hidden states, from each of which a token is predicted; `temperature` [R] divides
-    their logits. `rows` [N], ascending, names the hidden state that predicts each of `token_ids` [N]. The
-    softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`. At most
-    `chunk_logits` logits (but one row of them) are computed at once; the backward pass computes them again
-    unless all fit.
+    `hidden` [R, hidden] has one hidden state for each prediction; `temperature` [R] divides the logits of
+    each. `rows` [N], in ascending order, has the index of the prediction for each token in `token_ids` [N].
+    The softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`. At most
+    `chunk_logits` logits (but at least one row) are computed at once; the backward pass computes them again
+    unless all fit into one chunk.
     """
     head = _head(_without_adapters(model))
     size = max(1, chunk_logits // int(model.config.get_text_config().vocab_size))
@@ -106,7 +107,7 @@ def chosen_logprobs(
 
 @torch.no_grad()
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """Returns the logits [R, vocabulary] that a model's head makes of hidden states, without gradients."""
+    """Returns the logits [R, vocabulary] of a model's head for hidden states, without gradients."""
     logits: Tensor = _head(_without_adapters(model))(
         inputs_embeds=hidden[None], use_cache=False
     ).logits[0]
@@ -116,10 +117,13 @@ def head_logits(model: Any, hidden: Tensor) -> Tensor:
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Runs a causal language model; returns each token's log-probability and its prediction's entropy.
+    """Runs a causal language model, and returns two tensors: the log-probability of each token, and the
+    entropy of the prediction for it.
+
     Both are [B, T], in nats; the entropy has no gradient. `input_ids` is [B, T] with padding on the right, so
     no attention mask is needed. `temperature`, one number or a tensor [B], divides the logits. The value at
-    position t belongs to token t, given the tokens before it; position 0 has no prediction and holds 0."""
+    position t belongs to token t, given the tokens before it. Position 0 has no prediction; its value is 0.
+    """
     hidden = hidden_states(model, input_ids)[:, :-1]
     count, length, _ = hidden.shape
     each = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device)
@@ -163,12 +167,12 @@ def _chunk(
 
 
 class _Statistics(torch.autograd.Function):
-    """The log-probabilities of tokens, and the entropies and divergences of `logits` [R, vocabulary], as in
-    `chosen_logprobs`.
+    """Computes the log-probabilities of tokens, and the entropies and divergences of `logits` [R,
+    vocabulary], as in `chosen_logprobs`.
 
-    With p the probabilities and q those of the reference, the gradient of log p_t by the logits is
-    [token is t] - p, that of the entropy H is -p (log p + H), and that of the divergence D is
-    p (log p - log q - D). Torch's own operations would make twice as many tensors of this size.
+    p are the model's probabilities and q the reference's. The gradients with respect to the logits are [token
+    is t] - p for log p_t, -p (log p + H) for the entropy H, and p (log p - log q - D) for the divergence D.
+    Torch's own operations would need twice as many tensors of this size.
     """
 
     @staticmethod
@@ -187,7 +191,8 @@ class _Statistics(torch.autograd.Function):
         divergence, others = logprobs.new_zeros(0), None
         if reference is not None:
             others = _log_softmax(reference, temperature)
-            # Of the differences, not of the sums: both models are nearly equal.
+            # The sum of the differences, not the difference of the sums, because both models are nearly
+            # equal.
             divergence = torch.bmm(probabilities, (logprobs - others)[:, :, None])[:, 0, 0]
         ctx.save_for_backward(logprobs, entropy, temperature, rows, token_ids, divergence, others)
         ctx.dtype = logits.dtype
@@ -222,22 +227,22 @@ def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _BackboneOutput(BaseModelOutputWithPast):
-    """The output of a backbone of any family. Fields that only some families have are None."""
+    """The output of a backbone. It has the fields of all model families; unused fields are None."""
 
     def __getattr__(self, name: str) -> None:
         return None
 
 
 class _Passthrough(nn.Module):
-    """Stands in for a model's backbone: returns the given hidden states."""
+    """Takes the place of a model's backbone, and returns the given hidden states."""
 
     def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
         return _BackboneOutput(last_hidden_state=inputs_embeds)
 
 
 def _head(model: Any) -> Any:
-    """Returns a model with the same weights that computes only what `model` computes after its backbone: it
-    turns hidden states (`inputs_embeds`) into logits."""
+    """Returns a model with the same weights that does only the last part of `model`'s work: it turns the
+    backbone's hidden states (passed as `inputs_embeds`) into logits."""
     head = copy.copy(model)
     head._modules = dict(model._modules)
     head._modules[model.base_model_prefix] = _Passthrough()
@@ -245,5 +250,5 @@ def _head(model: Any) -> Any:
 
 
 def _without_adapters(model: Any) -> Any:
-    """Returns the transformers model in which `peft` has placed its adapters, or `model` itself."""
+    """Returns the transformers model into which `peft` has put adapters; without adapters, `model` itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -20,10 +20,10 @@ from air.train.config.model_options import (
 from air.train.devices.master_weights import MasterWeights
 
 Stepper = torch.optim.Optimizer | MasterWeights
-"""An optimiser: of torch, or for weights of lower precision."""
+"""The type of optimisers: torch's, or `MasterWeights` for weights of lower precision."""
 
 _NEARLY_ZERO = 1e-8
-"""Share of the peak learning rate, as in prime-rl: start of a rise and end of a fall if `min_lr` is 0."""
+"""Share of the peak learning rate at the start of a rise and the end of a fall if `min_lr` is 0."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:
@@ -47,8 +47,8 @@ def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig)
 
 
 def restore(optimizer: Stepper, state: dict[str, Any]) -> None:
-    """Restores the state of an optimiser that a checkpoint has. Raises UsageError if it is that of weights in
-    another type: torch's optimisers ignore the float32 copies of weights in bfloat16."""
+    """Restores an optimiser's state from a checkpoint. Raises UsageError if the state belongs to weights of
+    another type, because torch's optimisers would silently ignore the float32 copies of bfloat16 weights."""
     if not isinstance(optimizer, MasterWeights) and "masters" in state:
         raise UsageError(
             "the checkpoint has float32 copies of the weights: it was trained in bfloat16",
@@ -116,11 +116,12 @@ def _linear_fall(
 def update(
     optimizer: Stepper, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Clips the gradients to `config.max_norm`, applies and clears them; returns their norm before clipping.
-    Raises InfrastructureError if the gradients are not finite. The weights are then unchanged."""
+    """Clips the gradients to `config.max_norm`, updates the weights and clears the gradients. Returns the
+    gradients' norm before clipping. Raises InfrastructureError if the gradients are not finite; the weights
+    are then unchanged."""
     limit = math.inf if config.max_norm is None else config.max_norm
     if isinstance(optimizer, MasterWeights):
-        parameters = optimizer.masters  # they hold the gradients
+        parameters = optimizer.masters  # the float32 copies, which hold the gradients
     norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
     if not math.isfinite(norm):
         optimizer.zero_grad(set_to_none=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Groups sequences of similar length into micro-batches; returns the indices of the sequences in each.
-    In each micro-batch, the number of sequences times the longest of their `lengths` is at most `max_tokens`,
-    unless it is a single longer sequence."""
+    """Groups sequences of similar length into micro-batches; returns the indices of the sequences in each. In
+    each micro-batch, the number of sequences times their largest length is at most `max_tokens`. A longer
+    sequence is a micro-batch of its own."""
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:

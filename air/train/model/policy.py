@@ -1,8 +1,8 @@
 """The policy: the causal language model that is trained, with its tokenizer.
 
 `build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model of the
-Hugging Face hub, with a LoRA adapter if it is asked for. The model always stays in evaluation mode (no
-dropout), so sampling and training agree.
+Hugging Face hub, with a LoRA adapter if the caller asks for one. The model always stays in evaluation mode
+(no dropout), so sampling and training agree.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Policy:
     """A transformers causal language model, in evaluation mode."""
     tokenizer: Any
     name: str
-    """The model's folder or its id on the Hugging Face hub; also its name on the inference server."""
+    """The model's folder, or its id on the Hugging Face hub. Also its name on the inference server."""
     renderer_config: Any = None
-    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None:
-    default."""
+    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None: the
+    default renderer."""
 
     @property
     def device(self) -> torch.device:
@@ -62,7 +62,7 @@ class Policy:
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:
-        """Returns a new renderer (chat messages to token ids). Threads must not share a renderer."""
+        """Returns a new renderer, which turns chat messages into token ids. Threads must not share it."""
         from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
@@ -71,7 +71,7 @@ class Policy:
     @contextmanager
     def base_model(self) -> Iterator[None]:
         """Context manager: the model predicts as it did without its LoRA adapter, for example as a reference.
-        Only the calling thread may use the model meanwhile. Raises ValueError if there is no adapter."""
+        Meanwhile only the calling thread may use the model. Raises ValueError if there is no adapter."""
         if not self.has_adapter:
             raise ValueError("the model has no adapter, so its weights are not the base model's")
         with adapters.switched_off(self.model):
@@ -88,17 +88,17 @@ class Policy:
         return adapters.base_name(self.model) if self.has_adapter else None
 
     def save(self, folder: Path) -> None:
-        """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format. Of a model with a
-        LoRA adapter, only the adapter is written (as an adapter's folder)."""
+        """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format. If the model has a
+        LoRA adapter, only the adapter is written, as an ordinary adapter's folder."""
         with _no_progress_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
 
 def default_renderer(model_type: str) -> Any:
-    """Returns the default config of the renderer, which turns chat messages into token ids, for a model type.
-    A renderer must append new messages without changing the tokens of earlier ones, so that an episode is one
-    training sample. Qwen3's renderer does so across user messages only with thinking disabled."""
+    """Returns the default config of the renderer for a model type. A renderer turns chat messages into token
+    ids. It must append new messages without changing the tokens of earlier messages, so that an episode is
+    one training sample. Qwen3's renderer fulfils this across user messages only if thinking is disabled."""
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
     if model_type == "qwen3":
@@ -178,13 +178,13 @@ def load(
 ) -> Policy:
     """Loads a model and its tokenizer from a folder, or from the Hugging Face hub (or its cache) by id.
 
-    A LoRA adapter's folder is loaded with its base model; it is trained only if `lora` is given, which else
-    adds a new adapter. `attention` is transformers' name of the implementation, or `auto`. The model's
-    attention is compared with and without masks (see `agreement`).
+    If the folder holds a LoRA adapter, the adapter is loaded with its base model, and it is trained only if
+    `lora` is given. For any other model, `lora` adds a new adapter. `attention` is transformers' name of the
+    implementation, or `auto`. The model's predictions with and without masks are compared (see `agreement`).
 
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
     model cannot be loaded, has layers that the embedded training engine does not support, or predicts
-    otherwise under masks; or if `lora` does not fit the model or the adapter.
+    differently under masks; or if `lora` does not fit the model or the adapter.
     """
     name = str(name_or_path)
     check_source(name)
@@ -204,7 +204,7 @@ def load(
 
 def merged(adapter: str | Path, dtype: str = "float32") -> Policy:
     """Loads a LoRA adapter, and returns its base model with the adapter added into the weights. The sums are
-    computed in float32, and rounded to `dtype`. The errors are those of `load`."""
+    computed in float32, and rounded to `dtype`. Raises the same errors as `load`."""
     from transformers import AutoTokenizer
 
     model = adapters.merged(adapter).to(getattr(torch, dtype))
@@ -244,7 +244,7 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def check_source(name: str) -> None:
-    """Raises MissingError if `name` is a path at which there is no model. Asks no hub and loads nothing."""
+    """Raises MissingError if `name` is a path without a model. Does not ask the hub, and loads nothing."""
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file() and not adapters.is_adapter(path):

@@ -17,7 +17,7 @@ from air.errors import UsageError
 
 
 def check_layers(model: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if `recomputed` does not work for its layers."""
+    """Raises UsageError, which names the model `name`, if its layers cannot be used with `recomputed`."""
     layers = _layers(model)
     problem = "" if layers else "has no layers that can be computed again in the backward pass"
     if any(getattr(layer, "dropout", 0.0) not in (0, 0.0) for layer in layers):

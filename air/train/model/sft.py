@@ -1,7 +1,7 @@
 """Supervised training on the replies of recorded conversations (demonstrations).
 
-The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So what they
-share, such as the prompt of a task, goes through the model once, and does not change the loss.
+The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So tokens that
+they share, such as the prompt of a task, go through the model once; the loss is the same.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OnStep = Callable[[dict[str, float]], None]
 class SFT:
     """Supervised training of a policy's weights, in place. Each call of `step` makes one update.
 
-    A step takes whole demonstrations up to `batch_size * seq_len` tokens; `data.seed` and the step's number
-    decide which. The loss is the cross-entropy in nats, averaged over the step's trained tokens.
-    `micro_batch_tokens` limits the tokens, with padding, of one forward pass. With `gradient_checkpointing`,
-    layers are computed again in the backward pass.
+    A step takes whole demonstrations, up to `batch_size * seq_len` tokens. `data.seed` and the step's number
+    decide which demonstrations the step takes. The loss is the cross-entropy in nats, averaged over the
+    step's trained tokens. `micro_batch_tokens` limits the tokens, with padding, of one forward pass. With
+    `gradient_checkpointing`, layers are computed again in the backward pass.
 
-    Raises UsageError if there are no demonstrations, or all of them or all held-out ones are cut before their
-    first reply, or if the model's positions depend on their length (see `check_length`), or if its layers
-    cannot be computed again.
+    Raises UsageError if there are no demonstrations; if all demonstrations, or all held-out ones, are cut
+    before their first reply; if the model's positions depend on their length (see `check_length`); or if
+    gradient checkpointing does not work for the model's layers.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class SFT:
             "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
             "truncated": float(truncated),
         }
-        """What the demonstrations are: their number; `examples` (token sequences; see `tokenize`), and how
-        many of these are `truncated`; `reasoning_left_out`, the number of replies whose reasoning the chat
-        template leaves out."""
+        """Numbers that describe the data: `demonstrations`, `examples` (token sequences; see `tokenize`),
+        `truncated` (number of examples that were cut), and `reasoning_left_out` (number of replies whose
+        reasoning the chat template leaves out)."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
-        """The number of steps that are done."""
+        """The number of finished steps."""
         self._batches = _batches(data, config)
 
     def step(self) -> dict[str, float]:
         """Updates the weights once, and returns the step's metrics.
 
-        `step` and `epoch` (both from 1), `loss`, `lr`, `grad_norm`, `tokens` (trained), `train_tokens` (all),
-        `shared_tokens` (those of them that did not go through the model, because another demonstration has
-        the same token after the same tokens), `seconds` and, after an evaluation, `val_loss`.
-        Raises InfrastructureError if the gradients are not finite.
+        `step` and `epoch` (both from 1), `loss`, `lr`, `grad_norm`, `tokens` (number of trained tokens),
+        `train_tokens` (number of all tokens), `shared_tokens` (number of tokens that did not go through the
+        model, because another demonstration has the same token after the same prefix), `seconds` and, after
+        an evaluation, `val_loss`. Raises InfrastructureError if the gradients are not finite.
         """
         began = time.perf_counter()
         config = self.config
@@ -127,7 +127,7 @@ class SFT:
         return metrics
 
     def first_row(self) -> dict[str, float] | None:
-        """Returns the metrics `step` (0) and `val_loss` before the first step; None if none are asked for."""
+        """Returns the metrics `step` (0) and `val_loss` before the first step; None without held-out data."""
         if self.steps or not (self._held_out and self.config.val and self.config.val.eval_on_start):
             return None
         return {"step": 0.0, "val_loss": self.held_out_loss()}
@@ -141,8 +141,7 @@ class SFT:
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`. The next step takes the demonstrations that it would have taken
-        without an interruption."""
+        """Restores a result of `state_dict`. The next step takes the same data as without a stop."""
         restore(self.optimizer, state["optimizer"])
         for _ in range(int(state["steps"]) - self.steps):
             next(self._batches)
@@ -186,8 +185,8 @@ def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: in
 
 
 def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], int]:
-    """Returns the examples cut to `seq_len` tokens, without those that have no reply left, and how many of
-    all were longer."""
+    """Returns the examples cut to `seq_len` tokens, without those that have no reply left; and the number of
+    all examples that were longer."""
     whole = [example for talk in talks for example in talk.examples]
     usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
     return usable, sum(len(example.token_ids) > seq_len for example in whole)
@@ -236,8 +235,8 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 
 @dataclass(frozen=True)
 class _Total:
-    """The mean cross-entropy of a batch, in nats, and its numbers of trained tokens and of tokens that went
-    through the model."""
+    """The mean cross-entropy of a batch in nats, its number of trained tokens, and the number of tokens that
+    went through the model."""
 
     loss: float
     tokens: int
@@ -247,7 +246,7 @@ class _Total:
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> _Total:
-    """Computes the loss of a batch; with `backward`, also adds its gradients to the weights'."""
+    """Computes the loss of a batch; with `backward`, also adds its gradients to those of the weights."""
     samples = [
         Sample(e.token_ids, e.mask, [0.0] * len(e.token_ids), advantage=1.0, temperature=1.0)
         for e in batch

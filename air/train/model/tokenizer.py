@@ -1,9 +1,9 @@
 """Trains a small byte-level BPE tokenizer on given texts, in the style of Qwen's tokenizer.
 
-Decoding an encoded text always gives the same text: the base alphabet is all 256 bytes, and texts are not
-normalised. Special tokens and pre-tokenizer pattern are Qwen's, because Qwen3 renderers (which turn chat
+Decoding an encoded text always gives the same text, because the base alphabet has all 256 bytes and texts are
+not normalised. Special tokens and pre-tokenizer pattern are Qwen's, because Qwen3 renderers (which turn chat
 messages into token ids) need them. The chat template is ChatML with an empty think block before every reply,
-also earlier ones, so that existing tokens do not change when messages are added.
+including earlier replies, so that existing tokens do not change when messages are added.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MARKER_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Markers of the chat format, each a single token. As in Qwen3 they are not special tokens, so a decoder that
-skips special tokens does not skip them."""
+"""Markers of the chat format, each a single token. As in Qwen3 they are no special tokens, so a decoder that
+skips special tokens keeps them."""
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 """Qwen's pattern, which splits texts into words with a leading character, digits, punctuation and space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""A text that the tokenizer is trained on after every other text: the words and line ends that surround each
-chat message, so that they become few tokens."""
+"""A text that the tokenizer is trained on after every other text. It has the words and line ends around each
+chat message, so that these become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (
