@@ -1,7 +1,7 @@
 """Measures how far the trainer's log-probabilities are from those with which the sampler drew the tokens.
 
-On-policy they are equal up to rounding. If they are not, the sampler is not the policy that is trained, and
-the run optimises something else.
+If tokens are sampled with the weights that are being trained (on-policy), both are equal up to rounding. If
+they are not, the sampler differs from the trained policy, and the run optimises something else.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 EXACT = {"float32": 1e-4, "float64": 1e-4}
-"""The largest mean `mismatch_kl` on-policy, in nats per token, that is rounding, by precision of weights."""
+"""The largest mean `mismatch_kl` on-policy that rounding explains, in nats per token, by precision."""
 COARSE = 1e-2
-"""The same for other precisions, such as bfloat16."""
+"""The same limit for other precisions, such as bfloat16."""
 
 
 class Exactness:
@@ -36,7 +36,7 @@ class Exactness:
     """
 
     def __init__(self, step: int, groups: Sequence[Group], *, trains_zeros: bool = False) -> None:
-        """`trains_zeros`: whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
+        """`trains_zeros` says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
         self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
@@ -48,7 +48,7 @@ class Exactness:
         self._differences: dict[int | None, list[Floats]] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Collects the trained tokens of a sample; see `Trainer.step`, which calls this."""
+        """Collects the trained tokens of a sample. `Trainer.step` calls this."""
         trained = np.asarray(sample.mask if self._trains_zeros else sample.advantages()) != 0
         theirs = np.asarray(sample.logprobs, np.float64)[trained]
         ours = logprobs.double().numpy()[trained]
@@ -57,14 +57,14 @@ class Exactness:
             self._differences.setdefault(version, []).append((ours - theirs)[versions == version])
 
     def _of_tokens(self, sample: Sample) -> npt.NDArray[np.object_]:
-        """Returns the version of the weights for each token of a sample; None where it is not known."""
+        """Returns the version of the weights for each token of a sample; None if it is not known."""
         if not sample.nodes:
             return np.full(len(sample.mask), None)
         each = [[self._versions.get(id(node))] * len(node.mask) for node in sample.nodes]
         return np.array([version for part in each for version in part], dtype=object)
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the metrics of the step (docs/training.md); those of no token are absent."""
+        """Returns the metrics of the step (see docs/training.md). Metrics over no tokens are absent."""
         row: dict[str, Any] = {}
         # As in prime-rl, an episode is as old as its oldest reply.
         played = [r.weights_version for r in self._rollouts if r.weights_version is not None]
@@ -90,7 +90,7 @@ class Exactness:
 
 
 def mismatch_kl(differences: Floats) -> Floats:
-    """Returns ρ - log ρ - 1 for each token, where log ρ is the trainer's log-probability less the sampler's.
+    """Returns ρ - log ρ - 1 for each token, where log ρ is the trainer's log-probability minus the sampler's.
     Its mean over tokens that the sampler drew is an estimate of KL(sampler ‖ trainer)."""
     return np.expm1(differences) - differences
 
@@ -107,14 +107,14 @@ def _report(differences: Floats) -> dict[str, float]:
 
 
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
-    """Whether the sampler of a step was not the policy that was trained, although it had its weights.
+    """Whether the sampler of a step differed from the trained policy, although it had the policy's weights.
     `dtype` is the precision of the weights, such as `float32`."""
     version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)
 
 
 def warn_of_drift(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]], dtype: str) -> None:
-    """Logs a warning if `row` is the first of a run's rows that drifts."""
+    """Logs a warning if `row` is the first metrics row of the run for which `drifts` is true."""
     if drifts(row, dtype) and not any(drifts(one, dtype) for one in earlier):
         version = row["versions"][str(row["step"] - 1)]
         _LOG.warning(

@@ -14,14 +14,15 @@ from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
 
 Check = Callable[[Sequence[Row], int], Finding | None]
-"""Looks for one known way to go wrong; the number is that of the steps that means are over."""
+"""A function that looks for one known problem in the lines of `metrics.jsonl`. The number is the count of
+steps over which means are taken."""
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,
     work.failed_episodes,
     work.failures_on_one_task,
 )
-"""The checks that a few steps are enough for."""
+"""The checks for which a few steps are enough."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
     learning.entropy_collapse,
@@ -34,15 +35,15 @@ TRENDS: tuple[Check, ...] = (
     work.cut_episodes,
     work.bottleneck,
 )
-"""The checks that compare the last steps with the first, or need several."""
+"""The checks that need several steps, for example because they compare the last steps with the first."""
 
 OF_SPREAD: tuple[Check, ...] = (learning.no_spread, work.starving_source)
-"""The checks that only concern algorithms that learn nothing from groups with equal rewards."""
+"""The checks that concern only algorithms that learn nothing from groups with equal rewards."""
 
 
 def needs_spread(run: Path) -> bool:
     """Whether the algorithm of the run in this folder learns nothing from groups with equal rewards. True if
-    the folder's `config.json` does not tell."""
+    this is not known from the folder's `config.json`."""
     try:
         config = json_lines.parsed((run / "config.json").read_bytes()) or {}
     except OSError:
@@ -55,14 +56,14 @@ def needs_spread(run: Path) -> bool:
 
 
 def names(*, short: bool = False) -> list[str]:
-    """Returns what the checks look for, in words; `short`: only those that a few steps are enough for."""
+    """Returns what the checks look for, in words. `short`: only checks for which a few steps are enough."""
     checks = ALWAYS + (() if short else TRENDS)
     return [check.__name__.replace("_", " ") for check in checks]
 
 
 def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
-    """Returns what the checks report, earliest first; an empty list for a healthy run. `needs_spread`:
-    whether the algorithm learns nothing from groups with equal rewards."""
+    """Returns the findings of the checks, earliest first; an empty list for a healthy run. `needs_spread`
+    says whether the algorithm learns nothing from groups with equal rewards."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
     checks = tuple(check for check in checks if needs_spread or check not in OF_SPREAD)

@@ -1,4 +1,4 @@
-"""Defines a finding of `air doctor RUN`: what is wrong, since which step, in numbers, and what helps."""
+"""Defines a finding of `air doctor RUN`: a problem, the step when it began, its numbers, and a remedy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One known way to go wrong that a run shows."""
+    """One known problem that a run shows."""
 
     check: str
     """The name of the check, such as `entropy collapse`."""
     state: Literal["fail", "warn"]
     """`fail`: the run learns the wrong thing or nothing. `warn`: the run only wastes time."""
     step: int
-    """The training step where it began."""
+    """The training step at which the problem began."""
     numbers: str
-    """What was measured, in numbers."""
+    """The measured numbers, as text."""
     remedy: str
-    """What to do, with the key of the run file to change."""
+    """The remedy, with the key of the run file to change."""

@@ -13,7 +13,7 @@ _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that most groups have equal rewards, so that they teach nothing."""
+    """Reports that most groups have equal rewards, so that the policy learns nothing from them."""
     shares = series(comparing(rows), ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
@@ -30,7 +30,7 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the policy hardly varies its replies any more."""
+    """Reports that the policy's replies hardly vary any more."""
     entropy = series(rows, of_updates("entropy/all/mean"), window)
     limit = LIMITS.entropy * entropy.first if entropy else 0.0
     step = entropy.began(lambda mean: mean < limit) if entropy else None
@@ -47,7 +47,7 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the policy leaves its reference model."""
+    """Reports that the policy has moved far away from its reference model."""
     kl = series(rows, "train/reference_kl", window)
     limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * kl.first) if kl else 0.0
     step = kl.began(lambda mean: mean > limit) if kl else None
@@ -63,7 +63,8 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports steps whose gradient norm is many times that of the steps before. A rise that stays is none."""
+    """Reports steps whose gradient norm is many times that of the steps before. A lasting rise is no
+    spike."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     values = list(norms.values) if norms else []
     spikes = [
@@ -88,13 +89,14 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def _stays(values: Sequence[float]) -> bool:
-    """Whether the first of the values is no spike beside those after it, of which there may be none."""
+    """Whether the first value is no spike compared with the values after it. If there are no later values, it
+    counts as a spike."""
     return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
 
 
 def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the gradient norm is many times that of the start, and stays there. Medians are compared,
-    which single spikes do not move."""
+    """Reports that the gradient norm is many times the norm at the start, and stays there. Medians are
+    compared, because single spikes do not change them."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     if norms is None:
         return None
@@ -103,7 +105,8 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
     ]
     first, last = medians[0], medians[-1]
     limit = LIMITS.gradient_growth * first
-    # The number of the first median from which on all are above the limit, which is that of its first step.
+    # Index of the first median from which on all medians are above the limit. A median's index is that of its
+    # first step.
     start = Series(range(len(medians)), medians, 1).began(lambda middle: middle > limit)
     if not first or start is None:
         return None
@@ -120,7 +123,7 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that fewer and fewer replies are actions at all."""
+    """Reports that fewer and fewer replies contain an action in the right format."""
     formed = series(rows, "well_formed", window)
     limit = LIMITS.malformed * formed.first if formed else 0.0
     step = formed.began(lambda mean: mean < limit) if formed else None
@@ -136,7 +139,7 @@ def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def validation_leaves_test(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the reward rises while the score on the validation split leaves that on the test split."""
+    """Reports that the reward rises while the validation score moves away from the test score."""
     gap, reward = (series(rows, name, window) for name in ("validation_test_gap", "reward"))
     if gap is None or reward is None or reward.last - reward.first < LIMITS.reward_gain:
         return None

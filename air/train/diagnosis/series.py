@@ -1,4 +1,4 @@
-"""Pure functions over the values of one metric: means of the first and last steps, and when a state began."""
+"""Pure functions over the values of one metric: means of first and last steps, and when a problem began."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from air.trajectories import metric_rows
 
 Row = Mapping[str, Any]
-"""One line of `metrics.jsonl`, with the present names."""
+"""One line of `metrics.jsonl`, with the current names of metrics."""
 Metric = Callable[[Row], float | None]
-"""Computes a number from a row, or None if the row does not have it."""
+"""A function that computes a number from a row, or None if the row does not have the values."""
 
 WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
-"""Metrics of algorithms that learn from groups without spread, too: `gae` and `opd`."""
+"""Metrics that only the algorithms `gae` and `opd` have, which also learn from groups with equal rewards."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The values of one metric by training step, and the number of steps that means are over."""
+    """The values of one metric by training step. Means are taken over `window` steps."""
 
     steps: Sequence[int]
     values: Sequence[float]
@@ -28,18 +28,19 @@ class Series:
 
     @property
     def first(self) -> float:
-        """The mean over the first steps."""
+        """The mean over the first `window` steps."""
         return fmean(self.values[: self.window])
 
     @property
     def last(self) -> float:
-        """The mean over the last steps."""
+        """The mean over the last `window` steps."""
         return fmean(self.values[-self.window :])
 
     def began(self, bad: Callable[[float], bool]) -> int | None:
-        """Returns the step from which the running mean has been bad until now, or None if it is not.
+        """Returns the step from which the running mean is bad until the end; None if it is not bad at the
+        end.
 
-        The running mean follows late: of the steps in its first bad window, the first bad one is returned.
+        The running mean reacts late, so the first bad step in the first bad window is returned.
         """
         means = [
             fmean(self.values[end - self.window : end])
@@ -53,7 +54,8 @@ class Series:
 
 
 def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | None:
-    """Returns the series of a metric's values, or of a function of the row; None if fewer than `window`."""
+    """Returns the series of a metric: the values of `value`, which is a name or a function of the row.
+    Returns None if there are fewer than `window` values."""
     steps, values = [], []
     for row in rows:
         one = metric_rows.number(row, value) if isinstance(value, str) else value(row)
@@ -64,7 +66,7 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
 
 
 def comparing(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows whose metrics do not show an algorithm that learns from groups without spread, too."""
+    """Returns the rows, without those of algorithms that also learn from groups with equal rewards."""
     return [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
 
 
@@ -88,5 +90,5 @@ def of_updates(name: str) -> Metric:
 
 
 def percent(value: float) -> str:
-    """Returns a share between 0 and 1 in percent."""
+    """Returns a share between 0 and 1 as a text in percent."""
     return f"{100 * value:.0f} %"

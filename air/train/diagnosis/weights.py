@@ -1,4 +1,4 @@
-"""Checks whether the weights that sample are those that are trained."""
+"""Checks whether the sampler uses the weights that are trained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FEWEST_STALE = 2
 
 
 def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that steps are played by the same weights again and again although the weights change."""
+    """Reports that several steps are played by the same weights although the weights change."""
     behind: list[tuple[int, float]] = []
     last, served = None, None
     for row in rows:
@@ -43,8 +43,8 @@ def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def on_policy(row: Row) -> Mapping[str, Any] | None:
-    """Returns the differences between trainer and sampler over the tokens that the newest weights sampled;
-    None if there are none."""
+    """Returns the recorded differences between trainer and sampler over the tokens that the newest weights
+    sampled, or None if there are no such tokens."""
     version: Mapping[str, Any] | None = (row.get("versions") or {}).get(str(row["step"] - 1))
     return version
 
@@ -52,13 +52,13 @@ def on_policy(row: Row) -> Mapping[str, Any] | None:
 def _mismatch_kl(row: Row) -> float | None:
     if row.get("train/updated") == 0:
         return None
-    if not row.get("versions"):  # which weights sampled is not known
+    if not row.get("versions"):  # the row does not say which weights sampled
         return metric_rows.number(row, "mismatch_kl/all/mean")
     return metric_rows.number(on_policy(row) or {}, "mismatch_kl_mean")
 
 
 def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the trainer gives the sampled tokens other probabilities than the sampler did."""
+    """Reports that the trainer gives the sampled tokens other probabilities than the sampler gave them."""
     kl = series(rows, _mismatch_kl, window)
     if kl is None:
         return None

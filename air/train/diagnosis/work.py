@@ -1,4 +1,4 @@
-"""Checks the episodes: failures, sources that give nothing, cut replies, and where the time goes."""
+"""Checks the episodes: failures, sources without useful groups, cut replies, and where the time goes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports a task on which the failures fall, because dropped episodes bias what is learnt."""
+    """Reports that the failures concentrate on one task. Dropped episodes bias the training."""
     played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -72,7 +72,7 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports a source of tasks that gives hardly any group from which something can be learnt."""
+    """Reports a source of tasks whose groups hardly ever have unequal rewards and so teach nothing."""
     rows = comparing(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
@@ -110,7 +110,7 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that more and more episodes end by the context's end or by a reply that was cut."""
+    """Reports that more and more episodes end at the context limit or by a cut reply."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
@@ -162,6 +162,6 @@ def _part(name: str) -> Metric:
 
 
 def _cells(row: Row, key: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Returns the parts of a row that are kept by task or by source, with their names."""
+    """Returns the parts of a row that are recorded by task or by source (`key`), as pairs (name, metrics)."""
     cells = row.get(key)
     return list(cells.items()) if isinstance(cells, Mapping) else []
