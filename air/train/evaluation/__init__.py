@@ -1,1 +1,1 @@
-"""Evaluates models: which settings a model is played with, what is recorded, and how scores are reported."""
+"""Evaluates models: finds the settings, plays and records episodes, and reports scores."""

@@ -38,11 +38,11 @@ _AT_ONCE = 32
 
 
 class Evaluations:
-    """The evaluations of the run in `folder`: those that are recorded, and those that are due.
+    """The evaluations of the run in `folder`: reads recorded ones, and plays those that are due.
 
-    `settle` completes the settings of an environment for the run; its second argument is the folder of the
-    trajectories. `seed` decides how replies are drawn at a temperature above 0; None sets no seed. The metric
-    `best_metric` of an evaluation decides which step is the best.
+    `settle` fills in settings of an environment that come from the run; its second argument is the folder of
+    the trajectories. `seed` seeds the sampling of replies at a temperature above 0; None sets no seed. The
+    metric `best_metric` of an evaluation decides which step is the best.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Evaluations:
     async def play(
         self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
     ) -> dict[str, Any]:
-        """Plays and records the evaluation after training step `step`, and returns its metrics.
-        `ctx` serves the policy. `on_done` is called after each episode."""
+        """Plays and records the evaluation after training step `step`, and returns its metrics. `ctx` is the
+        model context with which the policy's replies are sampled. `on_done` is called after each episode."""
         began = time.monotonic()
         recording.TRAINING_STEP.set(step)
         played = {
@@ -99,12 +99,12 @@ class Evaluations:
         return row
 
     def best_step(self, steps: Iterable[int]) -> int | None:
-        """Returns the best of the training steps `steps` by their evaluations; None without evaluations."""
+        """Returns the step with the best evaluation among `steps`, or None if no step was evaluated."""
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:
-        """Returns a line about the last evaluation, `row`. Raises ConfigError if evaluations do not have the
-        metric by which the best one is chosen."""
+        """Returns a line of text about the last evaluation, `row`. Raises ConfigError if evaluations do not
+        have the metric by which the best one is chosen."""
         evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
         values = [f"{name} {number(evaluations.value(row, name), '+.3f')}" for name in names]
@@ -133,7 +133,7 @@ class Evaluations:
                     task,
                     ctx,
                     on_done,
-                    # The same seeds in every evaluation: so two of them differ only by the weights.
+                    # The seeds are the same in every evaluation, so evaluations differ only by the weights.
                     seed=None if self._seed is None else f"evaluation {self._seed} {name} {place}",
                 )
                 for place, task in enumerate(_prompts(opened.tasks, self._examples(source)))
@@ -149,7 +149,7 @@ class Evaluations:
 
 
 def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
-    """Returns the source with seeds of worlds on which nothing is trained."""
+    """Returns the source with seeds for its worlds that are never used in training."""
     taskset = source.env.taskset
     if not isinstance(taskset, AirTasksetConfig):
         return source
@@ -172,7 +172,7 @@ _NOT_MEANS = {"episodes", "failed_episodes", "reward_stderr", "tasks"}
 
 
 def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dict[str, Any]:
-    """Returns the line of `evaluations.jsonl` for an evaluation with these episodes by source."""
+    """Returns the line of `evaluations.jsonl` for an evaluation. `played` has its episodes by source."""
     sources = {name: _metrics(rollouts) for name, rollouts in played.items()}
     names = dict.fromkeys(
         name for one in sources.values() for name, value in one.items() if name not in _NOT_MEANS
@@ -190,7 +190,7 @@ def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dic
 
 
 def _stderr(sources: Sequence[dict[str, Any]]) -> float | None:
-    """Returns the standard error of the mean reward over sources; None if one of them is unknown."""
+    """Returns the standard error of the mean reward over sources; None if a source's error is unknown."""
     errors = [one["reward_stderr"] for one in sources]
     return None if None in errors else math.hypot(*errors) / len(errors)
 

@@ -1,4 +1,4 @@
-"""Loads a model on this machine, and serves it to evaluations."""
+"""Loads a model on this machine, and serves it for evaluations."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model that is loaded and served here."""
+    """A model that is loaded and served by this process."""
 
     ctx: vf.ModelContext
     settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """Completes the settings of an environment for this model."""
+    """A function that fills in settings of an environment that depend on this model."""
     description: str
-    """One line: where the model is, and how it computes."""
+    """One line that says on which device the model is, and how it computes."""
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
         context = min(settings.context, policy.max_length)
 
         def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
-            if place.gpu is not None and not env.trainer_gpus:  # it is not for boxes
+            if place.gpu is not None and not env.trainer_gpus:  # so boxes do not get it
                 env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
             done: Any = settled(env, policy, max_context_tokens=context)
             return done  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Plays an evaluation's episodes and records them in a folder, so that it can be interrupted and go on.
+"""Plays an evaluation's episodes and records them in a folder, so that it can be continued.
 
 The folder has `evaluation.json`, which says what was evaluated and how, and `trajectories/`. Episodes that
-ended well count; those that failed or were interrupted are played again.
+ended without a failure count; episodes that failed or were interrupted are played again.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class Evaluation:
     label: str
     """The name of the model in tables."""
     model: str
-    """The model's folder, hub id, or the name and URL of its endpoint."""
+    """The model: a folder, a hub id, or the name and URL of an endpoint."""
     settings: Settings
     folder: Path
 
     def episodes(self) -> list[Played]:
-        """Returns the recorded episodes that ended well."""
+        """Returns the recorded episodes that ended without a failure."""
         files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
         ends = [(outcome(path), str(path)) for path in files]
         return [Played.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns how many of `episodes` episodes of each task are not recorded yet."""
+        """Returns, for each task, how many of its `episodes` episodes are not recorded yet."""
         played = Counter(one.task for one in self.episodes())
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return {task: max(0, episodes - played[task]) for task in dict.fromkeys(tasks)}
@@ -58,8 +58,8 @@ class Evaluation:
         missing: Mapping[str, int],
         settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays and records the `missing` episodes with the model in `ctx`; returns those that were played.
-        `settle` completes the settings of an environment for the model."""
+        """Plays and records the `missing` episodes with the model in `ctx`, and returns the episodes that
+        were played. `settle` fills in settings of an environment that depend on the model."""
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
@@ -68,7 +68,7 @@ class Evaluation:
                 taskset = self._taskset(env.taskset, own, remaining)
                 folder = self.folder / TRAJECTORIES
                 now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
-                # A task of two environments is played in the first.
+                # If two environments have the same task, it is played in the first.
                 each = {task: remaining.pop(task) for task in own}
                 rollouts += await evaluate(now, ctx, each)
         return rollouts
@@ -76,8 +76,8 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns the settings of the tasks `own`. Every episode of a world has a seed of its own, which no
-        training and no recorded episode has."""
+        """Returns the taskset's settings with only the tasks `own`. Every episode of a world gets a seed that
+        no training and no recorded episode has."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())
@@ -108,7 +108,7 @@ class Evaluation:
             ) from None
 
     def fits(self) -> bool:
-        """Whether the folder is absent, or records this model with these settings."""
+        """Whether the folder does not exist yet, or records this model with these settings."""
         file = self.folder / FILE
         return not self.folder.exists() or (file.is_file() and _read(file) == self._identity())
 
@@ -133,8 +133,8 @@ def _read(file: Path) -> Any:
 
 
 def _weights(model: str) -> list[list[Any]]:
-    """Returns name, size and time of the model's files of weights, so that new weights are seen; empty if the
-    model is not a folder on this machine."""
+    """Returns the name, size and modification time of the model's weight files, so that new weights are
+    noticed. The list is empty if the model is not a folder on this machine."""
     folder = Path(model).expanduser()
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -1,8 +1,8 @@
 """Plays demonstration episodes, in which a script of mixed quality takes the place of the model.
 
 A policy is first trained on such episodes by supervised learning (a warm start), then by reinforcement
-learning. All quickstart tasks share that the file `config` holds `method=M level=L`, both from 1 to 4, and
-that `solve.py` makes the artefact. The script prefers good choices only weakly.
+learning. In all quickstart tasks, the file `config` holds `method=M level=L` (both numbers from 1 to 4), and
+the program `solve.py` makes the artefact. The script prefers good choices only weakly.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that writes an agent's replies, which at random are good or bad.
+    """A script that writes an agent's replies; at random they are good or bad.
 
-    A choice is a pair (method, level) for the file `config`. `experienced` is the probability that the script
-    picks one of the four best choices known for the task, not a random one; `careful` that it returns to the
-    episode's best choice when it submits; `stop` that it submits at a turn (`stop / 4` before a score).
+    A choice is a pair (method, level) for the file `config`. Three probabilities decide what the script does.
+    With `experienced`, it picks one of the four best choices known for the task; otherwise a random choice.
+    With `careful`, it returns to the episode's best choice when it submits. With `stop`, it submits at a turn
+    (`stop / 4` if the episode has no score yet).
     """
 
     def __init__(
@@ -100,7 +101,7 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns pairs (choice, score) for the scored choices in the conversation; a higher score is better."""
+    """Returns a pair (choice, score) for each scored choice in the conversation. A higher score is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

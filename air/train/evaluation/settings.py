@@ -1,4 +1,4 @@
-"""Finds the settings with which a model is evaluated: those of its run if it is a run's checkpoint."""
+"""Finds the settings with which a model is evaluated; for a run's checkpoint, those of its run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Settings:
-    """How episodes of an evaluation are played."""
+    """The settings with which episodes of an evaluation are played."""
 
     envs: Sequence[ResearchEnvConfig]
     temperature: float
@@ -31,10 +31,10 @@ class Settings:
     renderer: Any = None
     """A config of the package `renderers`; None: the renderer of the model's family."""
     compute: ComputeConfig = field(default_factory=ComputeConfig)
-    """The device, the type of the weights and the attention of a model that is loaded here."""
+    """The settings of a model that this process loads: device, type of the weights and attention."""
 
     def check_tasks(self) -> None:
-        """Raises MissingError if there is no task of an id, and ConfigError if the id is malformed."""
+        """Raises MissingError if a task does not exist, and ConfigError if its id is malformed."""
         for env in self.envs:
             taskset: Any = env.taskset
             for name in taskset.worlds:
@@ -42,8 +42,8 @@ class Settings:
             taskset.research_tasks()
 
     def identity(self) -> dict[str, Any]:
-        """Returns the settings that decide what episodes are worth, as plain data; without secrets."""
-        # Absent if it is the default, as in evaluations that earlier versions recorded.
+        """Returns the settings that influence the results of episodes, as plain data without secrets."""
+        # A default value is left out, as in evaluations that earlier versions recorded.
         dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
             **dtype,
@@ -56,8 +56,9 @@ class Settings:
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
-    """Returns the settings of an environment, without secrets. Settings that earlier versions did not have
-    are absent if they have their default, so that evaluations that those recorded still count."""
+    """Returns the settings of an environment as plain data, without secrets. Settings that earlier versions
+    did not have are left out if they have their default value. So evaluations of those versions still have
+    the same settings."""
     data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
     for table, key, default in (
         (data, "reuse_boxes", False),
@@ -74,10 +75,10 @@ def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """New values for a key of a run's environments, as a flag would set it."""
+    """New values for one key of a run's environments, as a command-line flag sets them."""
 
     flag: str
-    """What set it, such as `--tasks`: the name in error messages."""
+    """The flag that set the values, such as `--tasks`; error messages name it."""
     values: Sequence[str]
 
 
@@ -92,9 +93,10 @@ class OfRun:
 
 
 def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path, Path] | None:
-    """Returns the run's folder and the checkpoint that `model` names: a run's folder stands for its last
-    checkpoint, or for that of `step`. None if `model` is neither: the folder of a run of `sft` stands for the
-    model that it trained. Raises MissingError if the run has no such checkpoint."""
+    """Returns the run's folder and the checkpoint that `model` names. If `model` is a run's folder, the
+    checkpoint is that of `step` (None: the last one). Returns None if `model` is neither a run nor a
+    checkpoint; the folder of a run of `sft` is neither, because it holds a trained model. Raises MissingError
+    if the run has no such checkpoint."""
     path = Path(model).expanduser()
     if (path / run_folder.SFT_FILE).is_file():
         return None
@@ -119,8 +121,9 @@ def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path,
 
 
 def best_step(run: Path) -> int:
-    """Returns the step of the best checkpoint of the run in the folder `run`, by the metric that its config
-    names. Raises MissingError if no checkpoint was evaluated, and ConfigError if there is no such metric."""
+    """Returns the step of the best checkpoint of the run in the folder `run`, by the metric that the run's
+    config names. Raises MissingError if no checkpoint was evaluated; ConfigError if evaluations lack the
+    metric."""
     checkpoints = run_folder.steps(run / CHECKPOINTS)
     rows, metric = evaluations.rows(run), evaluations.best_metric(run)
     step = evaluations.best_step(rows, metric, checkpoints)
@@ -141,10 +144,9 @@ def of_run(
     sampling: Mapping[str, Any],
     compute: Mapping[str, Any],
 ) -> OfRun:
-    """Returns the settings of the run in the folder `run`. `changes` are new values for keys of its
-    environments, by the key (`agent.max-turns`), `sampling` for fields of `Settings`, and `compute` for
-    keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is
-    wrong."""
+    """Returns the settings of the run in the folder `run`, with changes. `changes` has new values for keys of
+    its environments, by the key (`agent.max-turns`); `sampling` for fields of `Settings`; and `compute` for
+    keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
     for number in range(len(_tables(sources.data, file))):
@@ -179,8 +181,8 @@ def of_run(
 
 
 def with_turns(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings of an environment whose tasks were replaced. Those of worlds leave the turns to
-    the worlds; research tasks need a limit, and get the usual one."""
+    """Returns the settings of an environment whose tasks were replaced, with a limit of turns that fits.
+    Worlds limit the turns themselves, so they get no limit. Research tasks get the default limit."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env

@@ -1,4 +1,4 @@
-"""Makes the table that `air eval` prints: scores of one or several models, by task and over all tasks."""
+"""Makes the table that `air eval` prints: scores of one or more models, by task and over all tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RAW: Mapping[str, Callable[[Played], float | None]] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The columns of a task's row: scores as the task measures them, without the episodes that have none."""
+"""The columns of a task's row. Scores are as the task measures them; missing values are left out."""
 _PHI = {
     "best attempt": "best",
     "last submission": "last",
@@ -24,12 +24,12 @@ _PHI = {
     "tries": "tries",
     "reward": "reward",
 }
-"""The measure, for rows over all tasks, of each of these columns."""
+"""The measure that each of these columns shows in rows over all tasks."""
 
 
 def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:
-    """Returns the table; `models` has the episodes of each model by its name, in the order of the rows.
-    `episodes` is the number of episodes of each task that were wanted."""
+    """Returns the table. `models` has the episodes of each model by the model's name, in the order of the
+    rows. `episodes` is the number of episodes that each task should have."""
     result = plain_table(
         "mean ± standard error over episodes; a try is a validate\n"
         "φ: mean over tasks of normalised scores (0: baseline, 1: target; without a score: the lowest)"
@@ -71,7 +71,8 @@ def _signed(mean: Estimate | None) -> str:
 
 
 def _counts(played: Sequence[Played], wanted: int) -> list[str]:
-    """Returns the shares of episodes with a score and of well-formed replies, and the number of episodes."""
+    """Returns three texts: the share of episodes with a score, the share of well-formed replies, and the
+    number of episodes."""
     turns, errors = sum(one.turns for one in played), sum(one.format_errors for one in played)
     return [
         percent(sum(one.best() is not None for one in played) / len(played) if played else None),

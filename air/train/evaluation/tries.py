@@ -1,8 +1,9 @@
 """Measures finished episodes by their tries: the best of the first few, the best, the last, the test score.
 
-Each validate is a try, also those of `submit` and of the episode's end. More tries can only raise the best
-score, so models are also compared at equal numbers of tries. Measures are normalised scores φ: 0 is the
-task's baseline and 1 its target. An artefact without a score counts as the lowest φ.
+Each grading on the validation split is a try, including those by `submit` and at the episode's end. More
+tries can only raise the best score, so models are also compared at equal numbers of tries. Measures are
+normalised scores φ: 0 is the task's baseline and 1 its target. An artefact without a score counts as the
+lowest φ.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ class Played:
     scores: tuple[float | None, ...]
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
-    """The score on the test split of the artefact that counts; None if it was not scored."""
+    """The score on the test split of the artefact that counts; None if the artefact was not scored."""
     reward: float
     turns: int
     format_errors: int
     success: float | None = None
-    """The world's fact `success`; None if the task is no world, or its world has no such fact."""
+    """The value `success` that the world reported; None if the task is no world, or its world has no such
+    value."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:
@@ -66,12 +68,13 @@ class Played:
             reward=outcome.reward,
             turns=outcome.turns,
             format_errors=outcome.format_errors,
-            # Of a world with this fact, it is the score.
+            # If `success` is the metric of a world, the score is its value.
             success=outcome.last if start.world is not None and start.metric == "success" else None,
         )
 
     def best(self, tries: int | None = None) -> float | None:
-        """Returns the best score of the first `tries` tries (None: of all); None if none of them has one."""
+        """Returns the best score of the first `tries` tries (None: of all tries), or None if none of these
+        tries has a score."""
         scores = [score for score in self.scores[:tries] if score is not None]
         if not scores:
             return None
@@ -83,7 +86,7 @@ class Played:
         return self.scores[-1] if self.scores else None
 
     def phi(self, score: float | None) -> float:
-        """Returns the normalised score φ; the lowest one without a score."""
+        """Returns the normalised score φ of `score`; if `score` is None, the lowest φ."""
         return self.scale.phi_clip[0] if score is None else phi_on(self.scale, score)
 
 
@@ -106,19 +109,19 @@ class Estimate:
 
     mean: float
     stderr: float | None
-    """None if it is unknown, because the mean is of one value."""
+    """The standard error. None if it is unknown, because there is only one value."""
 
     def __str__(self) -> str:
         return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
 
     def minus(self, other: Estimate) -> Estimate:
-        """Returns the difference of two means of independent values."""
+        """Returns the difference of two means, with its standard error; the values must be independent."""
         errors = (self.stderr, other.stderr)
         return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Returns the mean of the values that are not None; None if there is none."""
+    """Returns the mean of the values that are not None, or None if there are no such values."""
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -135,7 +138,7 @@ def by_task(episodes: Sequence[Played]) -> dict[str, list[Played]]:
 
 
 def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so that all tasks count the same; None without one."""
+    """Returns the mean over tasks of each task's mean, so all tasks count the same; None without values."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:
@@ -148,7 +151,7 @@ def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
 def gains(
     before: Sequence[Played], after: Sequence[Played]
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
-    """Returns for each measure the overall mean before, the one after, and the difference."""
+    """Returns for each measure three estimates over all tasks: before, after, and the difference."""
     table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
     for name, measure in MEASURES.items():
         then, now = overall(before, measure), overall(after, measure)
