@@ -30,7 +30,7 @@ class Server(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name in requests, which may change with the weights."""
+        """The model's name in requests. It may change when the weights change."""
 
     def start(self) -> None:
         """Starts the server, and returns when it answers requests."""
@@ -43,7 +43,7 @@ class Server(Protocol):
         Raises InferenceError if the server has ended and will not be restarted."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: the server does not use the weights, so the `with` block may change them."""
+        """Context manager: in the `with` block the server does not use the weights, so they may change."""
 
     def step_metrics(self) -> Mapping[str, float]:
         """Returns the metrics of sampling since the last call, by name; empty if the server has none."""
@@ -55,14 +55,15 @@ class Server(Protocol):
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled a reply: its tokens, their log-probabilities, and
-        when the client had it (seconds since 1970). None: not known."""
+        """Returns the version of the weights that sampled a reply. The reply is given by its tokens, their
+        log-probabilities, and the time `ended` (seconds since 1970) at which the client had received it.
+        None: not known."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run, with the reason.
-    Without `vllm`, it is air's own server; without `gpu`, vLLM runs on the CPU."""
+    """The inference server that was chosen for a run, with the reason. If `vllm` is None, it is air's own
+    server. If `gpu` is None, vLLM runs on the CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
@@ -84,9 +85,9 @@ def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
     """Chooses the inference server of a run, without starting it.
 
     `auto` is vLLM if it is installed and can use a GPU, otherwise air's own server. vLLM gets the first GPU
-    of `names`, or the first visible GPU. Raises MissingError if `setting` is vLLM, which is not installed,
-    or if `AIR_VLLM_PYTHON` is wrong. Raises UsageError if `setting` is vLLM, and the installed build needs a
-    GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `names`.
+    of `names`, or the first visible GPU. Raises MissingError if `setting` is `vllm` and vLLM is not
+    installed, or if `AIR_VLLM_PYTHON` is wrong. Raises UsageError if `setting` is `vllm` and the installed
+    vLLM needs a GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `names`.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -138,10 +139,10 @@ def server(
     say: Callable[[str], None],
     gpu_share: float | None = None,
 ) -> Server:
-    """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it.
-    `name` is the model's name in requests. `max_model_len` limits the tokens of a prompt and its reply
-    together. `folder` gets vLLM's log and its copy of the weights. `say` gets a message of one line when vLLM
-    is restarted. `gpu_share` is the share of the GPU's memory for vLLM if the trainer uses the same GPU."""
+    """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it. `name` is
+    the model's name in requests. `max_model_len` limits the tokens of a prompt and its reply together.
+    `folder` gets vLLM's log and its copy of the weights. `say` gets a one-line message when vLLM is
+    restarted. `gpu_share` is the share of the GPU's memory for vLLM if the trainer uses the same GPU."""
     if choice.vllm is None:
         return InferenceServer(
             policy,
@@ -150,7 +151,7 @@ def server(
             max_batch=config.max_batch,
             name=name,
             alone=config.deterministic,
-            # What the cache holds depends on other requests.
+            # The contents of the cache would depend on other requests.
             prefix_cache_mb=0 if config.deterministic else config.prefix_cache_mb,
         )
     launch = Launch(

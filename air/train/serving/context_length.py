@@ -1,4 +1,4 @@
-"""Makes the package `renderers` learn a server's context length before many episodes ask at once."""
+"""Makes the package `renderers` learn a server's context length before many episodes start."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from air.train.model.policy import Policy
 
 
 async def learn(ctx: vf.ModelContext, policy: Policy) -> None:
-    """Sends a prompt that is too long. Nothing is sampled: `renderers` asks the server for its context
-    length, remembers it for the process, and refuses the prompt.
+    """Sends one prompt that is too long, so that `renderers` learns the context length. `renderers` asks the
+    server for it, remembers it in this process, and refuses the prompt, so nothing is sampled.
 
-    While `renderers` asks, other requests wait for a lock that belongs to the first event loop in which one
-    waited: in a second loop of the same process, such episodes would fail. Later requests take no lock.
+    Without this call, the first requests of many episodes would wait for a lock while `renderers` asks. The
+    lock belongs to the first event loop in which a request waited, so in a second event loop of the same
+    process such episodes would fail. When the context length is known, requests take no lock.
     """
     assert isinstance(ctx.client, BaseClientConfig)
     renderer = await asyncio.to_thread(policy.renderer)
     too_long = [0] * (policy.max_length + 1)
     async with build_async_openai(ctx.client) as client:
-        # OpenAIError: a server that does not tell its context length refuses the prompt itself.
+        # OpenAIError: a server that does not report its context length refuses the prompt itself.
         with suppress(OverlongPromptError, OpenAIError):
             await generate(
                 client=client, renderer=renderer, messages=[], model=ctx.model, prompt_ids=too_long

@@ -1,10 +1,10 @@
 """Passes one token of each row through a model of the Llama family, with few operations.
 
-For single tokens of a small model, starting operations takes longer than computing them, and transformers'
-own forward pass makes about a hundred in each layer. `LlamaDecoder` makes a third of them, with the model's
-own modules and weights, in the same order; the results differ by rounding. It reads keys and values through
-`row_attention`. Models that it does not know go through transformers. Whether its log-probabilities are the
-trainer's is compared at each start of a server (`self_check`).
+For single tokens of a small model, starting an operation takes longer than computing it, and transformers'
+own forward pass starts about a hundred operations in each layer. `LlamaDecoder` starts a third of that
+number. It uses the model's own modules and weights in the same order, so results differ only by rounding. It
+reads keys and values through `row_attention`. Other models are computed by transformers. Each start of a
+server compares the decoder's log-probabilities with the trainer's (`self_check`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ _LAYERS = {
     "transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer",
     "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer",
 }
-"""Layers that do what `_Layer` does: norm, attention with rotary positions, norm, gated feed-forward part."""
+"""The layer classes that `_Layer` can compute: norm, attention with rotary positions, norm, gated
+feed-forward part."""
 _MODULES = (
     "torch.nn.modules.",
     "transformers.activations",
     *(name.rpartition(".")[0] for name in _LAYERS),
 )
-"""The beginnings of the names of Python modules whose parts of a model are known. Quantised layers, adapters
-and the like come from elsewhere."""
+"""The beginnings of the names of Python modules whose classes a model may consist of. Quantised layers,
+adapters and similar parts come from other modules."""
 
 
 class LlamaDecoder:
-    """Computes the logits of single tokens. Make it with `of`. The model's weights may change between calls,
-    but none of its modules may be replaced."""
+    """Computes the logits for single tokens. Create it with `of`. The model's weights may change between
+    calls, but none of its modules may be replaced."""
 
     def __init__(self, model: Any) -> None:
         self._inner, self._head = model.model, model.lm_head
@@ -45,8 +46,8 @@ class LlamaDecoder:
 
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
-        """Returns a decoder for a causal language model, or None if it has parts that are not known here:
-        other layers, a sliding window, an adapter, weights that are not float32."""
+        """Returns a decoder for a causal language model. Returns None if the model has parts that the decoder
+        does not know: other layers, a sliding window, an adapter, or weights that are not float32."""
         config = model.config.get_text_config()
         layers = getattr(getattr(model, "model", None), "layers", ())
         kinds = {f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers}
@@ -61,12 +62,12 @@ class LlamaDecoder:
         return cls(model) if known else None
 
     def logits(self, token_ids: Tensor, positions: Tensor, cache: RowCache, bias: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] after one token of each of R rows. `token_ids` and `positions`
-        are [R, 1]; `cache` was aimed at the tokens. `bias` [R, 1, 1, columns] is added to the scores."""
+        """Returns the logits [R, vocabulary] after one new token in each of R rows. `token_ids` and
+        `positions` are [R, 1]. Call `cache.aim` first. `bias` [R, 1, 1, columns] is added to the scores."""
         hidden = F.embedding(token_ids[:, 0], self._inner.embed_tokens.weight)
         cosine, sine = self._inner.rotary_emb(hidden, positions)
         half = cosine.shape[-1] // 2
-        # Of the rotated halves (-b, a) the sign goes to the sine, so that (b, a) is a plain roll.
+        # Rotation needs the halves (-b, a). The sign is moved into the sine, so that (b, a) is a plain roll.
         sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)
         for layer in self._layers:
             hidden = layer(hidden, cosine, sine, cache, bias)
@@ -75,7 +76,7 @@ class LlamaDecoder:
 
 
 class _Layer:
-    """One layer, with the modules of the model's layer."""
+    """One layer; it uses the modules of the model's layer."""
 
     def __init__(self, layer: Any, number: int) -> None:
         self._number = number
@@ -111,7 +112,7 @@ class _Layer:
 
 
 def _linear(part: Any, inputs: Tensor) -> Tensor:
-    """Returns the result of a linear layer, without what a call of a module costs."""
+    """Returns the result of a linear layer, without the overhead of calling a module."""
     return F.linear(inputs, part.weight, part.bias)
 
 
@@ -120,7 +121,7 @@ def _norm(part: Any, inputs: Tensor) -> Tensor:
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Whether a module of a model is of a known class, and nothing was put on it, such as a hook."""
+    """Whether a module is of a known class and nothing was attached to it, such as a hook."""
     known = type(part).__module__.startswith(_MODULES)
     changed = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
     return known and not changed

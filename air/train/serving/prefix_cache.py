@@ -1,8 +1,8 @@
-"""Keeps the keys and values of finished prompts and replies, so that a prompt that begins alike reuses them.
+"""Keeps the keys and values of finished prompts and replies, so that prompts with the same prefix reuse them.
 
-The sequences form a prefix tree (a token tree). A node has some tokens, with their keys and values, and
-continues its parent; so a shared prefix is stored once. When the tree exceeds its limit, the leaf that was
-not used for the longest time is removed first. Requests may go on to read the tensors of a removed node.
+The sequences form a prefix tree (a token tree). A node has some tokens with their keys and values, and
+continues its parent's sequence, so a shared prefix is stored once. When the tree exceeds its limit, the least
+recently used leaf is removed first. Requests may continue to read the tensors of a removed node.
 
 Keys and values depend on the weights, so the owner clears the cache before the weights change.
 """
@@ -25,15 +25,14 @@ Each tensor is [kv_heads, tokens, head_dim]."""
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The keys and values of consecutive tokens: those of the first `count` tokens of `block`, which never
-    changes."""
+    """The keys and values of consecutive tokens: the first `count` tokens of `block`, which never changes."""
 
     block: Block
     count: int
 
     @property
     def key(self) -> tuple[int, int]:
-        """Equal for two parts that are in use if they are the same."""
+        """A key that is equal for two parts if they are the same part, as long as both are in use."""
         return id(self.block), self.count
 
 
@@ -48,7 +47,7 @@ class _Node:
     block: Block
     parent: _Node | None = None
     children: dict[int, _Node] = field(default_factory=dict)
-    """The nodes that continue this one, by their first token."""
+    """The nodes that continue this node, by their first token."""
 
     @property
     def bytes(self) -> int:
@@ -65,24 +64,24 @@ class PrefixCache:
         self.peak_bytes = 0
         """The largest value of `bytes` since the cache was made."""
         self._root = _Node([], [])
-        # From the least to the most recently used node. A parent is used whenever its child is, and counts
-        # as used later, so the first node is always a leaf.
+        # Nodes from the least to the most recently used. Whenever a child is used, its parent counts as used
+        # just after it, so the first node is always a leaf.
         self._order: OrderedDict[_Node, None] = OrderedDict()
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Returns the number of tokens at the beginning of `tokens` whose keys and values are stored."""
+        """Returns the length of the longest prefix of `tokens` whose keys and values are stored."""
         return sum(count for _, count in self._path(tokens))
 
     def read(self, tokens: Sequence[int]) -> list[Part]:
-        """Returns the stored keys and values of the beginning of `tokens`, as parts that follow each other,
+        """Returns the stored keys and values of the longest stored prefix of `tokens`, as consecutive parts,
         without a copy. They stay valid until the weights change."""
         path = self._path(tokens)
         self._touch([node for node, _ in path])
         return [Part(node.block, count) for node, count in path]
 
     def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
-        """Stores the keys and values of `tokens` that are not stored already. `block(start, stop)` returns
-        those of `tokens[start:stop]`; they are copied. What does not fit into the limit is left out."""
+        """Stores copies of the keys and values of those `tokens` that are not stored yet. `block(start,
+        stop)` returns the keys and values of `tokens[start:stop]`. Tokens beyond the limit are left out."""
         if self.limit <= 0:
             return
         path = self._path(tokens)
@@ -103,8 +102,8 @@ class PrefixCache:
         self._evict()
 
     def clear(self) -> None:
-        """Removes everything, and frees its memory at once: nodes that refer to each other would wait for
-        Python's collector of reference cycles."""
+        """Removes all nodes and frees their memory at once. Links between nodes are cut, because Python frees
+        objects that refer to each other only later."""
         for node in self._order:
             node.parent = None
             node.children.clear()
@@ -113,8 +112,8 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes that hold the beginning of `tokens`, and how many tokens of each are used.
-        All nodes but the last are used in full."""
+        """Returns the nodes that hold the longest stored prefix of `tokens`, each with the number of its
+        tokens that are used. All nodes but the last are used completely."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
@@ -133,10 +132,10 @@ class PrefixCache:
         return node
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Splits a node after `count` tokens, and returns the new node with the first part."""
+        """Splits a node after `count` tokens. Returns the new node, which has the first `count` tokens."""
         parent, tokens, block = node.parent, node.tokens, node.block
         assert parent is not None
-        # Copies, because a view would keep the memory of the other part alive after that is removed.
+        # Copies, because a view would keep the other part's memory alive after that part is removed.
         first = [tensor[:, :count].clone() for tensor in block]
         node.tokens, node.block = tokens[count:], [tensor[:, count:].clone() for tensor in block]
         self.bytes -= sum(tensor.nbytes for tensor in first)
@@ -160,7 +159,7 @@ class PrefixCache:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the number of equal tokens at the beginning of both sequences."""
+    """Returns the length of the longest prefix that both sequences share."""
     shorter = min(len(first), len(second))
     if first[:shorter] == second[:shorter]:
         return shorter

@@ -1,8 +1,8 @@
 """Checks requests to air's own inference server and builds the answers, in the format of vLLM.
 
-The fields are those of vLLM's OpenAI-compatible server and of its token endpoint, whose client is the package
-`renderers` 0.1.12 (`renderers/client.py`). A request with an unsupported field that would change the sampled
-distribution is refused; fields that concern only vLLM's internals are ignored.
+The fields are those of vLLM's OpenAI-compatible server and of vLLM's token endpoint, which the package
+`renderers` 0.1.12 calls (`renderers/client.py`). A request is refused if it has an unsupported field that
+would change the sampled distribution. Fields that concern only vLLM's internals are ignored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class BadRequest(AirError):
-    """Raised for a request that cannot be served. Its text becomes the error message in the answer."""
+    """Raised for a request that cannot be served. Its message becomes the error message in the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -70,8 +70,8 @@ def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
     """Checks a request's prompt (token ids) and sampling fields, and returns its sampling parameters.
-    `max_tokens` is at most the number of tokens that fit after the prompt, which is also the default. Raises
-    BadRequest if a field is wrong or not supported, or if the prompt is too long."""
+    `max_tokens` is limited to the number of tokens that fit after the prompt; this number is also the
+    default. Raises BadRequest if a field is wrong or not supported, or if the prompt is too long."""
     for name, neutral in NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
@@ -128,7 +128,7 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `GET /v1/models`; `weights_version` is air's own addition."""
+    """Returns the JSON body of the answer to `GET /v1/models`. `weights_version` is air's own field."""
     card = {
         "id": name,
         "object": "model",
@@ -152,7 +152,7 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one dict per sampled token, with the token's name and log-probability, in OpenAI's format."""
+    """Returns one dict per sampled token, with its name and log-probability, in OpenAI's format."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -160,7 +160,7 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `POST /inference/v1/generate`; token N is named `token_id:N`."""
+    """Returns the JSON body of the answer to `POST /inference/v1/generate`. A token is named `token_id:N`."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,

@@ -1,8 +1,9 @@
 """Attention of new tokens to the keys and values in a `RowCache`, in which rows share parts.
 
-Rows that begin with the same tokens read the keys and values of these tokens once for all of them: their
-queries are multiplied with one shared copy. Each row's own tokens are a second product. Both give columns of
-one matrix of scores, so the softmax, in float32, is that of ordinary attention.
+Rows (running requests) that begin with the same tokens share one copy of the keys and values of these tokens:
+one product multiplies the queries of all these rows with the copy. A second product handles each row's own
+tokens. Both products fill columns of the same matrix of scores, so the softmax, in float32, is that of
+ordinary attention.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
 
 
 class RowMask(Tensor):
-    """A boolean mask [rows, 1, queries, columns], whose columns are those of `RowCache.positions`.
+    """A boolean mask [rows, 1, queries, columns]. Its columns are described by `RowCache.positions`.
 
-    SDPA attention with this mask ignores its keys and values, and reads those of the cache. Every other
-    operation gets the plain mask.
+    SDPA attention with this mask ignores the keys and values that it is given, and reads those of the cache.
+    Every other operation gets an ordinary mask tensor.
     """
 
     cache: RowCache
     is_causal: bool
-    """Whether the rows are new and equally long, so that torch's own causal attention is the same."""
+    """Whether the rows are new and equally long, so that torch's causal attention gives the same result."""
     bias: Tensor
-    """What is added to the scores, [rows, 1, queries, columns]: 0 or minus infinity."""
+    """Numbers to add to the scores, [rows, 1, queries, columns]: 0 or minus infinity."""
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
-        """Returns the mask for the next forward pass with `cache`, from a plain mask."""
+        """Returns the mask for the next forward pass with `cache`. `visible` is an ordinary boolean mask."""
         mask = visible.as_subclass(cls)
         mask.cache = cache
-        # With a sliding window, tokens see less.
+        # A sliding window hides more than a causal mask does.
         mask.is_causal = cache.is_fresh and torch.equal(
             visible[0, 0], torch.ones_like(visible[0, 0]).tril()
         )
@@ -47,7 +48,7 @@ class RowMask(Tensor):
 
     @classmethod
     def wrap(cls, masks: Tensor | dict[str, Tensor], cache: RowCache) -> Tensor | dict[str, Tensor]:
-        """Returns the same for the masks of a model, which may be one for each kind of layer."""
+        """Wraps a model's masks as `of` does: one for all layers, or a dict by kind of layer."""
         if isinstance(masks, Tensor):
             return cls.of(masks, cache)
         return {kind: cls.of(mask, cache) for kind, mask in masks.items()}
@@ -73,7 +74,7 @@ class RowMask(Tensor):
 
 
 def bias_of(visible: Tensor) -> Tensor:
-    """Returns what is added to the scores: 0 where `visible` is true, minus infinity elsewhere."""
+    """Returns numbers to add to the scores: 0 where `visible` is true, minus infinity elsewhere."""
     bias = torch.zeros(visible.shape, device=visible.device)
     return bias.masked_fill_(~visible, -torch.inf)
 
@@ -83,9 +84,9 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
-    """Returns the attention of `query` to the keys and values in the cache, in the shape of `query`, which is
-    [rows, heads, queries, head_dim]. For single queries transformers may have made heads that read the same
-    keys the queries of one head; a reshape makes both forms the same."""
+    """Returns the attention of `query` [rows, heads, queries, head_dim] to the keys and values in the cache,
+    in the same shape. If there is a single query, transformers may have turned heads that read the same keys
+    into queries of one head; a reshape makes both forms equal."""
     cache = mask.cache
     rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
     queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)
@@ -94,9 +95,13 @@ def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
 
 
 def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
-    """Returns the attention of `queries` [rows, kv_heads, n, head_dim], float32 and scaled, to the keys and
-    values of the cache's present layer, in the shape of `queries`. The n queries are those of several heads,
-    and for each of them the tokens of `bias` [rows, 1, tokens, columns], which is added to the scores."""
+    """Returns the attention of `queries` to the keys and values of the cache's current layer, in the shape of
+    `queries`.
+
+    `queries` is [rows, kv_heads, n, head_dim], float32 and scaled. Its n queries are those of all heads that
+    read the same keys; each head has one query per token. `bias` [rows, 1, tokens, columns] is added to the
+    scores.
+    """
     own_keys, own_values = cache.own()
     rows, kv_heads, count, _ = queries.shape
     columns = bias.shape[-1]
@@ -123,8 +128,8 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
 
 
 def _for_all(rows: Tensor, shared: Tensor) -> Tensor:
-    """Returns the product of each row's matrices [rows, heads, n, k] with one matrix for each head, `shared`
-    [heads, k, m], as one product for all rows."""
+    """Multiplies each row's matrices [rows, heads, n, k] with one shared matrix for each head, `shared`
+    [heads, k, m], as a single product for all rows."""
     count, heads, lines, _ = rows.shape
     product = rows.transpose(0, 1).flatten(1, 2) @ shared
     return product.view(heads, count, lines, -1).transpose(0, 1)

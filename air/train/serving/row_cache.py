@@ -15,38 +15,38 @@ from air.train.serving.prefix_cache import Block, Part
 _COLUMNS = 64
 """The cache grows in units of this many columns (tokens)."""
 NOWHERE = 2**40
-"""The position of a column that holds no token of a row: no query sees it."""
+"""The position of a column that has no token in a row, so that no query sees it."""
 
 Rows = slice | Tensor
-"""Numbers of rows, as an index of a tensor's first dimension."""
+"""Row numbers, as an index of a tensor's first dimension."""
 
 
 @dataclass(frozen=True)
 class SharedPart:
-    """A shared part, and which of the rows of a forward pass read it."""
+    """Keys and values that several rows may share, and the rows of a forward pass that read them."""
 
     block: Block
     start: int
-    """The position of its first token."""
+    """The position of the first token."""
     stop: int
     rows: Rows
 
     def keys(self, layer: int) -> Tensor:
-        """Returns the keys in a layer, [kv_heads, tokens, head_dim]."""
+        """Returns the keys in layer `layer`, [kv_heads, tokens, head_dim]."""
         return self.block[layer][:, : self.stop - self.start]
 
     def values(self, layer: int) -> Tensor:
-        """Returns the values in a layer, [kv_heads, tokens, head_dim]."""
+        """Returns the values in layer `layer`, [kv_heads, tokens, head_dim]."""
         return self.block[len(self.block) // 2 + layer][:, : self.stop - self.start]
 
 
 class RowCache(Cache):
     """The key-value cache of requests, one row for each.
 
-    A row has two ranges of tokens: first its shared parts, which belong to the prefix cache and to which
-    other rows refer as well; then its own tokens. Those are stored here, per layer in two tensors [rows,
-    kv_heads, columns, head_dim]. Before a forward pass, `aim` says which rows get new tokens, and where.
-    There are at most `max_rows` rows.
+    A row has two ranges of tokens. First come its shared parts, which belong to the prefix cache; other rows
+    can refer to them as well. Then come its own tokens, which are stored here: for each layer, in two tensors
+    [rows, kv_heads, columns, head_dim]. Before a forward pass, call `aim` to say which rows get new tokens,
+    and where. There are at most `max_rows` rows.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -57,7 +57,7 @@ class RowCache(Cache):
         self._capacity = (0, 0)
         self._shared: list[list[Part]] = [[] for _ in range(max_rows)]
         self._offsets = [0] * max_rows
-        """For each row, the number of tokens in its shared parts."""
+        """The number of tokens in the shared parts of each row."""
         self._first = 0
         self._starts: list[int] = []
         self._counts: list[int] = []
@@ -67,10 +67,11 @@ class RowCache(Cache):
         self._layer = 0
         self._covered = self._single = False
         self._targets: Tensor | None = None
-        """Where the new tokens go, if each row has one: an index of a buffer's vectors, [rows x kv_heads]."""
+        """The places for new tokens if each row has one: indices [rows x kv_heads] into the vectors of a
+        layer's tensor."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
-        """Returns whether these are the shared parts of a row."""
+        """Returns whether `shared` are the shared parts of row `row`."""
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
@@ -78,8 +79,8 @@ class RowCache(Cache):
         return self._offsets[row]
 
     def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
-        """Sets what a row holds: its shared parts, and its own tokens after them, which are
-        copied (an empty list: none)."""
+        """Sets the contents of a row: its shared parts, then its own tokens. `own` is copied; an empty list
+        means that the row has no own tokens."""
         self._shared[row] = list(shared)
         self._offsets[row] = sum(part.count for part in shared)
         if not own:
@@ -94,9 +95,12 @@ class RowCache(Cache):
     def aim(
         self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any, in_parts: bool
     ) -> None:
-        """Says what the next forward pass computes: for row `first` + n the last `counts[n]` of its tokens,
-        before which the row has `starts[n]` tokens. `in_parts`: `RowMask` computes the attention, and reads
-        the keys and values by `parts` and `own`; otherwise the model gets those of all tokens."""
+        """Prepares the next forward pass, which computes new tokens for the rows from `first` on.
+
+        Row `first` + n already has `starts[n]` tokens, and gets `counts[n]` new ones. If `in_parts`,
+        `RowMask` computes the attention, and reads the keys and values by `parts` and `own`; otherwise the
+        model gets the keys and values of all tokens.
+        """
         rows = range(first, first + len(starts))
         self._first, self._counts, self._in_parts = first, list(counts), in_parts
         self._starts = [start - self._offsets[row] for row, start in zip(rows, starts, strict=True)]
@@ -109,9 +113,9 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores new keys and values, which are [rows, kv_heads, tokens, head_dim]; shorter rows are padded
-        at the beginning. Returns the keys and values of all tokens of these rows in the layer, or if the
-        attention is computed in parts, only the new ones."""
+        """Stores new keys and values [rows, kv_heads, tokens, head_dim]; shorter rows are padded at the
+        beginning. Returns the keys and values of all tokens of these rows in the layer. If the attention is
+        computed in parts, returns only the new keys and values."""
         stores = ((self._keys, key_states), (self._values, value_states))
         for store, new in stores:
             if self._single:
@@ -130,14 +134,15 @@ class RowCache(Cache):
         return keys, values
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Stores the keys and values [rows, kv_heads, head_dim] of one new token of each row in a layer."""
+        """Stores the keys and values [rows, kv_heads, head_dim] of one new token in each row, in one
+        layer."""
         self._put(self._keys, layer, keys)
         self._put(self._values, layer, values)
         self._layer = layer
 
     def positions(self, device: Any) -> Tensor:
-        """Returns the position of the token in each column, [rows, columns]; `NOWHERE` if there is none. If
-        the attention is computed in parts, columns of shared parts come first, then those of own tokens."""
+        """Returns the position of the token in each column, [rows, columns]; `NOWHERE` if a column has no
+        token. If the attention is computed in parts, shared parts come first, then own tokens."""
         if not self._in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
@@ -147,7 +152,7 @@ class RowCache(Cache):
         return torch.cat([shared, own], 1)
 
     def parts(self) -> list[SharedPart]:
-        """Returns the different shared parts of the rows of the forward pass."""
+        """Returns the different shared parts of all rows in the forward pass."""
         return self._parts
 
     def own(self) -> tuple[Tensor, Tensor]:
@@ -164,12 +169,12 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether the shared parts have a token of each row in each column of shared parts."""
+        """Whether, in every row, each column of shared parts has a token."""
         return self._covered
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the forward pass computes all tokens of its rows, which are equally long."""
+        """Whether the forward pass computes all tokens of its rows, and the rows are equally long."""
         return not any(self._starts) and not self._shared_columns() and len(set(self._counts)) == 1
 
     @property
@@ -192,7 +197,7 @@ class RowCache(Cache):
         return [torch.cat(tensors, 1) for tensors in zip(*pieces, strict=True)]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Moves row `source`, which has `length` tokens, to the place of row `target`."""
+        """Moves row `source`, which has `length` tokens, to row `target`."""
         if own := length - self._offsets[source]:
             for buffer in (*self._keys, *self._values):
                 buffer[target, :, :own] = buffer[source, :, :own]
@@ -202,10 +207,10 @@ class RowCache(Cache):
     def free(self, row: int) -> None:
         """Forgets the shared parts of a row that has ended, so that their memory can be freed."""
         self._shared[row], self._offsets[row] = [], 0
-        self._parts = []  # of the last forward pass
+        self._parts = []  # the parts of the last forward pass
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the token count of the longest request."""
+        """Returns the number of tokens of the longest request."""
         return self._length
 
     def _put(self, store: list[Tensor], layer: int, new: Tensor) -> None:
@@ -216,7 +221,8 @@ class RowCache(Cache):
         buffer.view(-1, new.shape[-1]).index_copy_(0, self._targets, vectors)
 
     def _vectors(self, heads: int, columns: int) -> Tensor:
-        """Returns the places of the rows' new tokens among all vectors of a buffer, [rows x heads]."""
+        """Returns the places for the rows' new tokens, as indices [rows x heads] into the vectors of a
+        layer's tensor."""
         rows = torch.arange(self._first, self._first + len(self._starts))
         lines = rows[:, None] * heads + torch.arange(heads)
         return (lines * columns + torch.tensor(self._starts)[:, None]).flatten()
@@ -243,7 +249,7 @@ class RowCache(Cache):
         return max(self._offsets[self._first : self._first + len(self._starts)])
 
     def _whole(self, store: list[Tensor], kind: int, layer: int) -> Tensor:
-        """Returns the keys (`kind` 0) or values (1) of all tokens of the rows, in the order of positions."""
+        """Returns the keys (`kind` 0) or values (`kind` 1) of all tokens of the rows, ordered by position."""
         buffer, count = store[layer], len(self._starts)
         if not self._shared_columns():
             return buffer[self._first : self._first + count, :, : self._length]
@@ -267,8 +273,8 @@ class RowCache(Cache):
         self._capacity = have_rows, have_columns
 
     def _buffer(self, store: list[Tensor], layer: int, like: Tensor) -> Tensor:
-        """Returns the tensor of a layer, which grows to the reserved size if it is smaller. `like` has its
-        number of heads and its head_dim, as dimensions -3 and -1."""
+        """Returns the tensor of a layer, after enlarging it to the reserved size if necessary. `like` is a
+        tensor whose dimensions -3 and -1 are the number of heads and head_dim."""
         rows, columns = self._capacity
         if (
             layer < len(store)
@@ -276,7 +282,7 @@ class RowCache(Cache):
             and store[layer].shape[2] == columns
         ):
             return store[layer]
-        # Zeros: a masked column counts with weight 0, but 0 times the NaN of unset memory is NaN.
+        # Zeros, because a masked column has the weight 0, and 0 times NaN (in unset memory) would be NaN.
         new = like.new_zeros((rows, like.shape[-3], columns, like.shape[-1]))
         if layer == len(store):
             store.append(new)
@@ -288,7 +294,7 @@ class RowCache(Cache):
 
 
 def _index(rows: list[int], device: Any) -> Rows:
-    """Returns the numbers of rows as an index; a range needs no copy."""
+    """Returns row numbers as an index. Consecutive numbers become a slice, which needs no copy."""
     if rows == list(range(rows[0], rows[-1] + 1)):
         return slice(rows[0], rows[-1] + 1)
     return torch.tensor(rows, device=device)

@@ -3,16 +3,16 @@
 Every running request has one row of the key-value cache; n requests use the rows 0…n-1. When a request ends,
 the last row is moved into its row, so finished requests cost nothing. Each request has its own random
 generator, and a token is drawn by inverting the cumulative distribution. So a request with a seed gets the
-same tokens whatever else is in the batch, apart from rounding of the logits.
+same tokens, whatever other requests are in the batch; only rounding of the logits can change this.
 
 The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
 divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
 of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
-Keys and values are kept by prefix (`PrefixCache`): the requests of a group compute their common prompt once,
-and the next turn of an episode computes only what follows the last reply. Requests that run at the same time
-read what they share from one copy. The tokens are the same as without, apart from rounding. Only one thread
-may use a `Sampler`.
+Keys and values are kept by prefix (`PrefixCache`). So the common prompt of a group's requests is computed
+once, and the next turn of an episode computes only the tokens after the last reply. Requests that run at the
+same time read a shared prefix from one copy. Apart from rounding, the cache does not change the tokens. Only
+one thread may use a `Sampler`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
 _CHUNK = 512
-"""Number of tokens of a prompt that one forward pass reads: its attention mask grows with this number."""
+"""Number of a prompt's tokens that one forward pass reads. It sets the size of the attention mask."""
 _PREFILL_TOKENS = 8192
 """Largest number of prompt tokens, including padding, that one forward pass reads."""
 _SCORES = 2**22
-"""Largest number of attention scores of a layer that are computed in parts; each has 4 bytes."""
+"""Largest number of attention scores (4 bytes each) in a layer for which attention is computed in parts."""
 _WORTH_SHARING = 64
-"""Requests refer to one copy of what they share if that saves reading this many tokens in each pass."""
+"""Requests use one copy of a shared prefix if this saves reading so many tokens in each forward pass."""
 _LONG = 256
-"""A prompt's beginning of at least this many tokens is not copied even if no other request shares it."""
+"""A stored prefix of at least this many tokens is never copied, even if only one request uses it."""
 _WORTH_WAITING = 16
-"""A prompt waits for another one that shares at least this many tokens which the cache does not have."""
+"""A prompt waits for another prompt if both share at least this many tokens that are not cached yet."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class SamplingParams:
     """Sample only from this number of most likely tokens; -1 or 0 allows all tokens."""
     max_tokens: int = 256
     stop_token_ids: frozenset[int] = frozenset()
-    """Each of these tokens ends the reply, and is part of it."""
+    """The tokens that end the reply; the reply includes the token that ended it."""
     seed: int | None = None
-    """Seed of the request's random generator, which also depends on the prompt's length: so the turns of an
-    episode with one seed draw different numbers. None takes a random seed."""
+    """Seed of the request's random generator. The generator also depends on the prompt's length, so the turns
+    of an episode draw different numbers although they have one seed. None: a random seed."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ class Row:
 
 
 class Sampler:
-    """Samples the replies to at most `max_batch` requests at a time, one token of each per `step`.
+    """Samples the replies to at most `max_batch` requests at a time. A `step` samples one token of each.
 
     The policy's weights may change only while no request is being sampled; call `release` before. A prompt
     and its reply have at most `max_model_len` tokens together. Keys and values of prompts and replies are
-    kept for later prompts that begin alike, in at most `prefix_cache_bytes` (0: none are kept).
+    kept for later prompts with the same prefix, in at most `prefix_cache_bytes` (0: none are kept).
     """
 
     def __init__(
@@ -150,8 +150,9 @@ class Sampler:
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Adds requests and samples the first token of each; returns the requests that have ended with it.
-        Raises ValueError if there is no room, or if a prompt is empty or not shorter than `max_model_len`."""
+        """Adds requests and samples the first token of each. Returns the requests whose reply ended with this
+        token. Raises ValueError if there is no room, or if a prompt is empty or not shorter than
+        `max_model_len`."""
         if len(rows) > self.room:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
         if any(not 0 < len(row.prompt) < self.max_model_len for row in rows):
@@ -167,7 +168,7 @@ class Sampler:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Samples one token for every running request; returns the requests that have ended with it."""
+        """Samples one token for every running request. Returns the requests whose reply has ended."""
         if not self.rows:
             return []
         last = [row.token_ids[-1:] for row in self.rows]
@@ -195,9 +196,9 @@ class Sampler:
     def _next_batch(self, waiting: Sequence[Row], leaders: set[tuple[int, ...]]) -> list[Row]:
         """Returns the requests to prefill next, with the longest new part first, and sets their `cached`.
 
-        Of requests whose new parts begin alike, only the first is prefilled now; the others wait, and find
-        its keys and values in the cache. `leaders` keeps the beginnings of earlier batches: if one comes
-        again, the cache did not keep it, and waiting is of no use.
+        Of several requests whose new parts have the same beginning, only the first is prefilled now. The
+        others wait, and later find its keys and values in the cache. `leaders` has the beginnings from
+        earlier batches. If a beginning is there already, the cache did not keep it, so waiting is useless.
         """
         ready: list[Row] = []
         leading: set[tuple[int, ...]] = set()
@@ -213,12 +214,12 @@ class Sampler:
         ready.sort(key=lambda row: -row.new_tokens)
         width = ready[0].new_tokens
         most = max(1, _PREFILL_TOKENS // min(width, _CHUNK))
-        # Much shorter rows would be padding for the most part.
+        # Rows that are much shorter than the longest would consist mostly of padding.
         return [row for row in ready[:most] if 2 * row.new_tokens + 32 >= width]
 
     def _prefill(self, rows: Sequence[Row]) -> RowCache:
-        """Computes keys and values of prompts, the longest new part first, and samples the first tokens.
-        Returns the cache that holds all keys and values of these rows."""
+        """Computes keys and values of prompts, the longest new part first, and samples the first token of
+        each. Returns the cache with all keys and values of these rows."""
         cache = RowCache(len(rows))
         for number, row in enumerate(rows):
             cache.place(number, self.prefixes.read(row.prompt[: row.cached]), [])
@@ -230,7 +231,7 @@ class Sampler:
             parts = [row.prompt[s : s + _CHUNK] for row, s in zip(active, starts, strict=True)]
             out = self._forward(cache, 0, parts, starts)
             done += _CHUNK
-            # The rows that are complete are the last ones.
+            # Rows whose prompt is complete come last.
             complete = sum(row.new_tokens <= done for row in active)
             logits = [*out[len(active) - complete :], *logits]
         for number, row in enumerate(rows):
@@ -239,8 +240,8 @@ class Sampler:
         return cache
 
     def _admit(self, rows: Sequence[Row], computed: RowCache, waiting: Sequence[Row]) -> None:
-        """Adds rows to the running ones, with their keys and values in `computed`. A running row, too, refers
-        from now on to what it shares with others, `waiting` ones included, instead of a copy."""
+        """Adds rows to the running ones. `computed` has their keys and values. From now on, running rows use
+        one copy of a prefix that they share with other rows, including `waiting` ones."""
         first = len(self.rows)
         self.rows.extend(rows)
         paths = [self.prefixes.read(row.prompt) for row in self.rows]
@@ -254,7 +255,7 @@ class Sampler:
             )  # The last token was sampled, but never passed through the model.
             if number >= first:
                 self.cache.place(number, shared, computed.read(number - first, count, length))
-            # The prefix cache may have removed what the row refers to.
+            # Otherwise the row keeps its shared parts, which the prefix cache may have removed.
             elif count >= self.cache.offset(number) and not self.cache.has(number, shared):
                 self.cache.place(number, shared, self.cache.read(number, count, length))
 
@@ -265,8 +266,9 @@ class Sampler:
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
     ) -> Tensor:
-        """Passes the tokens `tokens[n]` of row `first` + n of `cache` through the model; `starts[n]` tokens
-        come before them. Returns the logits after each row's last token, [rows, vocabulary]."""
+        """Passes new tokens of rows of `cache` through the model. Row `first` + n gets the tokens
+        `tokens[n]`, after the `starts[n]` tokens that it already has. Returns the logits after each row's
+        last token, [rows, vocabulary]."""
         device = self.model.device
         width = max(len(part) for part in tokens)
         padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
@@ -274,7 +276,7 @@ class Sampler:
         in_parts = self._sdpa and len(tokens) * width * length * self._heads <= _SCORES
         cache.aim(first, starts, [len(part) for part in tokens], device, in_parts)
         ends = torch.tensor([s + len(part) for s, part in zip(starts, tokens, strict=True)])
-        # Padding, at the beginning, gets position 0 and sees the first token.
+        # Padding is at the beginning; it gets position 0 and sees the first token.
         positions = (ends[:, None] + torch.arange(-width, 0)).clamp(min=0).to(device)
         columns = cache.positions(device)
         visible = (columns[:, None] <= positions[..., None])[:, None]
@@ -327,9 +329,10 @@ class Sampler:
 
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
-    """Returns the first parts of a prompt's keys and values, which its request reads from the prefix cache.
-    `readers` has the number of requests that read a block, by its `id`. The other parts are copied, because
-    each further part costs time in each pass."""
+    """Returns the first parts of `path` that a request should use from the prefix cache without a copy.
+    `path` has the parts of the prompt's keys and values. `readers` has the number of requests that read each
+    block, by its `id()`. The other parts are copied, because each further part costs time in each forward
+    pass."""
     worth = [
         number
         for number, part in enumerate(path, 1)
@@ -343,12 +346,12 @@ def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
     """Draws each row's next token from `logits` [rows, vocabulary], by inverting the cumulative distribution.
-    `uniforms` has one uniform random number between 0 and 1 for each row. Returns for each row the token id
-    and its log-probability in nats."""
+    `uniforms` has one uniform random number between 0 and 1 for each row. Returns the token ids of all rows,
+    and their log-probabilities in nats."""
     device = logits.device
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
-    # A sum in double precision: single precision loses unlikely tokens of large vocabularies.
+    # The sum is in double precision; single precision would lose unlikely tokens of large vocabularies.
     cumulative = _cumulative(logprobs.exp(), torch.double)
     aim = torch.tensor(uniforms, dtype=torch.double, device=device)[:, None] * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, aim, right=True).clamp(max=logits.shape[-1] - 1)[:, 0]
@@ -360,8 +363,8 @@ def sample(
 
 
 def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the cumulative sums of each row. Torch's deterministic algorithms have none on a GPU: the CPU
-    computes them there."""
+    """Returns the cumulative sums of each row. If torch uses deterministic algorithms on a GPU, the CPU
+    computes the sums, because torch has no such algorithm for GPUs."""
     if not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1, dtype=dtype)
     return values.cpu().cumsum(-1, dtype=dtype).to(values.device)
@@ -377,7 +380,7 @@ def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     ordered, order = scaled.sort(-1, descending=True)
     outside = torch.arange(vocab, device=device) >= top_k[:, None]
     probs = ordered.masked_fill(outside, -torch.inf).softmax(-1)
-    # A token stays if the sum of all likelier ones is below top_p; the likeliest always stays.
+    # A token stays if the sum over all more likely tokens is below top_p; the most likely token always stays.
     outside |= (_cumulative(probs, probs.dtype) - probs >= top_p[:, None]) & (top_p[:, None] < 1)
     outside[:, 0] = False
     return scaled.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)

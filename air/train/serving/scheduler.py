@@ -1,8 +1,8 @@
 """The scheduler of air's own inference server: a worker thread that samples many replies at once.
 
-Any thread may submit requests; a new one joins the running ones at the next token. An idle worker waits a few
-milliseconds for further requests. The weights change only while no request is running, so each reply is
-sampled with a single version of the weights.
+Any thread may submit requests; a new request joins the running requests at the next token. When a request
+arrives, an idle worker first waits a few milliseconds for further requests. The weights change only while no
+request is running, so each reply is sampled with a single version of the weights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Metrics:
     cached_tokens: int = 0
     """Number of those prompt tokens whose keys and values were read from the prefix cache."""
     prefix_cache_bytes: int = 0
-    """Largest size of the prefix cache so far."""
+    """Largest size of the prefix cache so far, in bytes."""
     completion_tokens: int = 0
     """Number of sampled tokens in the answers."""
     busy_seconds: float = 0.0
@@ -63,9 +63,11 @@ class _Job:
 
 class Batcher:
     """The scheduler: a worker thread that samples the replies to requests from any thread.
-    Only the worker may use `sampler` from now on. When a request arrives, an idle worker waits `window`
-    seconds for further requests. `alone`: samples one request at a time with an empty cache, so that a reply
-    does not depend, by rounding, on other requests."""
+
+    From now on, only the worker may use `sampler`. When a request arrives, an idle worker waits `window`
+    seconds for further requests. If `alone`, requests are sampled one at a time with an empty cache, so that
+    rounding in a reply does not depend on other requests.
+    """
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003, alone: bool = False) -> None:
         self.sampler = sampler
@@ -73,7 +75,7 @@ class Batcher:
         self.alone = alone
         self.version = 0
         self._sampled_by: dict[int, int] = {}
-        """The weights' version of each reply of the last two versions, by a hash of the reply."""
+        """The version of the weights for each reply of the last two versions, by a hash of the reply."""
         self._metrics = Metrics()
         self._waiting: deque[_Job] = deque()
         self._running: dict[Row, _Job] = {}
@@ -116,8 +118,8 @@ class Batcher:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait. All keys and values are dropped first,
-        and their memory is free during the block. Raises InferenceError if the worker has been stopped."""
+        can change the weights. Requests that arrive meanwhile wait. Before the block, all stored keys and
+        values are dropped, so their memory is free. Raises InferenceError if the worker has been stopped."""
         with self._changed:
             self._paused += 1
             while self._busy and not self._stopping:
@@ -135,7 +137,7 @@ class Batcher:
                 self._changed.notify_all()
 
     def next_version(self) -> int:
-        """Counts that the weights were changed, and returns their new version. Call it inside `exclusive`."""
+        """Records that the weights were changed; returns their new version. Call it inside `exclusive`."""
         self.version += 1
         with self._changed:
             recent = self._sampled_by.items()
@@ -143,8 +145,8 @@ class Batcher:
         return self.version
 
     def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
-        """Returns the version of the weights that sampled a reply, known by its tokens and their
-        log-probabilities. None for a reply that is not of the last two versions."""
+        """Returns the version of the weights that sampled the reply with these tokens and log-probabilities.
+        None if the reply does not belong to the last two versions."""
         with self._changed:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 
@@ -161,7 +163,7 @@ class Batcher:
                 for row in self._advance():
                     self._deliver(self._running.pop(row))
             except Exception as error:
-                # Broad: whatever the model raises fails the running requests, not the worker.
+                # Broad on purpose: any exception of the model fails the running requests, but not the worker.
                 self._fail_running(error)
                 continue
             with self._changed:
@@ -182,7 +184,8 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests, or else samples a token per running request; returns the ended requests."""
+        """Adds waiting requests if there are any; otherwise samples a token for each running request. Returns
+        the requests that have ended."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

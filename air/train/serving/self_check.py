@@ -1,8 +1,8 @@
 """Compares the sampler with the trainer on a few tokens, before a server answers its first request.
 
-`air.train.model.agreement` shows at each load that a model follows masks. The sampler does more: it reads
-keys and values from a cache, and those of shared tokens from one copy. A model that uses a cache in its own
-way would be trained on wrong probabilities without an error.
+Each load of a model already checks that the model follows masks (`air.train.model.agreement`). The sampler
+also reads keys and values from a cache, and those of shared tokens from one copy. A model that uses a cache
+differently would be trained on wrong probabilities without an error.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams
 
 _ROWS, _PROMPT, _REPLY = 5, 16, 3
-"""So many requests with the same prompt refer to one copy of it (see `sampler`)."""
+"""Number of requests, of tokens in their common prompt, and of tokens in each reply. With this many requests,
+the sampler uses one copy of the prompt (see `sampler`)."""
 
 
 def check(policy: Policy, max_model_len: int) -> None:
-    """Raises UsageError if the log-probabilities of sampler and trainer differ. A prompt and its
-    reply have at most `max_model_len` tokens together."""
+    """Raises UsageError if the log-probabilities of sampler and trainer differ. A prompt and its reply have
+    at most `max_model_len` tokens together."""
     vocab = int(policy.model.config.get_text_config().vocab_size)
     length = max(1, min(_PROMPT, max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]

@@ -2,12 +2,13 @@
 
 It answers `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions` (messages and
 text); and `POST /inference/v1/generate` (token ids and log-probabilities). It has no authentication, so let
-it listen only on the loopback interface. Streaming, stop strings, penalties, several choices and guided
-decoding are refused. The header `x-weights-version` of each answer names the version of the weights. It uses
-the policy's weights without a copy: change them inside `exclusive()`, then call `update_weights()`.
+it listen only on the loopback interface. Requests for streaming, stop strings, penalties, several choices or
+guided decoding are refused. The header `x-weights-version` of each answer names the version of the weights.
+The server uses the policy's weights without a copy: change them inside `exclusive()`, then call
+`update_weights()`.
 
-The caller sets the number of torch's threads before the first request. If boxes use the same few cores, set
-one thread: threads wait for each other, so with two of them a small model samples ten times slower.
+The caller sets the number of torch's threads before the first request. If boxes use the same few CPU cores,
+set one thread: two threads wait for each other, and a small model then samples ten times slower.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from air.train.serving.scheduler import Batcher, Metrics, Reply
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""Seconds between two checks whether a client has disconnected before its answer is ready."""
+"""Seconds between two checks whether a client has disconnected before its answer was ready."""
 _START_SECONDS = 30.0
 
 
@@ -50,10 +51,10 @@ class InferenceServer:
 
     Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens (None: the model's
     limit). At most `max_batch` requests are sampled at the same time; an idle server waits `window` seconds
-    for further ones. `name` is the model's name in requests (None: the policy's name). `alone`: requests are
-    sampled one at a time, so that a reply does not depend, by rounding, on other requests. Keys and values of
-    earlier prompts and replies are kept in at most `prefix_cache_mb` MiB (None: an eighth of the memory that
-    is available at the start; 0: none are kept).
+    for further ones. `name` is the model's name in requests (None: the policy's name). If `alone`, requests
+    are sampled one at a time, so that rounding in a reply does not depend on other requests. Keys and values
+    of earlier prompts and replies are kept in at most `prefix_cache_mb` MiB (None: an eighth of the memory
+    that is available at the start; 0: none are kept).
     """
 
     def __init__(
@@ -93,19 +94,19 @@ class InferenceServer:
 
     @property
     def url(self) -> str:
-        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` at its end."""
+        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` appended."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     @property
     def version(self) -> int:
-        """The number of the weights' version: 0 at first, and 1 more after each `update_weights`."""
+        """The number of the weights' version: 0 at first; each `update_weights` adds 1."""
         return self._batcher.version
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers requests.
-        Raises UsageError if the address or port cannot be used, or if the sampler does not predict as the
-        trainer; raises InferenceError if the start failed."""
+        """Starts the server, and returns when it answers requests. Raises UsageError if the address or port
+        cannot be used, or if sampler and trainer predict differently. Raises InferenceError if the start
+        failed."""
         self_check.check(self.policy, self.limits.max_model_len)
         listener = self._bind()
         ownership.mark_children()
@@ -116,7 +117,7 @@ class InferenceServer:
             lifespan="off",
             ws="none",
             timeout_graceful_shutdown=5,
-            # Long: a client that reuses a connection while the server closes it sees a failure.
+            # Long, because a client that reuses a connection while the server closes it sees a failure.
             timeout_keep_alive=3600,
         )
         self._server = uvicorn.Server(config)
@@ -154,13 +155,13 @@ class InferenceServer:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait. All keys and values are dropped first,
-        and their memory is free during the block."""
+        can change the weights. Requests that arrive meanwhile wait. Before the block, all stored keys and
+        values are dropped, so their memory is free."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits until no request is running, loads the weights `state` unless they were changed in place
-        already (None), and returns the weights' new version number."""
+        """Waits until no request is running, loads the weights `state` (None: they were already changed in
+        place), and returns the weights' new version number."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
@@ -169,13 +170,13 @@ class InferenceServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled a reply with these tokens and log-probabilities;
-        None for a reply that is not of the last two versions."""
+        """Returns the version of the weights that sampled the reply with these tokens and log-probabilities.
+        None if the reply does not belong to the last two versions."""
         return self._batcher.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
-        """Returns, by name, the numbers of prompt tokens, and of those that were read from the prefix cache,
-        since the last call; and the largest size of the prefix cache so far, in MiB."""
+        """Returns three metrics by name: the number of prompt tokens since the last call; how many of these
+        were read from the prefix cache; and the largest size of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {
@@ -274,7 +275,7 @@ class InferenceServer:
         try:
             prompt = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
         except Exception as error:
-            # Broad: renderers do not check messages and raise any exception for malformed ones.
+            # Broad on purpose: renderers do not check messages, and raise any exception for malformed ones.
             kind = type(error).__name__
             raise BadRequest(f"The messages cannot be rendered ({kind}: {error})") from error
         reply = await self._sample(request, prompt, body)

@@ -3,9 +3,10 @@
     python die_with_parent.py GRACE FOLDER COMMAND…
 
 Standard input is a pipe from the process that started this script; it closes when that process ends, even by
-SIGKILL. Then the command gets SIGTERM. When it has ended, or after GRACE seconds, its descendants get SIGTERM
-too, and SIGKILL after GRACE more seconds, also those that left its process group, because orphans become
-children of this process. Finally FOLDER is removed. SIGTERM to this process does the same, but FOLDER stays.
+SIGKILL. Then the command gets SIGTERM. When the command has ended, or after GRACE seconds, its descendants
+get SIGTERM too, and after GRACE more seconds SIGKILL. This includes descendants that left its process group,
+because orphans become children of this process. Finally FOLDER is removed. SIGTERM to this process has the
+same effect, but FOLDER stays.
 
 If the command ends by itself, its descendants are ended, FOLDER stays, and the exit code is the command's
 (128 + N after signal N). SIGKILL of this process ends only the command. Standard library only.
@@ -65,8 +66,8 @@ def _child() -> None:
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant of this process: with SIGTERM, and after `grace` seconds with SIGKILL.
-    Returns when no child remains: orphaned descendants become children of this process."""
+    """Ends every descendant of this process: SIGTERM, and after `grace` seconds SIGKILL. Orphaned descendants
+    become children of this process; returns when no child remains."""
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:

@@ -46,8 +46,8 @@ class Vllm:
 
 
 def find() -> Vllm | None:
-    """Returns the vLLM installation that runs use, or None if vLLM is not installed.
-    Raises MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if one cannot be run."""
+    """Returns the vLLM installation that runs use, or None if vLLM is not installed. Raises MissingError if
+    `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if an interpreter cannot be run."""
     if setting := os.environ.get(PYTHON_ENV):
         python, where = Path(setting).expanduser().absolute(), f"{PYTHON_ENV}={setting}"
         if vllm := _probe(python, where):
@@ -60,8 +60,8 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of a Python interpreter, or None if there is none, from package metadata,
-    because importing vLLM takes seconds."""
+    """Returns the vLLM installation of a Python interpreter, or None if there is none. Reads only package
+    metadata, because importing vLLM takes seconds."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
@@ -77,7 +77,7 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts as the largest rank of an adapter."""
+"""The values that vLLM accepts as the largest rank of LoRA adapters."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Launch:
     threads: int
     """Number of CPU threads, if vLLM runs on the CPU."""
     lora_rank: int = 0
-    """The rank of the LoRA adapters that are served; 0: none."""
+    """The rank of the LoRA adapters that are served; 0: no adapters."""
     gpu_share: float | None = None
-    """The share of the GPU's memory that vLLM may use, if the trainer uses the same GPU: vLLM then sleeps
+    """The share of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then sleeps
     while weights are trained. None: vLLM has the GPU to itself."""
 
     def command(self, model: Path | str, port: int) -> list[str]:
@@ -110,16 +110,16 @@ class Launch:
             *("--host", "127.0.0.1", "--port", str(port)),
             *("--max-model-len", str(self.max_model_len)),
             *("--max-num-seqs", str(self.max_batch)),
-            # renderers reads sampled tokens as `token_id:N`.
+            # The package `renderers` reads sampled tokens as `token_id:N`.
             "--return-tokens-as-token-ids",
-            # Log-probabilities after the temperature, as the trainer computes them.
+            # Log-probabilities after division by the temperature, as the trainer computes them.
             *("--logprobs-mode", "processed_logprobs"),
-            # The request alone decides how to sample, not the model's generation_config.json.
+            # Sampling settings come only from the request, not from the model's generation_config.json.
             *("--generation-config", "vllm"),
             "--disable-uvicorn-access-log",
             *self._lora(),
             *self._sleep(),
-            # On a GPU, the importance ratios in the loss correct for the rounding.
+            # On a GPU, the importance ratios in the loss correct for differences by rounding.
             *(["--dtype", "bfloat16"] if self.gpu else ["--enforce-eager", "--dtype", "float32"]),
         ]
 
@@ -127,7 +127,7 @@ class Launch:
         if not self.lora_rank:
             return []
         rank = next(rank for rank in _LORA_RANKS if rank >= self.lora_rank)
-        # The next adapter is loaded before the present one is removed.
+        # Two, because the next adapter is loaded before the present one is removed.
         return ["--enable-lora", "--max-lora-rank", str(rank), "--max-cpu-loras", "2"]
 
     def _sleep(self) -> list[str]:
@@ -151,6 +151,6 @@ class Launch:
         }
         if self.gpu is not None:
             return {**ours, "CUDA_VISIBLE_DEVICES": self.gpu}
-        # The boxes use the same cores, so vLLM's threads are not pinned to cores.
+        # The boxes use the same cores, so vLLM must not pin its threads to cores.
         cpu = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(self.threads)}
         return {"VLLM_CPU_KVCACHE_SPACE": "1", **ours, **cpu}

@@ -2,13 +2,13 @@
 
 `update_weights` writes the policy's weights to a folder and makes vLLM load them (`POST /collective_rpc`,
 method `reload_weights`, which needs vLLM's development mode). Every process that can reach the port on the
-loopback interface can do the same, also in a box that shares the machine's network. `die_with_parent.py` ends
-vLLM when this process ends, even by SIGKILL.
+loopback interface can do the same, including a process in a box that shares the machine's network.
+`die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
 
 A LoRA adapter is loaded under a new name for each version (`POST /v1/load_lora_adapter`), because vLLM keeps
 keys and values of prompts by name; the base model stays as it is. If the trainer uses the same GPU, vLLM
-sleeps while weights are trained (`/sleep`, `/wake_up`): its weights wait in the machine's memory, and its
-keys and values are dropped.
+sleeps while weights are trained (`/sleep`, `/wake_up`): its weights are moved to the machine's main memory,
+and its keys and values are dropped.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
 Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
@@ -56,7 +56,7 @@ class VllmServer:
 
     The existing folder `folder` gets the log (`vllm.log`) and vLLM's copy of the weights. Port 0 selects a
     free port. The server must be ready after `start_seconds`, and counts as failed if it does not answer `GET
-    /health` for `unhealthy_seconds`. `say` gets a message of one line when the server is restarted.
+    /health` for `unhealthy_seconds`. `say` gets a one-line message when the server is restarted.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class VllmServer:
         self.log = folder / "vllm.log"
         self.version = 0
         self._resumed: list[float] = []
-        """When each version after the first began to sample, in seconds since 1970."""
+        """The times (seconds since 1970) at which each version after the first began to sample."""
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
         self._lock = threading.Lock()  # after `stop` has held it, no process is started
@@ -89,7 +89,7 @@ class VllmServer:
 
     @property
     def url(self) -> str:
-        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` at its end."""
+        """The root address (URL) of the server. An OpenAI client needs this address with `/v1` appended."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -98,9 +98,9 @@ class VllmServer:
         return f"{self.launch.name}:{self.version}" if self.policy.has_adapter else self.launch.name
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers requests.
-        Raises UsageError if the port cannot be used or the disk is full. Raises InferenceError if the server
-        did not become ready, or if its answers lack what rollouts need."""
+        """Starts the server, and returns when it answers requests. Raises UsageError if the port cannot be
+        used or the disk is full. Raises InferenceError if the server did not become ready, or if its answers
+        lack fields that rollouts need."""
         self.port = _free_port(self.port)
         ownership.mark_children()
         try:
@@ -108,7 +108,7 @@ class VllmServer:
             self._write()
             self._spawn()
             self._await_ready()
-        except BaseException:  # Ctrl-C too: leaves no process of vLLM
+        except BaseException:  # Ctrl-C too: no process of vLLM may remain
             self.stop()
             raise
         self._serving.set()
@@ -138,9 +138,9 @@ class VllmServer:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager: vLLM sleeps during the `with` block, if it shares its GPU with the trainer. Else
-        nothing happens, because vLLM has its own copy of the weights. No request may be running. Raises
-        InferenceError if vLLM does not go to sleep, or does not wake up."""
+        """Context manager: if vLLM shares its GPU with the trainer, vLLM sleeps during the `with` block.
+        Otherwise nothing happens, because vLLM has its own copy of the weights. No request may be running.
+        Raises InferenceError if vLLM does not go to sleep, or does not wake up."""
         if self.launch.gpu_share is None:
             yield
             return
@@ -149,7 +149,7 @@ class VllmServer:
             yield
         finally:
             if torch.cuda.is_available():
-                torch.cuda.empty_cache()  # what training has used is vLLM's now
+                torch.cuda.empty_cache()  # gives the memory that training used to vLLM
             self._change_memory("/wake_up")
 
     def _change_memory(self, path: str) -> None:
@@ -160,7 +160,7 @@ class VllmServer:
             raise InferenceError(f"vLLM failed at {path} ({problem}) — see {self.log}") from error
 
     def step_metrics(self) -> Mapping[str, float]:
-        """Returns no metrics: vLLM's own are at its address `/metrics`."""
+        """Returns no metrics; vLLM's own metrics are at its address `/metrics`."""
         return {}
 
     def update_weights(self) -> int:
@@ -192,8 +192,8 @@ class VllmServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled a reply, by the time at which the client had it:
-        vLLM does not name it, but no reply is sampled by two versions."""
+        """Returns the version of the weights that sampled a reply. vLLM does not report it, so it follows
+        from the time `ended` at which the client had the reply; no reply is sampled by two versions."""
         return bisect_right(self._resumed, ended)
 
     def _reload(self) -> None:
@@ -218,7 +218,7 @@ class VllmServer:
     def _ask(
         self, path: str, body: Any = None, *, method: str = "POST", timeout: float = _RELOAD_SECONDS
     ) -> httpx.Response:
-        # Plain HTTP on loopback: no proxy, no certificates to load.
+        # Plain HTTP on loopback: needs no proxy, and no certificates.
         with httpx.Client(timeout=timeout, trust_env=False, verify=False) as http:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
@@ -232,7 +232,7 @@ class VllmServer:
 
     def _write(self) -> None:
         assert self._weights is not None
-        # Two versions stay: a server that is starting may still read the older one.
+        # Two versions remain, because a server that is starting may still read the older one.
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
