@@ -69,10 +69,11 @@ def place(
 ) -> Placement:
     """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
 
-    prime-rl sees `flag_gpus`, from the flag `--gpus` (a GPU named twice is shared), else those of the run
-    file, else `visible`, the GPUs in `CUDA_VISIBLE_DEVICES`. None: the flag or the variable is not set.
-    Raises ConfigError if there are too few GPUs; a named GPU does not exist; `--gpus` and the run file name
-    different GPUs; or a box would get a GPU that inference or the trainer uses.
+    prime-rl sees `flag_gpus`, the GPUs of the flag `--gpus` (a GPU named twice is shared). Without the flag,
+    it sees the GPUs that the run file names, or else `visible`, the GPUs in `CUDA_VISIBLE_DEVICES`. None
+    means that the flag or the variable is not set. Raises ConfigError if there are too few GPUs; a named GPU
+    does not exist; `--gpus` and the run file name different GPUs; or a box would get a GPU that inference or
+    the trainer uses.
     """
     devices = _visible(request, gpus, flag_gpus, visible)
     need = request.num_infer + request.num_train

@@ -2,8 +2,8 @@
 
 The launcher is prime-rl's own program. It gets the run file unchanged, and starts `inference`,
 `orchestrator`, `env-server` and `torchrun` from the PATH, which begins with the folder of prime-rl's Python.
-It gets a signal to end if this process gets one, or if too many consecutive episodes fail (see
-`air.env.failure_breaker`). After a grace period, or when it has ended, its process group is killed.
+The launcher gets a signal to end if this process gets such a signal, or if too many consecutive episodes fail
+(see `air.env.failure_breaker`). After a grace period, or when it has ended, its process group is killed.
 """
 
 from __future__ import annotations
@@ -118,10 +118,10 @@ def interpreter() -> Path | None:
 def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
-    `flag_gpus` come from the flag `--gpus`; None: the run file or `CUDA_VISIBLE_DEVICES` names the GPUs.
-    Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode could never start, the
-    run would take far too long, or most episodes would end too late and be dropped. Raises MissingError if a
-    task or a SLURM template does not exist.
+    `flag_gpus` has the GPUs of the flag `--gpus`. None: the run file or `CUDA_VISIBLE_DEVICES` names the
+    GPUs. Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode could never start,
+    the run would take far too long, or most episodes would end too late and be dropped. Raises MissingError
+    if a task or a SLURM template does not exist.
     """
     view = run_file_view.read(sources)
     placement, inventory = None, gpus.inventory()
@@ -160,15 +160,16 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Resets the file `breaker`, and returns this process's environment variables with other values for PATH,
-    the visible GPUs, the breaker's file (see `air.env.failure_breaker`) and the secret of the splits."""
+    """Resets the file `breaker`, and returns the environment variables for the launcher: those of this
+    process, with new values for PATH, the visible GPUs, the breaker's file (see `air.env.failure_breaker`)
+    and the secret of the data splits."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
     env[splits.VARIABLE] = splits.chosen(None).secret  # workers can have other cache folders
     if plan.gpus is not None and plan.real:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu.index) for gpu in plan.gpus.visible)
-        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML counts
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order of GPUs in NVML, which air uses
     return env
 
 

@@ -80,7 +80,7 @@ class SourceView(EnvSource, _Part):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether `serve.address` is set, so that another machine runs the episodes of this source."""
+        """Whether `serve.address` is set: then another machine runs the episodes of this source."""
         return self.serve.address is not None
 
 
@@ -142,8 +142,8 @@ class PrimeView(_Part):
 
     @property
     def with_training_seeds(self) -> list[str]:
-        """The names of the evaluation sources whose worlds would show the episodes of the training. prime-rl
-        does not tell an environment that it evaluates."""
+        """The names of the evaluation sources whose worlds would play episodes of the training, with the same
+        seeds. (prime-rl does not tell an environment that it is used for an evaluation.)"""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [source.resolved_name for source in evaluated if _shows_training(source.env)]
 
@@ -198,7 +198,7 @@ def _shows_training(env: Any) -> bool:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the value of `key` that all sources of prompts share; an empty tuple if none sets the key.
+    """Returns the value of `key` that the sources of prompts share; an empty tuple if no source sets the key.
     Raises ConfigError if two sources have different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:

@@ -2,16 +2,17 @@
 
 The age of an episode is the number of steps that the trainer takes while the episode waits and runs. The
 estimate assumes a steady state in which every episode takes its whole time limit. A stream i is one task of
-one source of prompts, with n_i episodes of L_i seconds in a step. A place r is a limited resource that an
-episode occupies while it runs: the boxes of a source, GPU slots (several boxes may share a GPU), the boxes of
-this machine, or the allowed number of episodes at once ("in flight"). Then:
+one source of prompts, with n_i episodes of L_i seconds in a step. A resource r is limited, and a running
+episode occupies a part of it: the boxes of a source, GPU slots (several boxes may share a GPU), the boxes of
+this machine, or the allowed number of episodes at once ("in flight"). Its size is places_r. Then:
 
     seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
     busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
     age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
 
-u_i is 1, except for GPU slots, where it is the number of GPUs of a box. Ages depend only on ratios of times,
-so they also hold if all episodes are faster than their time limits by the same factor.
+u_i is the part of the resource that an episode occupies: 1, or for GPU slots the number of GPUs of a box.
+Ages depend only on ratios of times, so they also hold if all episodes are faster than their time limits by
+the same factor.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ class Source:
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of boxes that all processes of the source have at once. None: unknown; the estimate
+    """Largest number of boxes that all processes of the source have at once. None: unknown; the estimate then
     assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The names of the GPUs that agents' boxes can use. None: unknown, for boxes on another machine."""
+    """The names of the GPUs that agents' boxes can use. None: unknown (the boxes are on another machine)."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""
@@ -67,8 +68,8 @@ class Load:
     host_boxes: int
     """Largest number of boxes at once on this machine."""
     bound: int | None
-    """The setting `max_off_policy_steps`: an episode that is older when it ends is dropped. None: each step
-    waits for its own episodes, so no episode is off-policy."""
+    """The setting `max_off_policy_steps`, the largest age of an episode in steps: an older episode is
+    dropped. None: each step waits for its own episodes, so no episode is dropped."""
     max_steps: int | None = None
     """Number of steps of the run. None: no limit."""
 
@@ -93,7 +94,7 @@ class Throughput:
     """Largest number of boxes with GPUs at once. None: unknown."""
     step_seconds: float
     fullest: str
-    """The resource that makes a step take this long, in words, such as "the boxes of source NAME"."""
+    """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
@@ -167,8 +168,8 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Returns why some episode could never start, because its box needs more GPUs than its source of prompts
-    has; an empty string if all can start."""
+    """Returns the reason why some episode could never start (its box needs more GPUs than its source of
+    prompts has), or an empty string if all episodes can start."""
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -215,8 +216,8 @@ def check(load: Load) -> Throughput:
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
     """Returns the number of worker processes, at most `most`, that prime-rl starts for one source of prompts.
-    All processes run `in_flight` episodes together, and one process at most `multiplex`. prime-rl starts one
-    more when every process runs 90 % of `multiplex` episodes."""
+    All processes together run `in_flight` episodes; one process runs at most `multiplex`. prime-rl starts
+    another process when every process runs 90 % of `multiplex` episodes."""
     processes = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return processes if most is None else min(processes, most)
 

@@ -20,8 +20,9 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
     """Returns the input of the throughput estimate for a run with prime-rl.
 
     `boxes` is the number of the boxes' GPUs on this machine if the run file sets `gpus = "auto"` (None:
-    unknown). If it sets `token_batch_size`, the estimate assumes that the largest number of episodes at once
-    is one step. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is wrong.
+    unknown). If the run file sets `token_batch_size`, the estimate assumes that a step has the largest number
+    of episodes at once. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is
+    wrong.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
@@ -114,8 +115,8 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
-    """Returns the GPUs that agents' boxes can use, without `grader_gpus` GPUs for graders; None if unknown.
-    `auto` is the number of GPUs for boxes if `env.gpus` is "auto" (None: unknown)."""
+    """Returns the names of the GPUs that agents' boxes can use, without `grader_gpus` GPUs for graders; None
+    if they are unknown. `auto` is the number of GPUs for boxes if `env.gpus` is "auto" (None: unknown)."""
     if env.gpus == "auto":
         if auto is None:
             return None

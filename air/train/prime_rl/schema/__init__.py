@@ -1,8 +1,8 @@
 """Checks prime-rl's run files (TOML) against a recorded schema, so prime-rl need not be installed.
 
 `prime_rl.json` lists every key that a run file can have, with the types that the key accepts, and prime-rl's
-version; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. It has no rules between keys, no
-bounds on numbers, and no keys under `env`, which belong to verifiers and air.
+version; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. The schema has no rules between
+keys, no bounds on numbers, and no keys under `env`, because these belong to verifiers and air.
 """
 
 from __future__ import annotations
