@@ -26,8 +26,9 @@ __all__ = ["load", "run"]
 def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     """Merges run files (TOML) and settings, checks the merged settings, and returns them as a run config.
 
-    `sources` are paths of TOML files, or nested mappings with the same keys; a later one overrides an earlier
-    one key by key, with lists as a whole. A path `configs/…` also finds air's own files.
+    `sources` are paths of TOML files, or nested mappings with the same keys. A later source overrides an
+    earlier one key by key; a list replaces the whole earlier list. A path `configs/…` that does not exist
+    means air's own file of this name.
 
     Raises MissingError if a file does not exist. Raises ConfigError, with the message of the command `rl`, if
     a key or a value cannot be used, an episode could never start, or the run would take far too long.
@@ -50,11 +51,12 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
-    By default it shows a live table in a terminal, and prints one line for each step elsewhere. In a running
-    asyncio event loop, as in a notebook, call `await asyncio.to_thread(train.run, config)` instead.
+    By default it shows a live table on a terminal; elsewhere it prints one line for each step. `quiet` prints
+    nothing. In a running asyncio event loop, as in a notebook, call `await asyncio.to_thread(train.run,
+    config)` instead.
 
     Raises UsageError if the run's folder, the model, a task, vLLM or a port cannot be used. Raises
-    InfrastructureError if every episode failed, of the run or of too many consecutive steps, or if the
+    InfrastructureError if all episodes of the run, or of too many consecutive steps, failed, or if the
     inference server did not start or has ended; the results of the finished steps remain in the run's folder.
     After Ctrl-C or SIGTERM it saves the finished steps, then raises KeyboardInterrupt.
     """

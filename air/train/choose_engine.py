@@ -17,9 +17,9 @@ PRIME_TABLES = ("inference", "deployment", "slurm")
 def choose(
     setting: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
-    """Returns the name of the training engine for a run file: `embedded` or `prime-rl`.
-    `auto` chooses `prime-rl` if the file has one of `PRIME_TABLES` and no table `[embedded]`. Raises
-    MissingError if `auto` chooses prime-rl, but prime-rl or a GPU is missing and this is not a dry run."""
+    """Returns the name of the training engine for a run file: `embedded` or `prime-rl`. `auto` chooses
+    `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`. Raises
+    MissingError if `auto` chooses prime-rl, but prime-rl or a GPU is missing and `dry_run` is false."""
     if setting != "auto":
         return setting
     tables = [name for name in PRIME_TABLES if name in sources.data]

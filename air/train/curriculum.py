@@ -1,7 +1,8 @@
-"""The level at which each source of prompts is, and its promotion to the next one.
+"""Keeps the level of each source of prompts, and promotes a source to its next level.
 
-A source of `[[embedded.levels]]` plays only the tasks of its present level. After each training step it goes
-on to the next level if the mean of its metric over the last episodes of the present one is high enough.
+A source with a table `[[embedded.levels]]` plays only the tasks of its present level. After each training
+step the source moves to the next level if the mean of its metric over the last episodes of the present level
+is high enough.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class Levels:
         self.config, self.name = config, source.resolved_name
         self.tasks = [[_task_id(name) for name in level] for level in config.tasks(source)]
         self._planned = [0] * (1 + ahead)
-        """The levels, from 0, of the next steps."""
+        """The levels (counted from 0) of the planned steps: the next step, then `ahead` further steps."""
         self._window: deque[float] = deque(maxlen=config.window)
-        """The metric of the last episodes of the last planned level."""
+        """The metric's values in the most recent episodes of the last planned level."""
         self._of_level: dict[int, list[vf.Task]] = {}
 
     def check(self) -> None:
-        """Raises ConfigError if a world of the source does not tell the metric."""
+        """Raises ConfigError if a world of the source does not report the metric."""
         for name in (name for level in self.tasks for name in level if is_world(name)):
             facts = worlds.load(name).facts
             if self.config.metric != "reward" and self.config.metric not in facts:
@@ -47,7 +48,7 @@ class Levels:
                 )
 
     def at(self, source: Source, ahead: int) -> Source:
-        """Returns the source with the prompts of the step that comes `ahead` steps after the next one."""
+        """Returns the source with only the prompts of one step's level: `ahead` 0 is the next step."""
         level = self._planned[ahead]
         if level not in self._of_level:
             names = self.tasks[level]
@@ -62,8 +63,8 @@ class Levels:
         return replace(source, tasks=self._of_level[level], level=level + 1)
 
     def values(self, groups: Sequence[Group]) -> list[float]:
-        """Returns the metric of each episode of the last planned level that did not fail. Raises ConfigError
-        if an episode does not have the metric."""
+        """Returns the metric of each episode that did not fail and belongs to the last planned level. Raises
+        ConfigError if an episode does not have the metric."""
         names = self.tasks[self._planned[-1]]
         return [
             self._value(rollout)
@@ -73,8 +74,8 @@ class Levels:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
-        """Counts the episodes of training step `step`. Returns its metrics, and a line if the source was
-        promoted, else an empty text."""
+        """Counts the episodes of training step `step`, and decides on a promotion. Returns the step's
+        metrics, and a message if the source was promoted, else an empty text."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None
@@ -110,11 +111,11 @@ class Levels:
         return value
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a resumed run must know, as plain data."""
+        """Returns the state that a resumed run needs, as plain data."""
         return {"planned": list(self._planned), "window": list(self._window)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over the state of a checkpoint. Raises ConfigError if the run had more levels."""
+        """Restores the state of a checkpoint. Raises ConfigError if the run lacks the checkpoint's level."""
         planned = [int(level) for level in state["planned"]]
         if max(planned) >= len(self.tasks):
             raise ConfigError(
@@ -122,7 +123,7 @@ class Levels:
                 where=f"embedded.levels of the source {self.name}",
                 remedy="set the levels as they were",
             )
-        # Another number of steps ahead: overlap was switched on or off. No promotion is lost.
+        # The number of planned steps differs if overlap was switched on or off. No promotion is lost.
         missing = len(self._planned) - len(planned)
         self._planned = [*planned, *[planned[-1]] * missing][-len(self._planned) :]
         self._window = deque(state["window"], maxlen=self.config.window)
@@ -137,7 +138,7 @@ class Curriculum:
         self._levels = [Levels(one, one.chosen(sources), ahead=ahead) for one in configs]
 
     def check(self) -> None:
-        """Raises ConfigError if a world does not tell its metric."""
+        """Raises ConfigError if a world does not report the metric of its source."""
         for one in self._levels:
             one.check()
 
@@ -147,7 +148,7 @@ class Curriculum:
             one.values(groups)
 
     def at(self, sources: Sequence[Source], ahead: int) -> list[Source]:
-        """Returns the sources with the prompts of their levels; see `Levels.at`."""
+        """Returns the sources; a source with levels has only the prompts of its level (see `Levels.at`)."""
         by_name = {one.name: one for one in self._levels}
         return [
             by_name[source.name].at(source, ahead) if source.name in by_name else source
@@ -161,16 +162,16 @@ class Curriculum:
         return metrics, [message for _, message in each if message]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a resumed run must know, as plain data."""
+        """Returns the state that a resumed run needs, as plain data."""
         return {one.name: one.state_dict() for one in self._levels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over the state of a checkpoint, of the sources that had levels then."""
+        """Restores the state of a checkpoint for the sources that had levels then."""
         for one in self._levels:
             if one.name in state:
                 one.load_state_dict(state[one.name])
 
 
 def _task_id(name: str) -> str:
-    """Returns the id that the episodes of a task have."""
+    """Returns the task id that episodes of the task `name` record."""
     return worlds.load(name).id if is_world(name) else name

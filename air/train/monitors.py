@@ -1,7 +1,7 @@
 """Writes a run's metrics to Weights & Biases and TensorBoard, if the run file asks for them.
 
-`metrics.jsonl` is always written, and not here. A monitor that fails is reported and left out from then on:
-no run ends because its metrics could not be shown.
+The file `metrics.jsonl` is always written, by another module. If a monitor fails, this is reported, and the
+run goes on without the monitor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WANDB_FOLDER, TENSORBOARD_FOLDER = "wandb", "tensorboard"
 
 
 class Monitor(ABC):
-    """A program that shows metrics."""
+    """A service or file format that displays metrics."""
 
     name: str
 
@@ -40,11 +40,11 @@ class Monitor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Writes what is still held back."""
+        """Writes all data that is still buffered, and ends the monitor."""
 
 
 class Wandb(Monitor):
-    """Weights & Biases. A run that is resumed goes on under the same id, which its folder holds."""
+    """Sends metrics to Weights & Biases. A resumed run keeps its id, which is in the run's folder."""
 
     name = "Weights & Biases"
 
@@ -78,7 +78,7 @@ class Wandb(Monitor):
 
 
 class TensorBoard(Monitor):
-    """Event files that the program `tensorboard --logdir` shows. A resumed run replaces its later steps."""
+    """Writes event files, which `tensorboard --logdir` shows. A resumed run replaces its later steps."""
 
     name = "TensorBoard"
 
@@ -98,7 +98,8 @@ class TensorBoard(Monitor):
 
 
 class Monitors:
-    """The monitors of a run. `say` prints and logs a line about one that fails; `monitors` starts each."""
+    """All monitors of a run. `monitors` has a function that starts each monitor. `say` prints and logs a line
+    about a monitor that fails."""
 
     def __init__(
         self, say: Callable[[str], None], monitors: Mapping[str, Callable[[], Monitor]]
@@ -109,7 +110,8 @@ class Monitors:
             try:
                 self._monitors.append(start())
             except Exception as error:
-                # Broad: whatever such a program raises, such as a lost network, the run can do without it.
+                # Broad on purpose: whatever a monitor raises, such as a lost network, the run can go on
+                # without it.
                 self._report(name, error)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -123,7 +125,7 @@ class Monitors:
                 self._report(monitor.name, error)
 
     def close(self) -> None:
-        """Ends all monitors, so that everything is written."""
+        """Ends all monitors, so that all data is written."""
         for monitor in self._monitors:
             try:
                 monitor.close()
@@ -137,7 +139,7 @@ class Monitors:
 
 
 def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors:
-    """Starts the monitors that the run file names; the run has done `done` steps."""
+    """Starts the monitors that the run file names. `done` is the number of finished steps."""
     monitors: dict[str, Callable[[], Monitor]] = {}
     if config.monitors.wandb is not None:
         monitors[Wandb.name] = lambda: Wandb(config)
@@ -147,7 +149,7 @@ def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers of a line of `metrics.jsonl`; those of a task are named `tasks/<id>/…`."""
+    """Returns the finite numbers of a line of `metrics.jsonl`. Numbers of a task are named `tasks/<id>/…`."""
     metrics: dict[str, float] = {}
     for name, value in row.items():
         if name in ("tasks", "sources") and isinstance(value, Mapping):
@@ -159,8 +161,8 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
-    """Raises MissingError if the run file names a monitor whose package is not installed.
-    `find` returns None for a package that is not. Raises UsageError if Weights & Biases has no API key."""
+    """Raises MissingError if the run file names a monitor whose package is not installed. `find` returns None
+    for a package that is not installed. Raises UsageError if Weights & Biases has no API key."""
     needed = {
         "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
         "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
@@ -176,7 +178,7 @@ def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
 
 
 def without_secrets(settings: Any) -> Any:
-    """Returns the settings of a run without those that may be secret: HTTP headers, the seed of the splits,
+    """Returns a run's settings without values that may be secret: HTTP headers, the seed of the data splits,
     and environment variables of programs."""
     if isinstance(settings, Mapping):
         return {k: without_secrets(v) for k, v in settings.items() if not _is_secret(k, v)}
@@ -184,14 +186,14 @@ def without_secrets(settings: Any) -> Any:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    # The `env` of a source is its environment, and has a taskset; any other one holds variables.
+    # A source's `env` with a taskset is its environment; any other `env` holds environment variables.
     variables = name == "env" and not (isinstance(value, Mapping) and "taskset" in value)
     return variables or name in ("headers", "split_seed")
 
 
 def check_key(environ: Mapping[str, str], *, asks: bool) -> None:
-    """Raises UsageError if Weights & Biases would ask for its API key on the terminal, under the live table.
-    `asks` is whether there is a terminal on which it would ask."""
+    """Raises UsageError if Weights & Biases would ask for its API key on the terminal, where the live table
+    would hide the question. `asks` says whether there is a terminal for such a question."""
     if not asks or any(environ.get(name) for name in ("WANDB_API_KEY", _TOKEN_FILE)):
         return
     home = Path(environ.get("HOME", "/"))
@@ -212,7 +214,7 @@ def _mode(options: WandbMonitorConfig) -> str:
 
 
 def _run_id(path: Path) -> str:
-    """Returns the id in the file `path`, which gets a new id if it does not exist."""
+    """Returns the id in the file `path`. If the file does not exist, it is created with a new id."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(secrets.token_hex(4))
