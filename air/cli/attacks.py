@@ -1,4 +1,8 @@
-"""Plays the integrity battery for `air tasks check --attacks`, and prints and writes what came of it."""
+"""Plays the attacks of `air tasks check --attacks`, and prints and writes the results.
+
+An attack is a scripted episode that tries to get an undeserved score, or to reach what an agent must not
+reach. All attacks together are the integrity battery.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Raises ConfigError if flags were given that do nothing together."""
+    """Raises ConfigError if a flag has no effect together with the other flags."""
     for flag in ("report", "only"):
         if getattr(args, flag) and not args.attacks:
             raise ConfigError("belongs to --attacks", where=f"--{flag}")
@@ -57,7 +61,7 @@ def check_flags(args: argparse.Namespace) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Plays all attacks on the tasks; returns 1 if one of them worked, else 0."""
+    """Plays all attacks on the tasks. Returns 1 if an attack succeeded, else 0."""
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
@@ -90,7 +94,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
-    """Prints and writes the verdicts so far if Ctrl-C ends the battery: it may have run for hours."""
+    """Context manager: prints and writes the verdicts so far if Ctrl-C ends the battery (perhaps after
+    hours)."""
     try:
         yield
     except asyncio.CancelledError:
@@ -100,7 +105,8 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
 
 
 def _conclude(verdicts: Sequence[Verdict], file: Path | None) -> bool:
-    """Prints the table and each defence that failed, and writes the report; returns whether one failed."""
+    """Prints the table of verdicts and each defence that failed, and writes the report. Returns whether a
+    defence failed."""
     from air.integrity import report
 
     print_columns(report.table(verdicts))
@@ -117,7 +123,7 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints how far the battery is, because a whole one takes long, and each defence that failed."""
+    """Prints the progress of the battery, which can take long, and each defence that failed."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

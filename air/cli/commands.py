@@ -25,5 +25,5 @@ COMMANDS = {
     "gpus": "air.cli.boxes.gpus",
     "completion": "air.cli.completion",
 }
-"""The Python module of each command, with `HELP`, `EXAMPLES` (command lines), `add_arguments(parser)` and
-`run(args)` (the exit code)."""
+"""The Python module of each command. A module has `HELP`, `EXAMPLES` (command lines), `add_arguments(parser)`
+and `run(args)`, which returns the exit code."""

@@ -30,13 +30,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """Returns the script for `bash` or `zsh`, which reads bash's completions."""
+    """Returns the completion script for `bash` or `zsh`. The script for zsh uses bash's completions."""
     cases = "\n".join(f'        "{words}"*) choices="{" ".join(c)}" ;;' for words, c in _choices())
     return (_ZSH if shell == "zsh" else "") + _BASH % cases
 
 
 def _choices() -> Iterator[tuple[str, list[str]]]:
-    """Yields the words of a command, and what may follow; longer commands first, the empty one last."""
+    """Yields pairs: a command's words, and the words that may follow. Longer commands come first."""
     from air.cli.commands import COMMANDS
     from air.cli.parser import parser_of
 

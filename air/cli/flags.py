@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`; `note` describes its default in the help text."""
+    """Adds the flag `--runtime docker|subprocess`. `note` describes the default in the help text."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -24,7 +24,7 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None, note: str) -> None:
-    """Adds the flag `--tasks ID …`, which also takes ids with commas between them."""
+    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas."""
     parser.add_argument(
         "--tasks",
         nargs="+",
@@ -36,7 +36,7 @@ def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None,
 
 
 class _Names(argparse.Action):
-    """Stores the names among a flag's values, which are separated by spaces or commas."""
+    """Stores the names in a flag's values, which are separated by spaces or commas."""
 
     def __call__(
         self,
@@ -52,7 +52,7 @@ class _Names(argparse.Action):
 
 
 def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Adds the flag `--turn N`, which may be written `--step` as in earlier versions."""
+    """Adds the flag `--turn N`, which may also be written `--step`, as in earlier versions."""
     parser.add_argument(
         "--turn",
         "--step",
@@ -65,13 +65,13 @@ def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def as_written(args: argparse.Namespace, name: str) -> str:
-    """Returns the flag that set the argument `name`, as the user wrote it."""
+    """Returns the flag that set the argument `name`, as the user spelled it."""
     written: str = getattr(args, f"{name}_flag", f"--{name}")
     return written
 
 
 class _AsWritten(argparse.Action):
-    """Stores a flag's value, and which of the flag's names was used (see `as_written`)."""
+    """Stores a flag's value, and which spelling of the flag was used (see `as_written`)."""
 
     def __call__(
         self,
@@ -85,14 +85,14 @@ class _AsWritten(argparse.Action):
 
 
 def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
-    """Adds a flag for a number of things, which must be 1 or more."""
+    """Adds a flag whose value is a number of things, 1 or more."""
     parser.add_argument(
         flag, type=count, default=default, metavar="N", help=f"{meaning} ({default})"
     )
 
 
 def count(text: str) -> int:
-    """Reads the value of a flag that must be a whole number, 1 or more."""
+    """Reads a flag's value, which must be a whole number, 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
     return int(text)
@@ -100,7 +100,7 @@ def count(text: str) -> int:
 
 def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` says that `parser`
-    is a subcommand's, and that the flag may also stand before the subcommand's name."""
+    belongs to a subcommand, and that the flag may also stand before the subcommand's name."""
     parser.add_argument(
         "--task-root",
         type=Path,

@@ -1,4 +1,4 @@
-"""Checks Harbor tasks for `air tasks check harbor:PATH`, and prints and writes what came of it."""
+"""Checks Harbor tasks for `air tasks check harbor:PATH`, and prints and writes the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Checks the tasks; returns 1 if one of them is not sound, else 0."""
+    """Checks the tasks. Returns 1 if a task is not sound, else 0."""
     from air import tasks
     from air.integrity.gate.run import Gate
     from air.tasks.sources.harbor.settings import HarborSettings
@@ -52,7 +52,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 
 def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
-    """Returns the hacks that the flags ask for. Raises ConfigError if one does not exist."""
+    """Returns the hacks (attempts to get a reward without solving the task) that the flags ask for. Raises
+    ConfigError if a hack does not exist."""
     from air.integrity.gate.hacks import HACKS
 
     names = {hack.name for hack in HACKS}
@@ -70,7 +71,7 @@ def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
 
 def _conclude(verdicts: Sequence[Verdict], args: argparse.Namespace) -> None:
     if not verdicts:
-        return  # the check failed, or was ended, before the first task
+        return  # the check ended before the first task was done
     verdicts = sorted(verdicts, key=lambda one: one.task)
     print_columns([HEADER, *map(_row, verdicts)])
     for one in verdicts:
@@ -88,7 +89,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 class Progress:
-    """Prints how far a check is."""
+    """Prints the progress of a check."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

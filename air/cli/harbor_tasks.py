@@ -1,4 +1,4 @@
-"""Lists Harbor tasks for `air tasks harbor:PATH`: what each needs, and why one cannot be played here."""
+"""Lists Harbor tasks for `air tasks harbor:PATH`: what each task needs, and why it cannot be played here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADER = ("task", "image", "verifier", "steps", "state")
 
 
 def listing(ids: Sequence[str]) -> int:
-    """Prints the tasks of the ids `harbor:PATH`, each in a line. Builds, pulls and starts nothing."""
+    """Prints one line for each task of the ids `harbor:PATH`. Builds, pulls and starts nothing."""
     from air import tasks
 
     rows = [row(task_id) for task_id in tasks.expanded(ids)]
@@ -22,7 +22,8 @@ def listing(ids: Sequence[str]) -> int:
 
 
 def row(task_id: str) -> tuple[str, ...]:
-    """Returns a task's line: id, image, where its tests run by its own words, steps, `ok` or a refusal."""
+    """Returns the cells of a task's line: id, image, where its tests run (as the task says), number of steps,
+    and `ok` or the reason for a refusal."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, support
     from air.tasks.sources.harbor.settings import HarborSettings

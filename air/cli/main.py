@@ -1,7 +1,7 @@
 """The entry points of the programs `air`, `rl` and `sft`, which run a command and print errors.
 
 The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user), 130 (interrupted) and
-141 (nobody reads the output any more).
+141 (the reader of the output has ended).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from air.errors import AirError, UsageError
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`."""
     args = list(sys.argv[1:] if argv is None else argv)
-    # The arguments after -- belong to another program.
+    # The arguments after -- are for another program.
     own = args.index("--") if "--" in args else len(args)
     debug = "--debug" in args[:own]
     args = [arg for arg in args[:own] if arg != "--debug"] + args[own:]
@@ -91,7 +91,7 @@ def _overview() -> str:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Sets `NO_PROXY`, because a proxy cannot reach air's own servers on loopback addresses."""
+    """Adds loopback addresses to `NO_PROXY`, because a proxy cannot reach air's own servers there."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))
@@ -102,7 +102,7 @@ def _guarded(work: Callable[[], int], *, debug: bool) -> int:
         code = work()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader has ended, as with `| head`
+    except BrokenPipeError:  # the reader of the output has ended, as with `| head`
         discard_output()
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:

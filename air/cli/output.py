@@ -21,5 +21,5 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def discard_output() -> None:
-    """Sends further output nowhere, after a BrokenPipeError: the reader has ended, as with `| head`."""
+    """Discards further output. Call it after a BrokenPipeError: the reader has ended, as with `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Makes the parser of each command's arguments; the parser reports wrong arguments as one line of air."""
+"""Makes the argument parser of each command. It reports wrong arguments in one line of air's format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from air.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises UsageError, with a remedy, where argparse prints its usage and exits."""
+    """An argument parser that raises UsageError, with a remedy. (argparse would print its usage and exit.)"""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)

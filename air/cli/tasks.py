@@ -110,8 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Returns the arguments with the subcommand `list` if they begin with an id of Harbor, and with `rows` if
-    they begin with an id of rows."""
+    """Returns the arguments, with the subcommand `list` or `rows` added in front if they begin with an id
+    `harbor:…` or `rows:…`."""
     for prefix, action in ((_HARBOR, _LIST), (_ROWS, "rows")):
         if arguments and arguments[0].startswith(prefix):
             return [action, *arguments]
@@ -119,7 +119,7 @@ def spelled_out(arguments: list[str]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand, or lists the tasks; returns 1 if `check` found a wrong score, else 0."""
+    """Runs the subcommand; if there is none, lists the tasks. Returns 1 if `check` found a wrong score."""
     if args.action == "check":
         return asyncio.run(_check(args))
     if args.action == _LIST:
@@ -167,7 +167,7 @@ def _list_harbor(ids: Sequence[str]) -> int:
 
 
 def _list_worlds() -> None:
-    """Prints the tasks of worlds that ship, and the sources whose tasks cannot be listed."""
+    """Prints the worlds that ship with air, and the sources whose tasks cannot be listed."""
     from air.errors import MissingError
     from air.worlds import sources
 
@@ -300,7 +300,7 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns pools of GPUs for agents' boxes and for grader boxes, or twice None without `--gpus`."""
+    """Returns two GPU pools, for agents' boxes and for grader boxes; (None, None) without `--gpus`."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -312,7 +312,7 @@ def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | Non
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns the tasks that can run on this machine; prints what the others lack."""
+    """Returns the tasks that can run on this machine. For each other task, prints what is missing."""
     from air.tasks.missing import missing
 
     playable = []
@@ -355,7 +355,7 @@ def _new(name: str, root: Path) -> int:
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """Returns the ids of MLGym's tasks that can be checked here; prints the others with the reason."""
+    """Returns the ids of MLGym's tasks that can be checked here. Prints each other task with the reason."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)

@@ -69,10 +69,10 @@ def _gc(_: argparse.Namespace) -> int:
     from air.sandbox.docker import engine
     from air.sandbox.ops import orphans
 
-    removed = orphans.collect()  # process boxes need no engine
+    removed = orphans.collect()  # works without a container engine for process boxes
     print("\n".join([*removed, f"{len(removed)} removed"]), flush=True)
     if os.environ.get("DOCKER_HOST"):
-        engine.client()  # an engine that the user named must answer
+        engine.client()  # an engine that the user named must answer, or this is an error
     return 0
 
 
@@ -98,7 +98,7 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _row(box: Live) -> tuple[str, ...]:
-    """Returns the cells of a box; a step is a training step, which only the embedded engine tells."""
+    """Returns the table cells of a box. A step is a training step, which only the embedded engine records."""
     use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
     return (
         box.name,
@@ -145,7 +145,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a command log; with `follow`, also each new line until the box ends."""
+    """Prints a command log. With `follow`, also prints each new line until the box ends."""
     from air.json_lines import Mark
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
@@ -194,5 +194,5 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Replaces control characters in an agent's text, and indents every line after the first."""
+    """Replaces control characters in a text of an agent, and indents every line after the first."""
     return safe(text).replace("\n", "\n" + " " * 14)

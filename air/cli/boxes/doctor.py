@@ -1,7 +1,7 @@
-"""The command `air doctor [RUN|URL]`: checks whether boxes work on this machine, how a training run goes, or
-whether a server of boxes runs programs.
+"""The command `air doctor [RUN|URL]`: checks this machine, a training run, or a server of boxes.
 
-It prints a remedy for each problem.
+Without an argument, it checks whether boxes work on this machine. With RUN, it examines how a training run
+goes. With URL, it checks whether a server of boxes runs programs. It prints a remedy for each problem.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns a GPU's table rows: one for each process that leased it or container that uses it."""
+    """Returns a GPU's table rows: one for each process that leased it, and each container that uses it."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)
@@ -61,7 +61,7 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
-    """Returns the names of the labelled containers by GPU UUID, and a message. Without a container engine
+    """Returns a pair: the names of air's containers by GPU UUID, and a message. Without a container engine
     there are no names; the message says so if `DOCKER_HOST` names an engine, and is empty otherwise."""
     from air import paths
     from air.errors import MissingError

@@ -1,8 +1,8 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
-A running Docker is never reconfigured. Without Docker the command succeeds and prints what process boxes do
-not isolate, but it fails with the environment variable `AIR_REQUIRE_DOCKER=1` (exit code 1), or if
-`DOCKER_HOST` names an engine that cannot be used.
+A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command
+succeeds, and prints what process boxes do not isolate. It fails if the environment variable
+`AIR_REQUIRE_DOCKER=1` is set (exit code 1), or if `DOCKER_HOST` names an engine that cannot be used.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 def clear_stale_pids(run_folder: Path) -> bool:
     """Removes Docker's pid files whose process is not Docker; returns whether dockerd is running.
 
-    Docker takes any process with the number in such a file for itself, and then refuses to start, or waits
-    for a containerd that does not run.
+    Such a file has the number of a process. Docker assumes that a process with this number is Docker itself;
+    then it refuses to start, or waits for a containerd that does not run.
     """
     alive = {}
     for name, program in (

@@ -13,7 +13,7 @@ T = TypeVar("T")
 class Loop:
     """Context manager: runs an asyncio event loop in its own thread during the `with` block.
 
-    All coroutines that it runs must have ended before the block ends.
+    All coroutines in the loop must have ended before the block ends.
     """
 
     def __init__(self) -> None:

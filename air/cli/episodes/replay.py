@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # Before imports read it: no tokenizer is downloaded.
+    # Set before imports read it, so that no tokenizer is downloaded.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from air.replay import regrade
     from air.replay.options import ReplayOptions
@@ -202,7 +202,7 @@ def _progress(*, disable: bool) -> Progress:
         console=console,
         transient=True,
         disable=disable or not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),  # else lines meant for a pipe would go to the terminal
+        redirect_stdout=sys.stdout.isatty(),  # keeps lines for a pipe off the terminal
     )
 
 

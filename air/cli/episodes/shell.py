@@ -51,7 +51,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 MAX_TURNS = 10
-"""The turns of an episode without `--max-turns`."""
+"""Number of turns of an episode without `--max-turns`."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
@@ -193,8 +193,8 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the episode for `--from`; returns it and the number of its steps to take over. Errors name
-    `flag`, which set this number."""
+    """Reads the episode that `--from` names. Returns the trajectory, and the number of its steps to take
+    over. Error messages name `flag`, which set this number."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -209,7 +209,8 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Raises ConfigError if settings differ: a trajectory has one set of settings for all its steps."""
+    """Raises ConfigError if settings differ from the recorded ones, because all steps of a trajectory must
+    have the same settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -247,7 +248,7 @@ class _Shell:
     def __init__(self, session: Session, loop: Loop, screen: Screen, *, stop: bool) -> None:
         self._session, self._loop, self._screen = session, loop, screen
         self._on_interrupt = session.interrupt if stop else None
-        self._in_undo = (lambda: None) if stop else None  # an interrupted undo would leave no box
+        self._in_undo = (lambda: None) if stop else None  # a stopped undo would leave no box
 
     @property
     def ready(self) -> str:
@@ -276,7 +277,8 @@ class _Shell:
         self._screen.reward(terms)
 
     def written(self, text: str) -> str | None:
-        """Returns a reply with the action that a person typed; None if that is the typed text in a fence."""
+        """Returns a reply with the action that a person typed, in the world's action format. Returns None for
+        a research task, whose replies have the typed text in a fence."""
         from air.manual.session import ManualEpisode
 
         session = self._session
@@ -341,7 +343,7 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Carries out the entries of the script file `where`, or a person's if `entries` is None; returns 0."""
+    """Carries out the entries of the script file `where`; None: what a person types. Returns 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -371,7 +373,7 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
 
 
 def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
-    """Carries out what a person types until the person leaves; returns the exit code 0."""
+    """Carries out what a person types, until the person leaves. Returns the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
@@ -402,7 +404,7 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Prints an error of the `with` block instead of raising it; Ctrl-C ends only the block."""
+    """Context manager: prints errors of the `with` block, and does not raise them. Ctrl-C ends only it."""
     try:
         yield
     except AirError as error:
@@ -413,7 +415,8 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Lets a person edit lines at `input` and use a stored history, if the module `readline` exists."""
+    """Context manager: lets a person edit the lines of `input` and use a stored history, if the module
+    `readline` exists."""
     try:
         import readline
     except ImportError:

@@ -39,16 +39,16 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""Begins the command of a person's shell, which then stores no history and runs no start-up files: both would
-be in the agent's workspace, so the agent could read or write them."""
+"""The beginning of the command for a person's shell. With it, the shell stores no history and runs no
+start-up files. Such files would be in the agent's workspace, where the agent could read or write them."""
 
 
 def find(name: str, screen: Screen) -> Live:
     """Returns the box that `--attach NAME` means: a box, or the box of the next episode of the run NAME.
 
     NAME is a box's name or its beginning, a run's name or a run's folder. Waits until the run begins an
-    episode. Raises MissingError if there is no such box and no such run goes on, UsageError if there are
-    several such boxes.
+    episode. Raises MissingError if there is no such box and no running run of this name, and UsageError if
+    there are several such boxes.
     """
     from air.sandbox.ops import listing
 
@@ -75,7 +75,7 @@ def find(name: str, screen: Screen) -> Live:
 
 
 def _boxes() -> list[Live]:
-    """Returns all boxes of this machine; without a container engine, the process boxes."""
+    """Returns all boxes of this machine. Without a container engine, these are only the process boxes."""
     from air.sandbox.ops import listing
 
     try:
@@ -91,7 +91,8 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Carries out the commands of `air shell --attach` in `box`: the method `log` is the command `:log`, …"""
+    """Carries out the commands of `air shell --attach` in `box`. Each command is a method: `log` is the
+    command `:log`."""
 
     ready = "attach> "
     """The prompt before a person's input."""

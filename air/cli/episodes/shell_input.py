@@ -24,14 +24,14 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry in the input of `air shell`: a reply in place of a model, or a command such as `:undo`."""
+    """One entry in the input of `air shell`: a reply in place of a model's, or a command such as `:undo`."""
 
     reply: str = ""
     """The reply as a model would write it to a shell; empty if the entry is a command."""
     action: str | None = None
-    """The typed action without fences, from which other formats make a reply; None for whole replies."""
+    """The typed action without fences, from which other action formats make a reply. None: a whole reply."""
     command: str | None = None
-    """The command's name without the colon, empty if only a colon was typed; None if the entry is a reply."""
+    """The command's name without the colon; empty if only a colon was typed. None if the entry is a reply."""
     rest: str = ""
     """The text after the command's name."""
     line: int = 0
@@ -65,7 +65,7 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number of 1 to 9 digits; raises UsageError, naming the command `where`, for other texts."""
+    """Parses a number with 1 to 9 digits. Other texts raise UsageError, which names the command `where`."""
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)
@@ -77,9 +77,9 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """Parses the text of the script `where`, which may use the given commands.
+    """Parses the text of a script. `where` names it in error messages; `commands` are the allowed commands.
 
-    Raises ConfigError if an entry has no end, or a command is unknown.
+    Raises ConfigError if an entry has no end, or if a command is not allowed.
     """
     lines, at = text.split("\n"), 0
     entries: list[Entry] = []

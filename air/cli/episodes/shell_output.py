@@ -16,7 +16,8 @@ from air.errors import AirError, UsageError
 class Screen:
     """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
 
-    With `as_json`, each line is a JSON object; steps, gradings and the end are lines of the trajectory file.
+    With `as_json`, each printed line is a JSON object. Steps, gradings and the end have the form of lines in
+    the trajectory file.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -28,7 +29,7 @@ class Screen:
     ) -> None:
         """Prints text that comes from a box, or that a model would see.
 
-        In JSON, `kind` is the field `type`, and `line` has the other fields (default: `text` and `more`).
+        In JSON, `kind` becomes the field `type`, and `line` the other fields (default: `text` and `more`).
         """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
@@ -60,7 +61,7 @@ class Screen:
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """Prints a step's changes to the workspace; `diff` is None if the step ran no action."""
+        """Prints the changes that a step made to the workspace. `diff` is None if the step ran no action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return
@@ -78,7 +79,7 @@ class Screen:
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Raises AirError unless `text` was printed since `forget`, and UsageError if it is empty."""
+        """Raises AirError unless `text` was printed since `forget`, and UsageError if `text` is empty."""
         if not text:
             raise UsageError("needs a text", where=":expect")
         printed = "\n".join(self._printed)

@@ -1,4 +1,4 @@
-"""`air show PATH`: prints a run or an episode to the terminal."""
+"""The command `air show PATH`: prints a run or an episode on the terminal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if a flag was given that has a meaning only for `kind`."""
+    """Raises ConfigError if a flag was given that has no effect for the path's `kind`."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:

@@ -1,4 +1,4 @@
-"""`air trajectories export|import`: converts recorded episodes to and from other programs' formats."""
+"""The command `air trajectories export|import`: converts episodes to and from other formats."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Raises ConfigError if two files have the same name and would both be written to one file in `out`."""
+    """Raises ConfigError if files have the same name, because they would become one file in `out`."""
     from air.errors import ConfigError
 
     names: dict[str, Path] = {}
@@ -139,7 +139,8 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function from the id of an MLGym task to facts about it, from the flags or the checkout."""
+    """Returns a function that turns the id of an MLGym task into an `About`: the task's metric, direction and
+    scale, from the flags or the MLGym checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

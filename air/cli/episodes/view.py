@@ -1,4 +1,4 @@
-"""`air view [RUN…]`: runs the web server of the trajectory viewer, which listens on localhost by default."""
+"""The command `air view [RUN…]`: runs the trajectory viewer's web server, by default on localhost."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the viewer's web server, which runs until Ctrl-C; never returns."""
+    """Replaces this process by the viewer's web server, which runs until Ctrl-C. Never returns."""
     from air.errors import MissingError
     from air.view.index.run_discovery import discover
 
@@ -98,7 +98,7 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _port(host: str, number: int | None) -> int:
-    """Returns the port `number` or, if it is None, the first free port from `PORT` on."""
+    """Returns the port `number`. If `number` is None, returns the first free port, starting at `PORT`."""
     from air.errors import ConfigError
 
     last: OSError | None = None

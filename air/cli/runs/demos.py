@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from air import tasks
     from air.worlds import sources
 
-    for name in args.tasks:  # an unknown task is reported before anything is played
+    for name in args.tasks:  # reports an unknown task before anything is played
         (sources if sources.is_world(name) else tasks).load(name)
     write(
         args.out,
@@ -70,10 +70,10 @@ def write(
 ) -> Path:
     """Plays each task `episodes` times with scripted agents; returns the file `out/demos.jsonl`.
 
-    The trajectories are in `out/trajectories`. `runtime` is the kind of box of research tasks, `docker` or
-    `subprocess`. In worlds, `action_format` is the format (None: that of each world), `thought` is the
-    thought in each reply, and the seeds are `seed` and those after it. Raises UsageError if the folder `out`
-    is not empty, a world has no scripted player, or a seed is kept for evaluations.
+    The trajectories are in `out/trajectories`. `runtime` is the kind of box for research tasks, `docker` or
+    `subprocess`. Three arguments are for other worlds: `action_format` (None: each world's own format),
+    `thought`, the thought in each reply, and `seed`, the first of the consecutive seeds. Raises UsageError if
+    the folder `out` is not empty, a world has no scripted player, or a seed is kept for evaluations.
     """
     from rich.console import Console
 

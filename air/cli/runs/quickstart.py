@@ -68,9 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes demonstrations and trains a new model on them, unless it is cached; returns its folder.
+    """Makes demonstrations and trains a new model on them, unless the cache has such a model. Returns the
+    model's folder.
 
-    `fresh` ignores the cache. Raises UsageError if a file that is read or written cannot be used.
+    With `fresh`, the cache is ignored. Raises UsageError if a file that is read or written cannot be used.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):

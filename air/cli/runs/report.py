@@ -1,7 +1,8 @@
 """The command `air report RUN…`: compares recorded runs.
 
-For each task and run, it prints the mean of the best attempt and of the last submission. Performance profiles
-show on which share of the tasks a run's score is within a factor of the best, with the area below (AUP).
+For each task and run, it prints the means over episodes of the best attempt and of the last submission. A
+performance profile shows, for several factors, on which share of the tasks a run's score is within this
+factor of the best run's score. The area under the profile (AUP) is printed, too.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a report and an error for each unreadable run; returns 2 if there is one, else 0."""
+    """Prints a report, and an error for each unreadable run. Returns 2 if a run was unreadable, else 0."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(file: Path, runs: Sequence[Path]) -> None:
-    """Draws the learning curves of the runs that have training steps; says on stderr where they are."""
+    """Draws the learning curves of the runs with training steps, and prints on stderr where they are."""
     from air.trajectories import evaluations, metric_rows
     from air.view import curves
 
@@ -92,9 +93,9 @@ def _plot(file: Path, runs: Sequence[Path]) -> None:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Returns the runs that could be read, and the other paths, each with an error message.
+    """Returns a pair: the runs that could be read, and for each other path the path and an error message.
 
-    `last` is the number of latest episodes of each task and model to read; None reads all.
+    `last` limits the reading to this number of latest episodes of each task and model; None reads all.
     """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
@@ -185,7 +186,8 @@ def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
 
 
 def _print_exactness(console: Console, runs: Sequence[Run]) -> None:
-    """Prints how far the trainer was from the sampler in each run; of one run, by version of the weights."""
+    """Prints how far the trainer was from the sampler in each run. If there is only one run, prints this for
+    each version of the weights."""
     from air.trajectories.exactness_report import exactness
 
     reports = {str(run.path): report for run in runs if (report := exactness(run.steps))}
@@ -273,7 +275,7 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report, with numbers that are not rounded, as data for JSON."""
+    """Returns the report as data for JSON, with numbers that are not rounded."""
     from dataclasses import asdict
 
     from air.trajectories.exactness_report import exactness

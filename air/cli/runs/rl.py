@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
 
-    sources = overrides.read_files(args.rest)  # before heavy imports: a file may be missing
+    sources = overrides.read_files(args.rest)  # before heavy imports, because a file may be missing
     from air.train.choose_engine import choose
     from air.train.config.run_config import RunConfig
 
@@ -130,7 +130,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _check_gpus(names: Sequence[str]) -> None:
-    """Raises ConfigError if this machine lacks one of the GPUs: training would go on without it."""
+    """Raises ConfigError if this machine lacks a GPU in `names`, because training would go on without it."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):
@@ -176,8 +176,8 @@ def train(config: RunConfig) -> int:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[Callable[[], None]]:
-    """Context manager: keeps log lines until the function that it yields is called, when the run has its
-    folder; then the file `log.txt` there gets these lines and all further ones."""
+    """Context manager: keeps log lines until the run has its folder, and yields a function. When the function
+    is called, the file `log.txt` in the folder gets the kept lines and all later ones."""
     root, early = logging.getLogger(), MemoryHandler(1000)
     handlers: list[logging.Handler] = [early]
     root.addHandler(early)
