@@ -51,9 +51,9 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
     """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
-    By default it shows a live table on a terminal; elsewhere it prints one line for each step. `quiet` prints
-    nothing. In a running asyncio event loop, as in a notebook, call `await asyncio.to_thread(train.run,
-    config)` instead.
+    By default it shows a live table on a terminal; elsewhere it prints one line for each step. With
+    `quiet`, it prints nothing. In a running asyncio event loop, as in a notebook, call
+    `await asyncio.to_thread(train.run, config)` instead.
 
     Raises UsageError if the run's folder, the model, a task, vLLM or a port cannot be used. Raises
     InfrastructureError if all episodes of the run, or of too many consecutive steps, failed, or if the

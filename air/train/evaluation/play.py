@@ -70,8 +70,8 @@ async def served(
     renderer: Any = None,
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block.
-    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text. `context`
-    describes `renderer`."""
+    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text. The
+    function `context` describes `renderer`."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
