@@ -277,8 +277,7 @@ class _Shell:
         self._screen.reward(terms)
 
     def written(self, text: str) -> str | None:
-        """Returns a reply with the action that a person typed, in the world's action format. Returns None for
-        a research task, whose replies have the typed text in a fence."""
+        """Returns a reply with the action that a person typed; None if that is the typed text in a fence."""
         from air.manual.session import ManualEpisode
 
         session = self._session

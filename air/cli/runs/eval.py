@@ -1,8 +1,8 @@
 """The command `air eval MODEL`: plays tasks with a model, records the episodes and prints the scores.
 
-MODEL is a checkpoint, a run's folder (it stands for the run's last checkpoint), a model's folder, a Hugging
-Face hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own settings and
-tasks, and compared with the model from which the run started.
+MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, a model's folder, a Hugging Face
+hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own settings and tasks,
+and compared with the model from which the run started.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _is_url(model: str) -> bool:
 
 
 def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evaluation]:
-    """Returns the evaluations of a run: of its checkpoint and (unless left out) of its start model."""
+    """Returns the evaluations of a run's start model, unless it is left out, and of its checkpoint."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, of_run
 
@@ -181,7 +181,7 @@ def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evalu
 
 
 def _of_model(args: argparse.Namespace) -> Evaluation:
-    """Returns the evaluation of a model that does not come from a run, or of an endpoint."""
+    """Returns the evaluation of a model that no run trained, or of an endpoint."""
     from air import tasks
     from air.errors import ConfigError
     from air.train.config.run_config import ComputeConfig

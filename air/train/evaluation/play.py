@@ -52,9 +52,9 @@ async def evaluate(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`. If `episodes`
-    is a mapping, it has the number of episodes by task id. At most `at_once` episodes are played at the same
-    time; `on_done` is called after each of them."""
+    """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`.
+    A mapping has the number of episodes by task id. At most `at_once` episodes are played at the same time;
+    `on_done` is called after each of them."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         return await play_many(source, ctx, episodes, on_done, at_once=at_once)

@@ -34,8 +34,7 @@ class Played:
     turns: int
     format_errors: int
     success: float | None = None
-    """The value `success` that the world reported; None if the task is no world, or its world has no such
-    value."""
+    """The world's fact `success`; None if the task is no world, or its world has no such fact."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:

@@ -20,8 +20,9 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
     """Returns the input of the throughput estimate for a run with prime-rl.
 
     `boxes` is the number of the boxes' GPUs on this machine if the run file sets `gpus = "auto"` (None:
-    unknown). If the run file sets `token_batch_size`, the estimate assumes that a step has as many episodes as
-    may run at once. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is wrong.
+    unknown). If the run file sets `token_batch_size`, the estimate assumes that a step has as many episodes
+    as may run at once. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is
+    wrong.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
