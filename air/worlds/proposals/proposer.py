@@ -154,7 +154,7 @@ class ProposalSource:
             replays=False,
             max_turns=1,
             format=FORMAT,
-            format_penalty=-malformed,  # an empty reply is a malformed proposal
+            unanswered=malformed,  # an empty reply is a malformed proposal
             seconds=2 * settings.seconds
             + 600.0,  # a slow scorer must fail before the episode's time ends
             facts=FACTS,

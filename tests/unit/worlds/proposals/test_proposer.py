@@ -92,7 +92,7 @@ async def test_a_malformed_proposal_is_the_proposers_and_is_not_sent(tmp_path: P
             task = load(tmp_path, url=url, reward=definition)
             for reply in ("What is 3 + 4?", PROPOSAL * 2, PROPOSAL.replace("3", "3" * 5000)):
                 assert await play(task, reply) == (reward, dict.fromkeys(task.facts, 0.0))
-            assert task.format_penalty == -reward  # an empty reply
+            assert task.unanswered == reward  # an empty reply
         assert bodies == []
 
 
@@ -131,7 +131,7 @@ async def test_an_absent_scorer_is_our_failure(tmp_path: Path) -> None:
 async def test_without_a_scorer_proposals_are_only_read(tmp_path: Path) -> None:
     task = load(tmp_path)
     assert (await play(task, PROPOSAL))[1]["proposal_read"] == 1.0
-    assert (await play(task, "none"))[0] == 0.0 == task.format_penalty
+    assert (await play(task, "none"))[0] == 0.0 == task.unanswered
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
