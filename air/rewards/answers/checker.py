@@ -87,7 +87,8 @@ class Checker:
         """Returns the verdict on an answer. `fields` are those of the row and of `GIVEN`.
 
         Raises ConfigError if the row lacks a field or has a wrong one, RewardTermError if a user's function
-        failed or its reward is not finite or below `lowest`, and InfrastructureError if the answer could not be checked.
+        failed or its reward is not finite or below `lowest`, and InfrastructureError if the answer could not
+        be checked.
         """
         missing = [name for name in self.needs if name not in fields]
         if missing:

@@ -1,4 +1,4 @@
-"""Defines `Verdict`, what a checker says about an answer, and `pays`, which declares a checker's lowest reward."""
+"""Defines `Verdict`, what a checker says about an answer, and `pays`, which declares its lowest reward."""
 
 from __future__ import annotations
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from air.testing import replies
-from air.trajectories import load
 from tests.e2e.conftest import played_by
-from tests.e2e.worlds.test_worlds import config
+from tests.e2e.worlds.test_worlds import config, only
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1 + 1"}}</tool_call>'
 WAYS = {
@@ -25,13 +24,14 @@ WAYS = {
 async def test_no_answer_earns_the_lowest_reward(way: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
     task = f"rows:{tmp_path}/rows.jsonl#checker=agent0&tools=calculator&turns=2&split=all"
-    async with played_by(replies(*WAYS[way]), config(task, record_dir=tmp_path)) as play:
+    async with played_by(
+        replies(*WAYS[way]), config(task, record_dir=tmp_path / "records")
+    ) as play:
         episode = await play()
     (trace,) = episode.traces
     assert episode.ok, trace.errors
     assert trace.reward == -1.0
-    (path,) = tmp_path.glob("*[0-9a-f].jsonl")
-    end = load(path).end
+    end = only(tmp_path / "records").end
     assert end is not None
     assert end.terms is not None
     answered = way == "a wrong answer"
