@@ -71,6 +71,13 @@ class OpenTools:
         text = _cut(_encodable(reply.observation), tool.max_length)
         return ToolResult(name, given, text, reply.status, reply.info)
 
+    def outcome(self) -> str | None:
+        """Returns the final answer that the state of a tool decides; None if the agent's answer counts."""
+        for tool in self._tools.values():
+            if tool.outcome is not None:
+                return tool.outcome(self.states[tool.state])
+        return None
+
     async def close(self) -> None:
         """Ends the episode: closes the states, and gives the places in pools back. Only the first call
         does. Raises InfrastructureError if a state could not be closed because of us. A cancelled call still

@@ -5,8 +5,9 @@
 
 Whose failure is it if there is no result? The service is asked a question that the proposer did not choose.
 If it does not answer that one, that is an infrastructure failure, which masks the episode. If it does, and
-was too slow for the proposer's question or fails at it again, the question is to blame: none of its k attempts
-has an answer. Else a proposer would escape from a low payment by questions that make the executor ramble.
+was too slow for the proposer's question or fails at it again, the question is to blame: none of its k
+attempts has an answer. Else a proposer would escape from a low payment by questions that make the executor
+ramble.
 """
 
 from __future__ import annotations

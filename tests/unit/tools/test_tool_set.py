@@ -536,6 +536,17 @@ def test_schemas_and_text() -> None:
     assert tools.box is None
 
 
+def test_two_tools_that_decide_the_final_answer_are_refused() -> None:
+    def deciding(name: str) -> Tool:
+        made = tool(name=name, description="Plays.", state=Kept(), outcome=str)
+        return made(lambda state: "")
+
+    with pytest.raises(ConfigError, match="a and b each decide the final answer"):
+        ToolSet([deciding("a"), double, deciding("b")])
+    with pytest.raises(ConfigError, match="only for tools with a state"):
+        tool(name="a", description="Plays.", outcome=str)(lambda: "")
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two tools have the name 'double'"):
         ToolSet([double, double])
