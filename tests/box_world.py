@@ -83,6 +83,7 @@ class Source:
     def load(self, name: str) -> WorldTask:
         makers: dict[str, Any] = {
             "scripts": {"box": SPEC, "make_in": Scripts},
+            "owing": {"box": SPEC, "make_in": Scripts, "unanswered": -3.0},
             "checked": {"box": SPEC, "check_box": SPEC, "make_checked": Scripts},
             "only_checked": {"check_box": SPEC, "make_checked": Scripts},
             "no_image": {
@@ -104,7 +105,7 @@ class Source:
         )
 
     def names(self) -> list[str]:
-        return ["scripts", "checked", "only_checked", "no_image", "tools"]
+        return ["scripts", "owing", "checked", "only_checked", "no_image", "tools"]
 
 
 SOURCE = Source()

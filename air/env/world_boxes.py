@@ -54,12 +54,12 @@ class WorldBoxes:
         The caller closes the world inside of the block."""
         run = None if task.check_box is None else self.runner(task.check_box)
         if task.box is None:
-            yield WatchedWorld(task.world(run=run))
+            yield WatchedWorld(task.world(run=run), task.unanswered)
             return
         began = time.monotonic()
         async with self.lease(self.spec(task.box)) as box:
             seconds = time.monotonic() - began
-            yield WatchedWorld(task.world(box, run), box=box, box_seconds=seconds)
+            yield WatchedWorld(task.world(box, run), task.unanswered, box=box, box_seconds=seconds)
 
     def runner(self, spec: BoxSpec) -> Run:
         """Returns a function that runs a command in a fresh box of `spec`."""
@@ -94,7 +94,7 @@ async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[Watch
     """Async context manager: yields the world of one episode; if the task needs boxes, they come from
     `boxes`. Raises ConfigError if the task needs boxes and `boxes` is None."""
     if not task.in_boxes:
-        yield WatchedWorld(task.world())
+        yield WatchedWorld(task.world(), task.unanswered)
         return
     if boxes is None:
         raise ConfigError("needs boxes, which nothing lends here", where=task.id)

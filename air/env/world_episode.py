@@ -2,12 +2,13 @@
 
 The reward has these terms:
 
-    world    the sum of what the world gave for the agent's actions
-    format   −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were not an action
-    time     −`time_penalty` of the settings · min(1, seconds / limit)
+    world        the sum of what the world gave for the agent's actions
+    unanswered   the task's `unanswered` if no step ended the episode
+    format       −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were no action
+    time         −`time_penalty` of the settings · min(1, seconds / limit)
 
 With `credit = "segment"`, every action with a reward of the world ends a segment. If the agent's commands end
-the box, the episode ends with what it earned until then.
+the box, the episode ends with what it earned until then and the task's `unanswered`.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ class WatchedWorld:
     """A world whose rewards are checked and added up, and whose last call of `close` may fail."""
 
     world: World[Action]
+    unanswered: float = 0.0
+    """What the task pays for an episode that its world does not end, or whose box its agent ends."""
     box: Box | None = None
     """The box in which the agent acts; None without one."""
     box_seconds: float = 0.0
     """The seconds that the episode waited for its box."""
     lost: str = ""
     """How the agent's commands ended the box; empty if they did not."""
+    ended: bool = False
+    """Whether a step has ended the episode."""
     rewards: list[float] = field(default_factory=list)
     """The reward for every action, in order."""
     seconds: float = 0.0
@@ -73,6 +78,7 @@ class WatchedWorld:
         self.seconds += seconds
         if not math.isfinite(step.reward):
             raise InfrastructureError(f"the world gave the reward {step.reward}")
+        self.ended = self.ended or step.done
         self.rewards.append(float(step.reward))
         return replace(
             step,
@@ -84,13 +90,18 @@ class WatchedWorld:
         if self.box is None:
             return await self.world.step(action)
         if self.lost:
-            return Step(Observation(BOX_ENDED), done=True)
+            return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
         try:
             async with self.box.attributing():
                 return await self.world.step(action)
         except BoxEndedError as error:
             self.lost = str(error)
-            return Step(Observation(BOX_ENDED), done=True)
+            return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
+
+    @property
+    def end_reward(self) -> float:
+        """What the episode is paid if it ends now."""
+        return 0.0 if self.ended else self.unanswered
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in
@@ -233,7 +244,11 @@ class WorldEpisode(Episode):
     @property
     def score(self) -> float:
         """The value of `metric`."""
-        return self.facts.get("success", 0.0) if self.metric == "success" else self.rewards["world"]
+        return (
+            self.facts.get("success", 0.0)
+            if self.metric == "success"
+            else self.rewards["world"] + self.rewards["unanswered"]
+        )
 
     @property
     def scale(self) -> RewardScale:
@@ -265,6 +280,7 @@ class WorldEpisode(Episode):
         used = time.monotonic() - self.began if self.used is None else self.used
         return {
             "world": math.fsum(self.world.rewards),
+            "unanswered": 0.0 if self.used is None else self.world.end_reward,
             "format": 0.0 - penalty * self.counters.format_errors,
             "time": 0.0 - self.config.time_penalty * min(1.0, used / self.seconds),
         }

@@ -110,6 +110,9 @@ class Tool:
     """The bound on episodes that have a state of this tool at once in this process. None: no bound."""
     calls: Pool | None = None
     """The bound on calls of this tool at once in this process, of all episodes. None: no bound."""
+    outcome: Callable[[Any], str] | None = None
+    """Returns the episode's final answer from the state, such as the result of a game. It counts in place of
+    whatever the agent answers. None: the agent's answer counts."""
     replays: bool = True
     """Whether the same seed and calls give the same observations. False for a tool that asks the
     network."""
@@ -180,6 +183,7 @@ def tool(
     box: BoxSpec | None = None,
     pool_size: int | None = None,
     calls_at_once: int | None = None,
+    outcome: Callable[[Any], str] | None = None,
     replays: bool = True,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
@@ -196,12 +200,14 @@ def tool(
     box: BoxSpec | None = None,
     pool_size: int | None = None,
     calls_at_once: int | None = None,
+    outcome: Callable[[Any], str] | None = None,
     replays: bool = True,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Decorator: makes a tool of a typed function, sync or async. Without `name` and `description`, the tool
     has the function's name and its docstring's text. With `state`, the function's first parameter is the
     state, and `pool_size` bounds the number of episodes that have one at once; further episodes wait.
-    `calls_at_once` bounds the calls of all episodes; a call's time begins when its turn has come.
+    `calls_at_once` bounds the calls of all episodes; a call's time begins when its turn has come. `outcome`
+    returns the final answer from the state, in place of what the agent answers.
     Raises ConfigError if the signature or the docstring does not suffice for a schema."""
 
     def make(typed: Callable[..., Any]) -> Tool:
@@ -211,6 +217,8 @@ def tool(
             raise ConfigError(
                 "pool_size is only for tools with a state", where=where, remedy=remedy
             )
+        if outcome is not None and state is None:
+            raise ConfigError("outcome is only for tools with a state", where=where)
         text, parameters = describe(typed, skip_first=state is not None, about=description)
         return Tool(
             name=name or typed.__name__,
@@ -223,6 +231,7 @@ def tool(
             seconds=seconds,
             episodes=_pool(pool_size, "pool_size", where),
             calls=_pool(calls_at_once, "calls_at_once", where),
+            outcome=outcome,
             replays=replays,
         )
 

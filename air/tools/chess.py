@@ -1,7 +1,8 @@
 """The tools of chess: the agent plays a game against a scripted opponent. Needs the extra `chess`.
 
-A call that ends the game has the status `finish`. The final answer is then `win`, `draw` or `loss`, and
-`info` has the agent's `score` (1, 0.5 or 0). The opponent's moves follow from the episode's seed.
+A call that ends the game has the status `finish`, and its `info` has the agent's `score` (1, 0.5 or 0). The
+final answer is `win`, `draw` or `loss`, whatever the agent says: it follows from the board. A game that is
+not over is a loss. The opponent's moves follow from the episode's seed.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ChessSettings(ToolSettings):
         _board(self.fen, "tool 'chess': `fen`")
         state = self._game
 
-        @tool(state=state)
+        @tool(state=state, outcome=ChessGame.outcome)
         def chess_move(game: ChessGame, move: str) -> Reply:
             """Plays a move on your side; the opponent answers. The end of the game ends the episode.
 
@@ -113,6 +114,11 @@ class ChessGame:
         self._left = moves
         self._draw = random.Random(f"chess {seed}")
         self._over = False
+        self._score = 0.0
+
+    def outcome(self) -> str:
+        """Returns the result of the game; a game that is not over is lost."""
+        return _WORDS[self._score]
 
     def play(self, text: str) -> Reply:
         """Plays the agent's move and the opponent's answer."""
@@ -193,7 +199,7 @@ class ChessGame:
         self._over = True
         outcome = self._board.outcome(claim_draw=True)
         winner = outcome.winner if outcome else None
-        score = 0.5 if winner is None else float(winner == self._side)
+        score = self._score = 0.5 if winner is None else float(winner == self._side)
         reason = (
             outcome.termination.name.lower().replace("_", " ") if outcome else "no moves are left"
         )

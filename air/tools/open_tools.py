@@ -8,7 +8,7 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from typing import Any, Self, get_args
 
 from air import json_schema
@@ -22,6 +22,8 @@ MOST_ARGUMENTS = 1_000_000
 """The largest number of characters of a call's arguments, as JSON."""
 _LONGEST_ERROR = 500
 _NOTE = "\n[… {} characters cut …]\n"
+_MOST_THREADS = 4
+"""The largest number of calls of one episode that run in threads at once; further ones wait."""
 _GRACE = 10.0
 """How long the end of an episode waits for calls that took too long, in seconds."""
 
@@ -37,8 +39,9 @@ class OpenTools:
         self.pools: list[Pool] = []
         """The pools in which this episode has a place."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
-        self._late: dict[Hashable, asyncio.Future[threads.Outcome]] = {}
-        """Calls that took too long, and may still run, by state or tool."""
+        self._threads = asyncio.Semaphore(_MOST_THREADS)
+        self._late: dict[asyncio.Future[threads.Outcome], str] = {}
+        """Calls that took too long, and may still run, each with its tool's name."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -68,9 +71,17 @@ class OpenTools:
         text = _cut(_encodable(reply.observation), tool.max_length)
         return ToolResult(name, given, text, reply.status, reply.info)
 
+    def outcome(self) -> str | None:
+        """Returns the final answer that the state of a tool decides; None if the agent's answer counts."""
+        for tool in self._tools.values():
+            if tool.outcome is not None:
+                return tool.outcome(self.states[tool.state])
+        return None
+
     async def close(self) -> None:
         """Ends the episode: closes the states, and gives the places in pools back. Only the first call
-        does. Raises InfrastructureError if a state could not be closed because of us."""
+        does. Raises InfrastructureError if a state could not be closed because of us. A cancelled call still
+        closes every state, and raises CancelledError then."""
         if self._closed:
             return
         self._closed = True
@@ -81,24 +92,31 @@ class OpenTools:
                 self.pools.pop().release()
 
     async def _close_states(self) -> None:
-        if self._late:
-            await asyncio.wait(self._late.values(), timeout=_GRACE)
         failures: list[InfrastructureError] = []
-        for state in reversed(self.states.values()):
-            close = getattr(state, "close", None)
-            if not callable(close):
-                continue
+        cancelled: asyncio.CancelledError | None = None
+        for close in (self._wait_for_late, *map(_closing, reversed(self.states.values()))):
             try:
-                result = close()
-                if inspect.isawaitable(result):
-                    await result
+                # A close after a cancellation must end soon: perhaps nobody cancels a second time.
+                async with asyncio.timeout(None if cancelled is None else _GRACE):
+                    await close()
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    cancelled = error
+                else:  # the state's own, such as of a connection that it lost
+                    _LOG.warning("a tool's state could not be closed", exc_info=True)
             except InfrastructureError as error:
                 failures.append(error)
             except Exception:
                 # An agent can cause it, so it is no failure of ours. The episode's result stands already.
                 _LOG.warning("a tool's state could not be closed", exc_info=True)
+        if cancelled is not None:
+            raise cancelled
         if failures:
             raise failures[0]
+
+    async def _wait_for_late(self) -> None:
+        if self._late:
+            await asyncio.wait(self._late, timeout=_GRACE)
 
     @contextlib.asynccontextmanager
     async def _alone(self, tool: Tool) -> AsyncIterator[None]:
@@ -119,8 +137,7 @@ class OpenTools:
         except ToolError as error:
             return Reply(str(error), "error")
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_cancelled():
                 raise
             return _failure(tool, error)  # the function's own, such as of a connection that it lost
         except (Exception, BaseExceptionGroup, SystemExit) as error:
@@ -137,18 +154,42 @@ class OpenTools:
         return await _in_time(tool, call())
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
-        key: Hashable = tool.state or tool.name
-        if key in self._late and not self._late[key].done():
-            raise ToolError(f"An earlier call of {tool.name} still runs.")
-        future = await threads.start(call)
-        try:
-            outcome = await _in_time(tool, asyncio.shield(future))
-        finally:
-            if not future.done():
-                self._late[key] = future
+        """Calls a function in a thread. While a call of the episode that took too long still runs, the
+        episode gets no further thread: what an agent makes hang must cost itself, not other episodes."""
+        async with self._threads:
+            for late, name in self._late.items():
+                if not late.done():
+                    raise ToolError(f"An earlier call of {name} still runs.")
+            if threads.left(tool.function) >= threads.MOST_LEFT:
+                raise ToolError(f"Too many earlier calls of {tool.name} still run.")
+            work = await threads.start(call, tool.function)
+            try:
+                outcome = await _in_time(tool, asyncio.shield(work.outcome))
+            finally:
+                if not work.outcome.done():
+                    self._late[work.outcome] = tool.name
+                    work.leave()
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
+
+
+def _is_cancelled() -> bool:
+    """Tells whether the running task is cancelled, and not only something that it waits for."""
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
+
+
+def _closing(state: Any) -> Callable[[], Awaitable[None]]:
+    """Returns the function that closes a state, if it can be closed."""
+
+    async def close() -> None:
+        method = getattr(state, "close", None)
+        result = method() if callable(method) else None
+        if inspect.isawaitable(result):
+            await result
+
+    return close
 
 
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:

@@ -1,7 +1,8 @@
 """The threads in which tools that are not async run, so that the event loop goes on.
 
-A thread cannot be ended. One that takes too long is left behind, and no exit of the process waits for it.
-The number of threads at once is bounded.
+A thread cannot be ended. One that takes too long is left behind: it gives its place to others, and no exit of
+the process waits for it. The number of threads at once is bounded, and for each tool the number of those that
+were left behind, so that a tool that hangs takes threads from nobody else.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +21,14 @@ from air.errors import InfrastructureError
 from air.tools.pool import Pool
 
 MOST_THREADS = 64
-"""The largest number of threads at once in this process, with those that were left behind."""
+"""The largest number of threads at once in this process, without those that were left behind."""
+MOST_LEFT = 64
+"""The largest number of threads of one tool that were left behind and still run."""
 _PATIENCE = 600.0
 """How long a call waits for a free thread, in seconds."""
+_left: Counter[Hashable] = Counter()
+"""How many threads were left behind and still run, by what they work for."""
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -33,9 +40,45 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def start(work: Callable[[], Any]) -> asyncio.Future[Outcome]:
-    """Starts a thread that does `work`, as soon as one is free. Returns the future of its outcome.
-    Raises InfrastructureError if no thread could be started."""
+class Work:
+    """Work in a thread, for the tool `owner`. `start` makes it."""
+
+    def __init__(self, owner: Hashable, pool: Pool) -> None:
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        """The future of how the work ended."""
+        self._owner, self._pool = owner, pool
+        self._ended = self._is_left = False
+
+    def leave(self) -> None:
+        """Leaves the thread behind, if it still runs: nobody waits for it."""
+        with _lock:
+            if self._ended or self._is_left:
+                return
+            self._is_left = True
+            _left[self._owner] += 1
+        self._pool.release()
+
+    def end(self) -> None:
+        """Notes, in the thread, that the work has ended."""
+        with _lock:
+            self._ended = True
+            if self._is_left:
+                _left[self._owner] -= 1
+                if not _left[self._owner]:
+                    del _left[self._owner]
+                return
+        self._pool.release()
+
+
+def left(owner: Hashable) -> int:
+    """Returns how many threads of a tool were left behind and still run."""
+    with _lock:
+        return _left[owner]
+
+
+async def start(work: Callable[[], Any], owner: Hashable) -> Work:
+    """Starts a thread that does `work`, as soon as one is free. Raises InfrastructureError if no thread
+    could be started."""
     pool = _pool(os.getpid())
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -44,7 +87,7 @@ async def start(work: Callable[[], Any]) -> asyncio.Future[Outcome]:
         message = f"all {MOST_THREADS} threads of tools are busy for {_PATIENCE:g} seconds"
         raise InfrastructureError(message) from None
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Outcome] = loop.create_future()
+    started = Work(owner, pool)
     context = contextvars.copy_context()
 
     def run() -> None:
@@ -52,9 +95,9 @@ async def start(work: Callable[[], Any]) -> asyncio.Future[Outcome]:
             outcome = Outcome(context.run(work))
         except BaseException as error:  # of any kind: the caller decides
             outcome = Outcome(error=error)
-        pool.release()
+        started.end()
         try:
-            loop.call_soon_threadsafe(_deliver, future, outcome)
+            loop.call_soon_threadsafe(_deliver, started.outcome, outcome)
         except RuntimeError:
             return  # the loop is closed: nobody waits
 
@@ -63,7 +106,7 @@ async def start(work: Callable[[], Any]) -> asyncio.Future[Outcome]:
     except RuntimeError as error:
         pool.release()
         raise InfrastructureError(f"no thread for a tool: {error}") from error
-    return future
+    return started
 
 
 def _deliver(future: asyncio.Future[Outcome], outcome: Outcome) -> None:

@@ -27,7 +27,8 @@ from air.tools.pool import Pool
 
 
 class ToolSet:
-    """The tools of a world. Raises ConfigError if two have the same name, or need different boxes."""
+    """The tools of a world. Raises ConfigError if two have the same name, need different boxes, or have an
+    `outcome`."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools: dict[str, Tool] = {}
@@ -36,6 +37,10 @@ class ToolSet:
                 message = f"two tools have the name {tool.name!r}"
                 raise ConfigError(message, where="tools", remedy="leave one out")
             self.tools[tool.name] = tool
+        deciding = [name for name, tool in self.tools.items() if tool.outcome is not None]
+        if len(deciding) > 1:
+            message = f"{' and '.join(deciding)} each decide the final answer"
+            raise ConfigError(message, where="tools", remedy="leave all but one out")
         self.box = self._box()
         """The box that the tools need; None if they need none."""
 
@@ -105,7 +110,7 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     try:
         if inspect.iscoroutinefunction(make):
             return await make(context)
-        outcome = await (await threads.start(lambda: make(context)))
+        outcome = await (await threads.start(lambda: make(context), make)).outcome
         if outcome.error is not None:
             raise outcome.error
         return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value

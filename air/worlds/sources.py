@@ -8,6 +8,7 @@ Python can import and which has the source as its object `SOURCE`: `my_worlds:ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -73,6 +74,10 @@ class WorldTask:
     """The action format, unless the run file sets `env.agent.harness.format`."""
     format_penalty: float = 0.0
     """What a reply that is no action costs, once for each turn. Not negative."""
+    unanswered: float = 0.0
+    """What an episode is paid that its world does not end: out of turns, context or time, or its agent has
+    ended the box. Not positive. If answers may earn less than 0, it is the least that they earn: else an
+    agent would escape from a bad answer by giving none."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
     answers: bool = False
@@ -87,12 +92,14 @@ class WorldTask:
     writes demonstrations with it. None if there is no such player."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if the fields about boxes contradict each other."""
+        """Raises ConfigError if the fields about boxes contradict each other, or `unanswered` is positive."""
         wanted = "make" if self.box is None else "make_in"
         wanted = wanted if self.check_box is None else "make_checked"
         makers = {"make": self.make, "make_in": self.make_in, "make_checked": self.make_checked}
         if [name for name, maker in makers.items() if maker is not None] != [wanted]:
             raise ConfigError(f"must have `{wanted}`, and no other way to make it", where=self.id)
+        if not -math.inf < self.unanswered <= 0:
+            raise ConfigError("`unanswered` must be a finite number of at most 0", where=self.id)
         for spec in (self.box, self.check_box):
             if spec is not None and (spec.gpus or spec.second_user or spec.open):
                 raise ConfigError(

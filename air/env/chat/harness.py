@@ -37,6 +37,9 @@ TURN_OVERHEAD_TOKENS = 16
 TOOL_OVERHEAD_TOKENS = 8
 """The largest number of further tokens that a chat template adds around an observation in a tool message."""
 
+PROMPT_TOO_LONG = "the prompt alone is longer than the context"
+"""The message of the failure of an episode whose first prompt leaves no room for a reply."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -164,7 +167,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             reply = await model.complete(messages)
         except _Stopped as stop:
             if stop.reason == "context" and not episode.counters.turns:
-                raise InferenceError("the prompt alone is longer than the context") from None
+                raise InferenceError(PROMPT_TOO_LONG) from None
             episode.why_ended = stop.reason
             episode.counters.context_ends += stop.reason == "context"
             return None

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from air.config import plugin, validate
 from air.errors import AirError, ConfigError, MissingError, RewardTermError
 from air.rewards.answers import gui, judge, mathematics, programs, runner, texts
-from air.rewards.answers.verdict import Verdict
+from air.rewards.answers.verdict import Verdict, lowest_of
 
 GIVEN: Mapping[str, str] = {
     "prediction": "the final answer's text",
@@ -78,11 +78,17 @@ class Checker:
         """Tells whether the function runs scripts in a box."""
         return "run" in self._parameters()
 
+    @property
+    def lowest(self) -> float:
+        """The lowest reward of the function, as `pays` declares it. An episode without an answer has it."""
+        return float(lowest_of(_called(self.function)))
+
     async def __call__(self, **fields: Any) -> Verdict:
         """Returns the verdict on an answer. `fields` are those of the row and of `GIVEN`.
 
         Raises ConfigError if the row lacks a field or has a wrong one, RewardTermError if a user's function
-        failed or its reward is not finite, and InfrastructureError if the answer could not be checked.
+        failed or its reward is not finite or below `lowest`, and InfrastructureError if the answer could not
+        be checked.
         """
         missing = [name for name in self.needs if name not in fields]
         if missing:
@@ -120,6 +126,13 @@ class Checker:
         for name, value in {"reward": result.reward, **result.metrics}.items():
             if not isinstance(value, int | float) or not math.isfinite(value):
                 raise self._failed(f"must give a finite {name}, not {value!r:.80}")
+        if result.reward < self.lowest:
+            raise RewardTermError(
+                f"the checker pays {result.reward:g}, less than an episode without an answer "
+                f"({self.lowest:g}), so an agent would not answer",
+                where=self.name,
+                remedy="write @pays(lowest=…) of air.rewards.answers above the function",
+            )
         metrics = {name: float(value) for name, value in result.metrics.items()}
         return Verdict(float(result.reward), metrics)
 
@@ -151,6 +164,7 @@ def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Check
     if not callable(function):
         raise ConfigError("is no function", where=f"checker {name}", remedy="name a function")
     _check_parameters(name, function, settings)
+    _check_lowest(name, function)
     return Checker(name, partial(function, **settings) if settings else function)
 
 
@@ -168,6 +182,16 @@ def _check_parameters(name: str, function: Callable[..., Any], settings: Mapping
             raise ConfigError(
                 f"there is no setting {key!r}", where=f"checker {name}", remedy="remove it"
             )
+
+
+def _check_lowest(name: str, function: Callable[..., Any]) -> None:
+    lowest = lowest_of(function)
+    if not isinstance(lowest, int | float) or not -math.inf < lowest <= 0:
+        raise ConfigError(
+            f"its lowest reward is {lowest!r:.40}",
+            where=f"checker {name}",
+            remedy="declare a finite number of at most 0 with @pays(lowest=…)",
+        )
 
 
 _KNOWN = (

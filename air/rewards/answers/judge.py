@@ -4,10 +4,10 @@ The answer is data. It stands in the prompt as one JSON string between marks tha
 judge must reply with one line that has a secret word, which depends on the question, the answer and a seed.
 A reply in any other form is no verdict.
 
-Whose failure is it? If the endpoint fails, it is ours (InfrastructureError). If it refuses the answer,
-or replies without a verdict, the judge is asked about a harmless answer to the same question, the gold
-one. With a verdict on that, the answer is to blame, and wrong; without one, the judge is, and that is
-ours.
+Whose failure is it? If the endpoint fails at an answer, refuses it, or replies without a verdict, the judge
+is asked about a harmless answer to the same question, the gold one. Without a verdict on that, the judge is
+to blame (InfrastructureError). With one, the answer is asked about again if the endpoint failed. If there is
+no verdict on it again, the answer is to blame, and wrong.
 
 Verdicts are kept in memory and, with `cache`, in a folder, so that the same answer has the same reward.
 """
@@ -15,6 +15,7 @@ Verdicts are kept in memory and, with `cache`, in a folder, so that the same ans
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -81,16 +82,34 @@ class Judge(BaseConfig):
         given = visible(final_answer(prediction))
         if not given or len(given) > MOST_CHARACTERS:
             return _verdict(right=False, judged=False)
-        right = await self._said(question, gold, given)
-        if right is None and await self._said(question, gold, gold[0]) is None:
+        failure: InfrastructureError | None = None
+        try:
+            right = await self._said(question, gold, given)
+        except InfrastructureError as error:
+            if given == gold[0]:
+                raise
+            right, failure = None, error
+        if right is None:
+            await self._check_judge(question, gold)
+        if failure is not None:
+            with contextlib.suppress(InfrastructureError):  # it fails at this answer alone
+                right = await self._said(question, gold, given)
+        return _verdict(right=bool(right), judged=right is not None)
+
+    async def _check_judge(self, question: str, gold: Sequence[str]) -> None:
+        """Raises InfrastructureError if the judge gives no verdict on the gold answer now."""
+        key = self._key(question, gold, gold[0])
+        if await self._asked(key, question, gold, gold[0]) is None:
             raise InfrastructureError(
                 f"the judge {self.model} at {self.url} gives no verdict on a gold answer"
             )
-        return _verdict(right=bool(right), judged=right is not None)
+
+    def _key(self, question: str, gold: Sequence[str], given: str) -> str:
+        return _digest(self.model, self.url, self.seed, question, gold, given)
 
     async def _said(self, question: str, gold: Sequence[str], given: str) -> bool | None:
         """Returns the verdict on an answer; None if there is none after all attempts."""
-        key = _digest(self.model, self.url, self.seed, question, gold, given)
+        key = self._key(question, gold, given)
         if key not in self._known:
             kept = self._kept(key)
             self._known[key] = (

@@ -18,7 +18,7 @@ from air.rewards.answers.extraction import final_answer, last_boxed, outside_tho
 from air.rewards.answers.integers import last_integer
 from air.rewards.answers.notation import compact, normal
 from air.rewards.answers.structure import Parts, split
-from air.rewards.answers.verdict import Verdict
+from air.rewards.answers.verdict import Verdict, pays
 
 MOST_PARTS = 32
 """An answer with more parts, such as a set of more numbers, equals only its own text."""
@@ -223,6 +223,7 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
     return Verdict(float(same), {"accuracy": float(same)})
 
 
+@pays(lowest=-1.0)
 def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
     """Pays 1 if the last boxed answer outside thoughts equals `answer`, else −1."""
     boxed: Any = last_boxed(outside_thoughts(prediction))

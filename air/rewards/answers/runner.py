@@ -1,8 +1,10 @@
 """Compares expressions in processes that are kept for the next ones (`worker.py`), and tells whose failure a
 failure is.
 
-An expression that reaches a limit of time or memory, or makes the process crash, is not equal. All else is an
-InfrastructureError.
+An expression that reaches a limit of time or memory, or makes the process crash, is not equal. If something
+else ends the process, such as the kernel of a machine with little memory, harmless expressions are compared,
+and then the same ones again. If these end their process again, they are at fault, and not equal. If the
+harmless ones cannot be compared either, that is an InfrastructureError.
 """
 
 from __future__ import annotations
@@ -54,6 +56,23 @@ def equal(
     """Tells whether each gold expression has a predicted one of its own that is equal, at its own place if
     they are ordered. `known[i][j]` tells what is known of the gold i and the prediction j. Raises
     InfrastructureError unless the expressions are at fault, and MissingError without math-verify."""
+    request = _request(gold, prediction, known, ordered=ordered)
+    with _at_once:
+        with contextlib.suppress(InfrastructureError):
+            return _compared(request)
+        _compared(_HARMLESS)
+        with contextlib.suppress(InfrastructureError):
+            return _compared(request)
+        return False
+
+
+def _request(
+    gold: Sequence[Expression],
+    prediction: Sequence[Expression],
+    known: Sequence[Sequence[bool | None]],
+    *,
+    ordered: bool,
+) -> bytes:
     request = {
         "gold": [(e.latex, e.decimals) for e in gold],
         "prediction": [(e.latex, e.decimals) for e in prediction],
@@ -61,8 +80,17 @@ def equal(
         "ordered": ordered,
         "seconds": SECONDS,
     }
-    with _at_once:
-        reply = json.loads(_asked(json.dumps(request).encode()))
+    return json.dumps(request).encode()
+
+
+_HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ordered=True)
+"""A comparison that every process can do."""
+
+
+def _compared(request: bytes) -> bool:
+    """Returns the result of one comparison. Raises InfrastructureError if something but a limit of the
+    process ended it."""
+    reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
         return bool(reply["equal"])

@@ -1,9 +1,12 @@
-"""Defines `Verdict`: what a checker says about an answer."""
+"""Defines `Verdict`, what a checker says about an answer, and `pays`, which declares its lowest reward."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+CheckT = TypeVar("CheckT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -14,3 +17,22 @@ class Verdict:
     """The reward of the episode."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Further numbers about the answer, by name, such as `accuracy`. They are recorded, not paid."""
+
+
+def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
+    """Decorator: declares the lowest reward of a checker's function, at most 0. An episode without an answer
+    is paid it. A function without the decorator pays nothing below 0."""
+
+    def declare(function: CheckT) -> CheckT:
+        setattr(function, _LOWEST, lowest)
+        return function
+
+    return declare
+
+
+def lowest_of(function: Callable[..., Any]) -> Any:
+    """Returns what `pays` declared; 0 if nothing is declared."""
+    return getattr(function, _LOWEST, 0.0)
+
+
+_LOWEST = "lowest"

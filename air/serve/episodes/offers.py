@@ -126,7 +126,7 @@ class WorldOffer:
         return step.reward
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        return None
+        return self.task.unanswered or None
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:

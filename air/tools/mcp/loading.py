@@ -21,7 +21,7 @@ from air.tools.mcp.connection import Channel, check_package
 from air.tools.mcp.in_box import ProgramChannel
 from air.tools.mcp.listing import Listed, listing
 from air.tools.mcp.remote import RemoteChannel
-from air.tools.mcp.server import ATTEMPTS, Server, serving
+from air.tools.mcp.server import PATIENCE_SECONDS, Server, serving
 from air.tools.mcp.settings import McpServer
 
 if TYPE_CHECKING:
@@ -82,8 +82,8 @@ def _tool(
         state=state,
         box=settings.box if settings.command else None,
         max_length=settings.max_length or MAX_LENGTH,
-        # `Server` keeps the time of a call. Afterwards it may have to ask a remote server anew.
-        seconds=seconds + (ATTEMPTS + 1) * (settings.start_seconds + 10),
+        # `Server` keeps the time of a call. Before it and afterwards, a remote server may have to come back.
+        seconds=seconds + 2 * (PATIENCE_SECONDS + 3 * (settings.start_seconds + 10)),
         replays=False,
         digest=digest,
     )

@@ -1,14 +1,16 @@
 """`Server`: one MCP server in one episode, with the rules of whose fault its failures are.
 
 A server in the box is the agent's affair once the episode runs: whatever it does is an observation. If a call
-of a remote server gets no answer, the server is asked anew: if it is there, the call was at fault, which the
-model is told; if it is away, that is a failure of the infrastructure.
+of a remote server gets no answer, the server is asked anew, until its patience ends: a call may have crashed
+it, and something may start it again. If it comes back, the call was at fault, which the model is told; if it
+stays away, that is a failure of the infrastructure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
 ATTEMPTS, PAUSE_SECONDS = 3, 1.0
-"""How often a remote server is asked before it counts as away, and the pause between, which doubles."""
+"""How often a remote server is asked before it counts as away, and the first pause between."""
+PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
+"""How long a remote server that was there may be away, and the longest pause between two questions."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,12 @@ class Server:
         *,
         start_seconds: float = 30.0,
         pause_seconds: float = PAUSE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self.name = name
         self._channel = channel
         self._start_seconds, self._pause_seconds = start_seconds, pause_seconds
+        self._patience = patience
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
 
@@ -57,15 +63,22 @@ class Server:
 
     async def start(self) -> None:
         """Starts or reaches the server. Raises InfrastructureError if that fails."""
-        for attempt in range(ATTEMPTS if self._remote else 1):
-            if attempt:
-                await asyncio.sleep(self._pause_seconds * 2 ** (attempt - 1))
+        await self._reach(0.0)
+
+    async def _reach(self, patience: float) -> None:
+        """Starts or reaches the server, within some seconds, or else by a few attempts."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        for attempt in itertools.count(1):
             try:
                 await self._connect()
                 return
             except (Lost, Answered) as error:
-                last = error
-        raise InfrastructureError(f"the MCP server {self.name!r} cannot be used: {last}")
+                enough = attempt >= ATTEMPTS and loop.time() >= until
+                if enough or not self._remote:
+                    message = f"the MCP server {self.name!r} cannot be used: {error}"
+                    raise InfrastructureError(message) from None
+            await asyncio.sleep(min(self._pause_seconds * 2 ** min(attempt - 1, 10), LONGEST_PAUSE))
 
     async def tools(self) -> list[Tool]:
         """Returns the tools that the server lists. Raises InfrastructureError if that fails."""
@@ -88,7 +101,7 @@ class Server:
             except Lost as error:
                 await self._close()
                 if self._remote:
-                    await self.start()
+                    await self._reach(self._patience)
                 anew = "" if self._remote else "; it starts anew at the next call"
                 return Answer(f"[{self.name}: no result: {error}{anew}]", error=True)
         return Answer(text_of(result), error=result.is_error)
@@ -102,7 +115,7 @@ class Server:
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:
-                await self.start()
+                await self._reach(self._patience)
             else:
                 await self._connect()
         assert self._connection is not None

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from air.errors import ConfigError, MissingError
+from air.errors import ConfigError, InfrastructureError, MissingError
+from air.tools.base import ToolError
 from air.tools.search.corpus import Corpus
 
 _EAST = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -29,6 +30,7 @@ _STOP = frozenset(
 )
 """Words of English that say nothing about a passage."""
 _BATCH = 256
+_LONGEST_PROBLEM = 300
 Encoder = Callable[[list[str]], Any]
 """Returns one vector for each text, as rows of an array or as lists."""
 
@@ -74,7 +76,10 @@ class Bm25:
 
 
 class Dense:
-    """Scores by the cosine of vectors. The encoder is called by one thread at a time."""
+    """Scores by the cosine of vectors. The encoder is called by one thread at a time.
+
+    If the encoder fails at a query, it is given a text of the corpus. If it encodes that one and fails at the
+    query again, the query is at fault, else the encoder is."""
 
     def __init__(
         self, corpus: Corpus, encoder: Encoder, query_prefix: str, text_prefix: str, where: str
@@ -83,6 +88,7 @@ class Dense:
         self._query_prefix = query_prefix
         self._lock = threading.Lock()
         texts = [text_prefix + passage.whole for passage in corpus]
+        self._where, self._known = where, texts[0]
         parts = [texts[n : n + _BATCH] for n in range(0, len(texts), _BATCH)]
         try:
             self._vectors = np.concatenate([_unit(encoder(part), len(part)) for part in parts])
@@ -92,8 +98,29 @@ class Dense:
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
         with self._lock:
-            vector = _unit(self._encoder([self._query_prefix + query]), 1)[0]
+            vector = self._encoded(self._query_prefix + query)
         return _best(self._vectors @ vector, count)
+
+    def _encoded(self, query: str) -> NDArray[np.float32]:
+        """Returns the vector of a query. Raises ToolError if the encoder fails at this query alone, and
+        InfrastructureError if it fails at a text that it has encoded before."""
+        try:
+            return self._vector(query)
+        except Exception:  # a user's encoder may raise anything
+            try:
+                self._vector(self._known)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                raise InfrastructureError(f"{self._where} fails: {problem}") from error
+        try:
+            return self._vector(query)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"[:_LONGEST_PROBLEM]
+            raise ToolError(f"The query cannot be encoded: {problem}") from None
+
+    def _vector(self, text: str) -> NDArray[np.float32]:
+        vector: NDArray[np.float32] = _unit(self._encoder([text]), 1)[0]
+        return vector
 
 
 def _unit(vectors: Any, count: int) -> NDArray[np.float32]:

@@ -1,15 +1,17 @@
 """The settings and functions of `web_page` and `web_search`.
 
-A page that cannot be read is told to the model, which chose its address. A search service that does not
-answer is a failure of ours: the model did not choose it.
+A page that cannot be read is told to the model, which chose its address. If a search service fails, it is
+asked a query that the model did not choose. If it answers that one and fails at the model's query again, the
+query is at fault, and the model is told. If it is away, that is an infrastructure failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -28,6 +30,8 @@ _LONGEST_QUERY = 500
 _CUT = 300
 _TRIES = 3
 _PAUSE = 0.5
+_PROBE = "weather"
+"""The query that shows whether a search service is there."""
 
 
 class WebPageSettings(ToolSettings):
@@ -78,6 +82,9 @@ class WebSearchSettings(ToolSettings):
     """The largest number of results that are shown."""
     private: bool = False
     """Whether the service's name may resolve to an address that is not public, such as of this machine."""
+    patience: float = Field(20.0, ge=0, le=600)
+    """How long a service that fails may take to answer again, in seconds, before the episode is an
+    infrastructure failure."""
     key_header: str = "Authorization"
     """The header that has the key of the service."""
     key_variable: str = ""
@@ -100,7 +107,11 @@ class WebSearchSettings(ToolSettings):
         async def state(context: ToolContext) -> Browser:
             return await Browser(entries).open()
 
-        @tool(state=state, seconds=_SECONDS, replays=False)
+        async def ask(browser: Browser, query: str) -> list[Any]:
+            url = self.url.replace("{query}", quote(query, safe="", errors="replace"))
+            return _results(await browser.get(url, 2_000_000, headers), self.results)
+
+        @tool(state=state, seconds=_SECONDS + self.patience, replays=False)
         async def web_search(browser: Browser, query: str) -> Reply:
             """Searches the web and shows the addresses and first words of pages.
 
@@ -109,8 +120,8 @@ class WebSearchSettings(ToolSettings):
             """
             if not query.strip() or len(query) > _LONGEST_QUERY:
                 raise ToolError(f"A query has 1 to {_LONGEST_QUERY} characters.")
-            url = self.url.replace("{query}", quote(query.strip(), safe="", errors="replace"))
-            rows = _results(await _answer(browser, url, headers), self.results)[: self.top]
+            service = functools.partial(ask, browser)
+            rows = (await _answer(service, query.strip(), self.patience))[: self.top]
             texts = [_shown(number, row) for number, row in enumerate(rows, start=1)]
             return Reply("\n\n".join(texts) or "Nothing was found.", info={"results": len(rows)})
 
@@ -131,18 +142,46 @@ class WebSearchSettings(ToolSettings):
         return {"Accept": "application/json", self.key_header: key}
 
 
-async def _answer(browser: Browser, url: str, headers: dict[str, str]) -> Page:
-    """Asks the service, again if it is busy. The model chose only the words of the query."""
-    for further in range(_TRIES - 1, -1, -1):
+Ask = Callable[[str], Awaitable[list[Any]]]
+"""Returns the results of a query. Raises WebError."""
+
+
+async def _answer(ask: Ask, query: str, patience: float) -> list[Any]:
+    """Returns the results of the model's query. Raises ToolError if the service fails at it again and again,
+    but answers another one, and InfrastructureError if it is away."""
+    pause = _pause(patience)
+    for _ in range(_TRIES):
         try:
-            return await browser.get(url, 2_000_000, headers)
+            return await ask(query)
         except WebError as error:
             if not error.server:
-                raise ToolError("The search service refuses this query.") from None
-            if not further:
+                break
+        await asyncio.sleep(pause)
+    await _probe(ask, patience)
+    try:
+        return await ask(query)
+    except WebError as error:
+        problem = "fails at" if error.server else "refuses"
+        raise ToolError(f"The search service {problem} this query.") from None
+
+
+def _pause(patience: float) -> float:
+    return min(_PAUSE, patience / 10)
+
+
+async def _probe(ask: Ask, patience: float) -> None:
+    """Waits until the service answers a query that the model did not choose: the model's query may have
+    crashed it. Raises InfrastructureError if it does not in time."""
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + patience, _pause(patience)
+    while True:
+        try:
+            await ask(_PROBE)
+            return
+        except WebError as error:
+            if loop.time() >= until:
                 raise InfrastructureError(f"the search service: {error}") from None
-        await asyncio.sleep(_PAUSE)
-    raise AssertionError("unreachable")
+        await asyncio.sleep(pause)
 
 
 def _results(page: Page, key: str) -> list[Any]:
@@ -153,7 +192,7 @@ def _results(page: Page, key: str) -> list[Any]:
     except (ValueError, LookupError, TypeError, RecursionError):
         value = None
     if not isinstance(value, list):
-        raise InfrastructureError(f"the search service gives no list `{key}`")
+        raise WebError(f"the answer has no list `{key}`", server=True)
     return value
 
 

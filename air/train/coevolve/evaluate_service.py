@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -31,6 +31,9 @@ from air.worlds.proposals.scorer import Answered
 
 LARGEST_BODY = 8 * 2**20
 _START_SECONDS = 30.0
+_GONE = 499
+"""The status for a client that hangs up, which nobody reads."""
+T = TypeVar("T")
 
 
 class SamplingBody(BaseConfig):
@@ -72,10 +75,12 @@ def application(executor: Executor) -> Starlette:
         except ValidationError as error:
             return JSONResponse({"error": str(error)[:2000]}, 400)
         sampling = body.sampling.model_dump(exclude_none=True)
+        questions = [task.question for task in body.tasks]
+        answering = executor.answers(questions, body.k, body.max_turns, sampling)
         try:
-            answered = await executor.answers(
-                [task.question for task in body.tasks], body.k, body.max_turns, sampling
-            )
+            answered = await _while_connected(request, answering)
+        except ClientDisconnect:
+            return Response(status_code=_GONE)
         except InfrastructureError as error:
             return JSONResponse({"error": str(error)}, 503)
         pairs = zip(body.tasks, answered, strict=True)
@@ -87,6 +92,25 @@ def application(executor: Executor) -> Starlette:
     return Starlette(
         routes=[Route("/evaluate", evaluate, methods=["POST"]), Route("/health", health)]
     )
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`. If the client hangs up, cancels the work, which nobody waits for and
+    other requests would wait behind, and raises ClientDisconnect."""
+    working, listening = asyncio.create_task(work), asyncio.create_task(_hung_up(request))
+    try:
+        await asyncio.wait([working, listening], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return await working
+    finally:
+        await ended(working)
+        await ended(listening)
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:

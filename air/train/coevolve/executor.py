@@ -13,6 +13,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air.aio import together
+from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError
 from air.rewards.proposals.reading import last_boxed
@@ -74,16 +75,18 @@ class Executor:
 
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
+    """Returns the answers to one question. A question that leaves no room for a reply has none: whoever wrote
+    it is to blame, not the model."""
     for rollout in rollouts:
-        if not rollout.ok:
+        if not rollout.ok and PROMPT_TOO_LONG not in rollout.error:
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
     calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
     answers = [last_boxed(last_reply(rollout.trace)) for rollout in rollouts]
     return Answered(answers, sum(calls) / len(calls))
 
 
-def last_reply(trace: vf.Trace[Any, Any, Any]) -> str:
+def last_reply(trace: vf.Trace[Any, Any, Any] | None) -> str:
     """Returns the text of an episode's last reply; empty if there is none: the question left no room."""
-    messages = trace.branches[-1].messages if trace.branches else []
+    messages = trace.branches[-1].messages if trace is not None and trace.branches else []
     texts = [str(m.content or "") for m in messages if m.role == "assistant"]
     return texts[-1] if texts else ""

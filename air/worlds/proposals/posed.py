@@ -93,7 +93,7 @@ class PosedSource:
             replays=True,
             max_turns=1,
             format=FORMAT,
-            format_penalty=-WRONG,  # an empty reply is no action, and no better than a wrong answer
+            unanswered=WRONG,
             facts=FACTS,
         )
 

@@ -2,7 +2,8 @@
 
 A frozen executor answers the question k times (`scorer`). The payment follows from how far the answers agree,
 how much the question is like the last ones, and tool calls (`air.rewards.proposals`). A malformed proposal is
-paid −1 (`as_coded`) or 0 (`published`), and is not sent anywhere. A scorer that fails masks the episode.
+paid −1 (`as_coded`) or 0 (`published`), and is not sent anywhere. A scorer that fails masks the episode; one
+that fails at this question alone has not answered it.
 
 The same actions need not earn the same rewards: novelty looks at the proposals before, of this process.
 """
@@ -154,8 +155,8 @@ class ProposalSource:
             replays=False,
             max_turns=1,
             format=FORMAT,
-            format_penalty=-malformed,  # an empty reply is a malformed proposal
-            seconds=2 * settings.seconds
+            unanswered=malformed,  # an empty reply is a malformed proposal
+            seconds=3 * settings.seconds
             + 600.0,  # a slow scorer must fail before the episode's time ends
             facts=FACTS,
         )

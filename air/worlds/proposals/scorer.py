@@ -3,12 +3,18 @@
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
 
-Whatever goes wrong here is not the proposer's doing, and raises InfrastructureError: the episode is masked.
+Whose failure is it if there is no result? The service is asked a question that the proposer did not choose.
+If it does not answer that one, that is an infrastructure failure, which masks the episode. If it does, and
+was too slow for the proposer's question or fails at it again, the question is to blame: none of its k
+attempts has an answer. Else a proposer would escape from a low payment by questions that make the executor
+ramble.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +24,15 @@ import httpx
 
 from air.errors import InfrastructureError
 
+_LOG = logging.getLogger(__name__)
+PROBE = "What is 1 + 1?"
+"""The question that shows whether the service is there."""
 MAX_ANSWER = 4 * 2**20
 """The largest answer of the service, in bytes."""
+
+
+class Slow(InfrastructureError):
+    """Exception: the service did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +56,21 @@ class Scorer:
     seconds: float = 600.0
 
     async def answers(self, question: str) -> Answered:
-        """Returns k answers to a question. Raises InfrastructureError if the service fails."""
+        """Returns k answers to a question, none of them readable if the service fails at this question
+        alone. Raises InfrastructureError if the service fails at others, too."""
+        try:
+            return await self._asked(question)
+        except InfrastructureError as error:
+            failure = error
+        await self._asked(PROBE)
+        if not isinstance(failure, Slow):
+            with contextlib.suppress(InfrastructureError):
+                return await self._asked(question)
+        _LOG.warning("the executor fails at a question: %s", failure)
+        return Answered([None] * self.k, 0.0)
+
+    async def _asked(self, question: str) -> Answered:
+        """Returns k answers to a question. Raises InfrastructureError if there is no result."""
         body = {
             "tasks": [{"id": "0", "question": question}],
             "k": self.k,
@@ -58,7 +85,7 @@ class Scorer:
                 async with httpx.AsyncClient(timeout=self.seconds, trust_env=False) as http:
                     reply = await http.post(where.removeprefix("POST "), json=body)
         except (TimeoutError, httpx.TimeoutException):
-            raise InfrastructureError(f"{where}: no answer within {self.seconds:g} s") from None
+            raise Slow(f"{where}: no answer within {self.seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
         if reply.status_code != 200 or len(reply.content) > MAX_ANSWER:

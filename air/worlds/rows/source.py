@@ -25,7 +25,7 @@ from air.worlds.rows.splits import SPLITS, Deck, Split, keeps
 from air.worlds.rows.world import FACTS, RowsTask, RowsWorld, calls_of, metric_of
 from air.worlds.sources import WorldTask
 
-RULES = 1
+RULES = 2
 """The version of the rules by which a seed asks a row and an answer is handled."""
 TURNS_WITH_TOOLS = 8
 
@@ -65,6 +65,7 @@ class RowsSource:
             max_turns=settings.turns or (TURNS_WITH_TOOLS if tools else 1),
             format=settings.format or ("tool_calls" if tools else "think_answer"),
             format_penalty=settings.format_penalty,
+            unanswered=checker.lowest,
             tools=tools.schemas,
             answers=True,
             seconds=settings.seconds,

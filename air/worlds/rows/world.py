@@ -125,6 +125,8 @@ class RowsWorld:
     async def _check(self, episode: Episode, action: Action, prediction: str) -> Step:
         """Checks the final answer, and ends the episode."""
         self._ended = True
+        outcome = episode.tools.outcome()
+        prediction = prediction if outcome is None else outcome
         given: dict[str, Any] = {
             "question": episode.row.question,
             "prediction": prediction,

@@ -109,11 +109,12 @@ async def test_an_agent_that_wrecks_its_box_keeps_what_it_earned(tmp_path: Path,
 
 async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, runtime: str) -> None:
     script = broken_at(3, "true", STAY.split("\n")[2], "true", "never asked")
-    async with played_by(script, config("scripts", runtime, record_dir=tmp_path)) as play:
+    async with played_by(script, config("owing", runtime, record_dir=tmp_path)) as play:
         episode = await play()
     (trace,) = episode.traces
     assert episode.ok, trace.errors
-    assert trace.rewards["world"].value == 2.0
+    assert trace.rewards["world"].value == 2.0 - 3.0  # ending the box is no way to earn more
+    assert trace.rewards["unanswered"].value == 0.0
     assert trace.metrics["lost_boxes"] == 1
     (recorded,) = recorded_in(tmp_path)
     assert recorded.end is not None

@@ -43,6 +43,7 @@ async def test_a_world_is_played_and_recorded_without_a_box(
     (trace,) = episode.traces
     assert {n: t.value for n, t in trace.rewards.items()} == {
         "world": 1.0,
+        "unanswered": 0.0,
         "format": -0.5,
         "time": 0.0,
     }

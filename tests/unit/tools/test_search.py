@@ -24,6 +24,8 @@ ROWS: list[dict[str, Any]] = [
     {"text": "A whale is a mammal."},
 ]
 ENCODER = """
+from air.errors import InfrastructureError
+
 def letters(texts):
     return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
 
@@ -38,6 +40,13 @@ def fails(texts):
 
 def zero(texts):
     return [[0.0, 0.0] for text in texts]
+
+def picky(texts):
+    if texts[0] == "gone":
+        picky.gone = True
+    if texts[0] == "bad" or getattr(picky, "gone", False):
+        raise InfrastructureError("the server of the encoder does not answer")
+    return letters(texts)
 
 seen = []
 def prefixed(texts):
@@ -136,6 +145,18 @@ async def test_an_encoder_that_fails_on_the_corpus_is_no_doing_of_the_agent(fold
         await found(folder, "x", encoder="encoder.py:bad_shape")
     with pytest.raises(ConfigError, match="not finite"):
         await found(folder, "x", encoder="encoder.py:infinite")
+
+
+async def test_whose_failure_a_query_is_that_cannot_be_encoded(folder: Path) -> None:
+    settings = {"corpus": "corpus.jsonl", "encoder": "encoder.py:picky"}
+    tools = ToolSet(load({"name": "search", **settings}, folder))
+    async with await tools.open(ToolContext(seed=0)) as opened:
+        told = await opened.call("search", {"query": "bad"})
+        assert told.status == "error"
+        assert told.observation.startswith("The query cannot be encoded: InfrastructureError")
+        assert (await opened.call("search", {"query": "good"})).status == "success"
+        with pytest.raises(InfrastructureError, match=r"encoder\.py:picky fails"):
+            await opened.call("search", {"query": "gone"})
 
 
 async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path) -> None:

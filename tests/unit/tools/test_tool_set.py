@@ -12,7 +12,18 @@ import pytest
 
 from air.errors import BoxDiedError, ConfigError, InfrastructureError
 from air.sandbox.contract.box import BoxSpec
-from air.tools import Reply, Tool, ToolContext, ToolError, ToolResult, ToolSet, finish, tool
+from air.tools import (
+    OpenTools,
+    Reply,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    ToolSet,
+    finish,
+    tool,
+)
+from air.tools import threads as tool_threads
 
 CONTEXT = ToolContext(seed=7)
 
@@ -409,8 +420,86 @@ async def test_a_call_that_takes_too_long_is_told() -> None:
             assert told == ("error", f"The call of {name} took longer than 0.05 seconds.")
         result = await tools.call("wait", {})
         assert result.observation == "An earlier call of wait still runs."
-        assert (await tools.call("double", {"number": 2})).observation == "4"
+        result = await tools.call("double", {"number": 2})
+        assert result.observation == "An earlier call of wait still runs."
+        assert "took longer" in (await tools.call("wait_soon", {})).observation
         go.set()
+
+
+async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
+    go = threading.Event()
+
+    @tool(seconds=0.05)
+    def hang() -> str:
+        """Hangs."""
+        go.wait()
+        return ""
+
+    async def hung(number: int) -> str:
+        tools = await ToolSet([hang]).open(CONTEXT)
+        opened.append(tools)
+        return (await tools.call("hang", {})).observation
+
+    opened: list[OpenTools] = []
+    told = await asyncio.gather(*map(hung, range(tool_threads.MOST_LEFT)))
+    assert set(told) == {"The call of hang took longer than 0.05 seconds."}
+    assert (await called(double, {"number": 2})).observation == "4"
+    assert (await called(hang, {})).observation == "Too many earlier calls of hang still run."
+    go.set()
+    await asyncio.gather(*(tools.close() for tools in opened))
+    assert tool_threads.left(hang.function) == 0
+
+
+async def test_a_cancelled_end_closes_every_state_and_is_cancelled() -> None:
+    closing, closed = asyncio.Event(), []
+
+    class Kept:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def close(self) -> None:
+            if self.name == "second":
+                closing.set()
+                await asyncio.sleep(3600)
+            closed.append(self.name)
+
+    opened = OpenTools({})
+    opened.states.update({name: Kept(name) for name in ("first", "second", "third")})
+    ending = asyncio.create_task(opened.close())
+    await closing.wait()
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert closed == ["third", "first"]
+
+
+async def test_one_episode_uses_few_threads_at_once() -> None:
+    go, entered = threading.Event(), threading.Semaphore(0)
+    inside = most = 0
+    lock = threading.Lock()
+
+    @tool
+    def wait() -> str:
+        """Waits."""
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        entered.release()
+        go.wait()
+        with lock:
+            inside -= 1
+        return "done"
+
+    async with await ToolSet([wait]).open(CONTEXT) as tools:
+        calls = [
+            asyncio.create_task(tools.call("wait", {})) for _ in range(tool_threads.MOST_THREADS)
+        ]
+        await asyncio.to_thread(entered.acquire)
+        assert (await called(double, {"number": 2})).observation == "4"
+        go.set()
+        assert {(await call).observation for call in calls} == {"done"}
+    assert most <= 4
 
 
 async def test_a_cancelled_call_is_cancelled() -> None:
@@ -445,6 +534,17 @@ def test_schemas_and_text() -> None:
     assert json.dumps(tools.schemas)
     assert not ToolSet([])
     assert tools.box is None
+
+
+def test_two_tools_that_decide_the_final_answer_are_refused() -> None:
+    def deciding(name: str) -> Tool:
+        made = tool(name=name, description="Plays.", state=Kept(), outcome=str)
+        return made(lambda state: "")
+
+    with pytest.raises(ConfigError, match="a and b each decide the final answer"):
+        ToolSet([deciding("a"), double, deciding("b")])
+    with pytest.raises(ConfigError, match="only for tools with a state"):
+        tool(name="a", description="Plays.", outcome=str)(lambda: "")
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

@@ -46,7 +46,10 @@ class Handler(BaseHTTPRequestHandler):
             "/file": (302, {"Location": "file:///etc/passwd"}, b""),
             "/busy": (503, {}, b""),
             "/refused": (400, {}, b""),
+            "/strict": (400 if "odd" in parts.query else 200, {}, self._found(parts.query)),
+            "/broken": (500, {}, b""),
             "/odd": (200, {"Content-Type": "application/json"}, b"[]"),
+            "/fragile": self._fragile(parts.query),
             "/search": (200, {"Content-Type": "application/json"}, self._found(parts.query)),
         }
         status, headers, body = pages.get(parts.path, (404, {}, b"no"))
@@ -56,6 +59,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _fragile(self, query: str) -> tuple[int, dict[str, str], bytes]:
+        """A service that each query with `down` ends for one request."""
+        was_down = getattr(self.server, "down", False)
+        self.server.down = "down" in query  # type: ignore[attr-defined]
+        if was_down or "down" in query:
+            return 502, {}, b""
+        odd = "odd" in query
+        return 200, {"Content-Type": "application/json"}, b"[]" if odd else self._found(query)
 
     def _found(self, query: str) -> bytes:
         words = parse_qs(query).get("q", [""])[0]
@@ -183,13 +195,26 @@ async def test_a_search(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyP
 
 
 async def test_whose_failure_a_failed_search_is(server: ThreadingHTTPServer) -> None:
-    assert "refuses this query" in (await search(server, "/refused")).observation
-    for path in ("/busy", "/odd"):
+    with pytest.raises(InfrastructureError):  # it refuses every query
+        await search(server, "/refused", patience=0)
+    assert "refuses this query" in (await search(server, "/strict", "odd")).observation
+    for path in ("/busy", "/odd", "/broken"):
         with pytest.raises(InfrastructureError):
-            await search(server, path)
-    assert len([path for path in server.asked if "busy" in path]) == 3  # type: ignore[attr-defined]
+            await search(server, path, patience=0)
+    asked: list[str] = server.asked  # type: ignore[attr-defined]
+    assert len([path for path in asked if "busy" in path]) == 4
     with pytest.raises(InfrastructureError):
-        await search(server, "/search", private=False)
+        await search(server, "/search", private=False, patience=0)
+
+
+@pytest.mark.parametrize("query", ["take it down", "odd"])
+async def test_a_query_at_which_the_service_fails_is_told(
+    query: str, server: ThreadingHTTPServer
+) -> None:
+    result = await search(server, "/fragile", query, patience=1)
+    told = (result.status, result.observation)
+    assert told == ("error", "The search service fails at this query.")
+    assert (await search(server, "/fragile", "after it")).status == "success"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from air.rewards.answers import integers
-from air.worlds.questions.arithmetic.episode import INSTRUCTIONS, ArithmeticEpisode
+from air.worlds.questions.arithmetic.episode import INSTRUCTIONS, WRONG, ArithmeticEpisode
 from air.worlds.questions.arithmetic.players import perfect
 from air.worlds.questions.arithmetic.problems import LEVELS, Problems, from_files, generated
 from air.worlds.questions.episodes import (
@@ -45,6 +45,7 @@ def load(name: Name) -> WorldTask:
         max_turns=turns,
         names_turns=turns > 1,
         format_penalty=0.1,
+        unanswered=WRONG,
         facts=FACTS,
         player=lambda world, seed: answering(perfect(problems, seed)),
     )

@@ -15,7 +15,7 @@ from air.worlds.questions.episodes import (
     source_digest,
 )
 from air.worlds.questions.sql import bird
-from air.worlds.questions.sql.episode import INSTRUCTIONS, SqlEpisode
+from air.worlds.questions.sql.episode import INSTRUCTIONS, NO_QUERY, SqlEpisode
 from air.worlds.questions.sql.players import perfect
 from air.worlds.questions.sql.questions import LEVELS, Questions, generated
 from air.worlds.questions.threads import threads
@@ -50,6 +50,7 @@ def load(name: Name) -> WorldTask:
         max_turns=turns,
         names_turns=turns > 1,
         format_penalty=0.1,
+        unanswered=NO_QUERY,
         seconds=600.0 if name.path is None else 3600.0,
         facts=FACTS,
         player=lambda world, seed: answering(perfect(questions, seed)),

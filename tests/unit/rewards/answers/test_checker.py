@@ -13,6 +13,7 @@ from air.rewards.answers import CHECKERS, Verdict, check
 
 USERS = """
 from air.errors import InfrastructureError
+from air.rewards.answers import pays
 
 def half(prediction, wanted, bonus=0.0):
     return 0.5 + bonus if prediction == wanted else 0
@@ -28,6 +29,17 @@ def away(prediction):
 
 def endless(prediction):
     return float("inf")
+
+def negative(prediction):
+    return -0.5
+
+@pays(lowest=-0.5)
+def declared(prediction):
+    return -0.5
+
+@pays(lowest=0.5)
+def generous(prediction):
+    return 1.0
 
 def words(prediction):
     return "good"
@@ -77,6 +89,7 @@ async def test_a_module_can_be_named() -> None:
         ("mine.py:absent", ConfigError, "absent"),
         ("wrong.py:f", ConfigError, "SyntaxError"),
         ("mine.py:number", ConfigError, "no function"),
+        ("mine.py:generous", ConfigError, "lowest reward is 0.5"),
         ("mine.py:anything", ConfigError, "by name"),
         ("no_module_of_this_name:f", MissingError, "cannot be imported"),
     ],
@@ -157,3 +170,12 @@ async def test_numbers_of_the_specification() -> None:
     soft = await check("ok_vqa")(prediction="bus", answers=["bus", "bus", "car"])
     assert soft.metrics["soft_accuracy"] == pytest.approx(2 / 3)
     assert math.isclose(soft.reward, 1.0)
+
+
+async def test_no_reward_is_below_what_an_episode_without_an_answer_is_paid(folder: Path) -> None:
+    declared = check("mine.py:declared", folder=folder)
+    assert declared.lowest == (await declared(prediction="")).reward == -0.5
+    assert check("agent0").lowest == -1.0
+    assert check("mine.py:half", folder=folder).lowest == 0.0
+    with pytest.raises(RewardTermError, match=r"pays -0\.5, less than .* @pays\(lowest="):
+        await check("mine.py:negative", folder=folder)(prediction="")

@@ -190,13 +190,33 @@ async def test_a_failure_of_the_endpoint_is_never_a_reward(status: int) -> None:
         assert server.requests == (2 if status >= 429 else 1)
 
 
-async def test_an_answer_that_the_endpoint_refuses_is_wrong() -> None:
+@pytest.mark.parametrize("status", [400, 403, 451, 500])
+async def test_an_answer_that_the_endpoint_refuses_is_wrong(status: int) -> None:
     """Content filters refuse some answers. Such an answer must not mask its own bad reward."""
-    with Statuses(lambda answer: 200 if answer == "Paris" else 400) as server:
-        checker = judge(server.url)
+    with Statuses(lambda answer: 200 if answer == "Paris" else status) as server:
+        checker = judge(server.url, attempts=1)
         verdict = await checker(prediction="something bad", question=QUESTION, answer="Paris")
         assert verdict.reward == 0
         assert verdict.metrics["judged"] == 0
+
+
+async def test_an_endpoint_that_recovers_gives_its_verdict() -> None:
+    statuses = iter([503, 200, 200])
+    with Statuses(lambda answer: next(statuses)) as server:
+        checker = judge(server.url, attempts=1)
+        verdict = await checker(prediction="Paris!", question=QUESTION, answer="Paris")
+        assert verdict.metrics["judged"] == 1
+
+
+async def test_a_key_that_is_refused_later_is_no_doing_of_the_answer() -> None:
+    """A verdict on the gold answer that is only remembered shows nothing about the judge now."""
+    statuses = iter([200, 403, 403])
+    with Statuses(lambda answer: next(statuses)) as server:
+        checker = judge(server.url)
+        fields = {"question": QUESTION, "answer": "Paris"}
+        await checker(prediction="Paris", **fields)
+        with pytest.raises(InfrastructureError, match="status 403"):
+            await checker(prediction="London", **fields)
 
 
 async def test_an_endpoint_that_refuses_everything_is_a_failure_of_ours() -> None:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from air.errors import InfrastructureError
 from air.tools.mcp.remote import RemoteChannel
-from air.tools.mcp.server import Answer, Server, serving
+from air.tools.mcp.server import ATTEMPTS, Answer, Server, serving
 from tests.unit.tools.mcp.notes_server import server as notes_server
 from tests.until import until
 
@@ -68,8 +68,9 @@ def client(one: Served, kind: Kind = "streamable-http", **settings: Any) -> Serv
     path = "sse" if kind == "sse" else "mcp"
     url = f"http://localhost:{one.port}/{path}"
     settings = {"hosts": [f"localhost:{one.port} private"], **settings}
+    patience = settings.pop("patience", 0.0)
     channel = RemoteChannel(settings.pop("url", url), transport=kind, **settings)
-    return Server("notes", channel, start_seconds=LONG, pause_seconds=0.0)
+    return Server("notes", channel, start_seconds=LONG, pause_seconds=0.0, patience=patience)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,6 +140,27 @@ async def test_a_call_that_takes_too_long_is_the_models_if_the_server_is_there(k
         assert answer == Answer("[notes: no result: it did not answer within 0.3 s]", error=True)
 
 
+async def test_a_call_that_crashes_a_server_is_the_models_if_it_comes_back() -> None:
+    """As behind a reverse proxy, which answers 502 until the server has been started again."""
+    down = 0
+
+    async def handle(request: Request) -> Response:
+        nonlocal down
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") == "tools/call":
+            down = 3 * ATTEMPTS
+        if down:
+            down -= message.get("method") == "initialize"
+            return Response(status_code=502)
+        return await begun(request, message)
+
+    app = Starlette(routes=[Route("/mcp", handle, methods=["GET", "POST", "DELETE"])])
+    async with served(lambda: app) as one, serving(client(one, patience=LONG)) as server:
+        answer = await server.call("crash", {}, LONG)
+        assert answer == Answer("[notes: no result: HTTP status 502 Bad Gateway]", error=True)
+        assert down == 0
+
+
 Handler = Callable[[Request, dict[str, Any]], Awaitable[Response]]
 
 
@@ -146,18 +168,25 @@ def by_hand(on_call: Handler) -> Callable[[], Starlette]:
     """A server that begins well; `on_call` answers calls of tools."""
 
     async def handle(request: Request) -> Response:
-        if request.method != "POST":
-            return Response(status_code=405)
-        message = await request.json()
-        if message.get("method") == "initialize":
-            version = message["params"]["protocolVersion"]
-            info = {"name": "by hand", "version": "1"}
-            result = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
-            return result_of(message, result)
-        return await on_call(request, message) if "id" in message else Response(status_code=202)
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") == "initialize" or "id" not in message:
+            return await begun(request, message)
+        return await on_call(request, message)
 
     routes = [Route("/mcp", handle, methods=["GET", "POST", "DELETE"])]
     return lambda: Starlette(routes=routes)
+
+
+async def begun(request: Request, message: dict[str, Any]) -> Response:
+    """What a server answers before calls."""
+    if request.method != "POST":
+        return Response(status_code=405)
+    if message.get("method") != "initialize":
+        return Response(status_code=202)
+    version = message["params"]["protocolVersion"]
+    info = {"name": "by hand", "version": "1"}
+    result = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+    return result_of(message, result)
 
 
 def result_of(message: dict[str, Any], result: Any) -> Response:

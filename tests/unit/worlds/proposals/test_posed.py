@@ -52,7 +52,7 @@ async def test_the_last_boxed_answer_is_paid(
     assert world.facts()["answered"] == answered
     assert world.facts()["success"] == float(reward > 0)
     assert world.facts()["p_hat"] == (0.6 if seed in (0, 2) else 1.0)
-    assert task.format_penalty == 1.0  # an empty reply
+    assert task.unanswered == -1.0
 
 
 async def test_the_world_conforms(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from starlette.routing import Route
 from air.actions import Action
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.worlds import sources
+from air.worlds.proposals.scorer import PROBE
 from air.worlds.sources import WorldTask
 
 PROPOSAL = "<question>What is 3 + 4?</question> \\boxed{7}"
-Answer = Callable[[dict[str, Any]], Response]
+Answer = Callable[[dict[str, Any]], Response | Awaitable[Response]]
 
 
 @asynccontextmanager
@@ -32,7 +33,8 @@ async def service(answer: Answer) -> AsyncIterator[tuple[str, list[dict[str, Any
 
     async def evaluate(request: Request) -> Response:
         bodies.append(await request.json())
-        return answer(bodies[-1])
+        reply = answer(bodies[-1])
+        return reply if isinstance(reply, Response) else await reply
 
     app = Starlette(routes=[Route("/evaluate", evaluate, methods=["POST"])])
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
@@ -92,7 +94,7 @@ async def test_a_malformed_proposal_is_the_proposers_and_is_not_sent(tmp_path: P
             task = load(tmp_path, url=url, reward=definition)
             for reply in ("What is 3 + 4?", PROPOSAL * 2, PROPOSAL.replace("3", "3" * 5000)):
                 assert await play(task, reply) == (reward, dict.fromkeys(task.facts, 0.0))
-            assert task.format_penalty == -reward  # an empty reply
+            assert task.unanswered == reward  # an empty reply
         assert bodies == []
 
 
@@ -121,6 +123,55 @@ async def test_a_scorer_that_fails_is_our_failure(answer: Answer, tmp_path: Path
             await play(load(tmp_path, url=url), PROPOSAL)
 
 
+def failing_at(question: str, status: int) -> Answer:
+    good = answering("7", "7", "8", None)
+    return lambda body: (
+        Response(status_code=status) if body["tasks"][0]["question"] == question else good(body)
+    )
+
+
+@pytest.mark.parametrize("status", [400, 413, 503])
+async def test_a_question_at_which_the_scorer_fails_is_not_answered(
+    status: int, tmp_path: Path
+) -> None:
+    async with service(failing_at("What is 3 + 4?", status)) as (url, bodies):
+        reward, facts = await play(load(tmp_path, url=url), PROPOSAL)
+    assert reward == -1 / 8
+    assert (facts["p_hat"], facts["answers_read"], facts["proposal_read"]) == (0.0, 0.0, 1.0)
+    asked = [body["tasks"][0]["question"] for body in bodies]
+    assert asked == ["What is 3 + 4?", PROBE, "What is 3 + 4?"]
+
+
+async def test_a_question_for_which_the_scorer_needs_too_long_is_not_answered(
+    tmp_path: Path,
+) -> None:
+    over = asyncio.Event()
+
+    async def answer(body: dict[str, Any]) -> Response:
+        if body["tasks"][0]["question"] != PROBE:
+            await over.wait()
+        return JSONResponse({"results": [{"answers": ["2"] * 4, "tool_calls_mean": 0}]})
+
+    async with service(answer) as (url, _):
+        # The answer to the probe takes 10 ms.
+        reward, facts = await play(load(tmp_path, url=url, seconds=0.5), PROPOSAL)
+        over.set()
+    assert (reward, facts["answers_read"]) == (-1 / 8, 0.0)
+
+
+async def test_a_scorer_that_is_slow_for_every_question_is_our_failure(tmp_path: Path) -> None:
+    over = asyncio.Event()
+
+    async def answer(body: dict[str, Any]) -> Response:
+        await over.wait()
+        return Response()
+
+    async with service(answer) as (url, _):
+        with pytest.raises(InfrastructureError, match="no answer within"):
+            await play(load(tmp_path, url=url, seconds=0.05), PROPOSAL)
+        over.set()
+
+
 async def test_an_absent_scorer_is_our_failure(tmp_path: Path) -> None:
     async with service(answering("7")) as (url, _):
         pass
@@ -131,7 +182,7 @@ async def test_an_absent_scorer_is_our_failure(tmp_path: Path) -> None:
 async def test_without_a_scorer_proposals_are_only_read(tmp_path: Path) -> None:
     task = load(tmp_path)
     assert (await play(task, PROPOSAL))[1]["proposal_read"] == 1.0
-    assert (await play(task, "none"))[0] == 0.0 == task.format_penalty
+    assert (await play(task, "none"))[0] == 0.0 == task.unanswered
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:

@@ -350,3 +350,29 @@ def test_a_file_for_each_split(folder: Path) -> None:
 )
 def test_the_thought_of_a_message(message: Message | None, thought: str) -> None:
     assert thought_of(message) == thought
+
+
+@pytest.mark.parametrize(
+    ("actions", "reward"),
+    [
+        ([called("chess_move", move="Ra8#")], 1.0),
+        ([said("win")], -1.0),
+        ([said("win, draw or loss")], -1.0),
+        ([called("decide", answer="win")], -1.0),
+        ([called("chess_move", move="Ra7"), said("win")], -1.0),
+    ],
+)
+async def test_the_outcome_of_a_game_comes_from_the_board(
+    actions: list[Action], reward: float, folder: Path
+) -> None:
+    (folder / "chess_checks.py").write_text(
+        "from air.rewards.answers import pays\n\n@pays(lowest=-1)\n"
+        "def won(prediction):\n    return {'win': 1, 'draw': 0, 'loss': -1}[prediction]\n"
+    )
+    fen = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
+    (folder / "chess.toml").write_text(
+        'data = "rows.jsonl"\nchecker = "chess_checks.py:won"\n'
+        f'tools = [{{ name = "chess", fen = "{fen}" }}, "tools.py:decide"]\n'
+    )
+    steps, _, _ = await play(sources.load(f"rows:{folder / 'chess.toml'}"), *actions)
+    assert (steps[-1].done, steps[-1].reward) == (True, reward)

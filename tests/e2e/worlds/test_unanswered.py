@@ -1,0 +1,52 @@
+"""An agent cannot escape from the reward of a bad answer by giving none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from air.testing import replies
+from tests.e2e.conftest import played_by
+from tests.e2e.worlds.test_worlds import config, only
+
+CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1 + 1"}}</tool_call>'
+WAYS = {
+    "a wrong answer": (CALL, "\\boxed{3}"),
+    "no turn is left": (CALL, CALL),
+    "no reply is an action": ("", ""),
+    "the last reply is no action": (CALL, ""),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_no_answer_earns_the_lowest_reward(way: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    task = f"rows:{tmp_path}/rows.jsonl#checker=agent0&tools=calculator&turns=2&split=all"
+    async with played_by(
+        replies(*WAYS[way]), config(task, record_dir=tmp_path / "records")
+    ) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert trace.reward == -1.0
+    end = only(tmp_path / "records").end
+    assert end is not None
+    assert end.terms is not None
+    answered = way == "a wrong answer"
+    assert (end.terms["world"], end.terms["unanswered"]) == (
+        (-1.0, 0.0) if answered else (0.0, -1.0)
+    )
+
+
+@pytest.mark.parametrize("reply", ["", "\\boxed{3}"])
+async def test_a_posed_question_without_an_answer_is_a_wrong_one(
+    reply: str, tmp_path: Path
+) -> None:
+    (tmp_path / "posed").mkdir()
+    file = tmp_path / "posed" / "rows.jsonl"
+    file.write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    async with played_by(replies(reply), config(f"posed:{file}")) as play:
+        episode = await play()
+    assert episode.traces[0].reward == -1.0
