@@ -153,7 +153,7 @@ def _connect(request: dict[str, Any]) -> sqlite3.Connection:
 
 
 def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
-    """Replaces SQLite's functions of dates by ones that refuse to ask the clock, and note why in `refused`."""
+    """Replaces SQLite's functions of dates by ones that do not ask the clock, and note why in `refused`."""
     inner = sqlite3.connect(":memory:")
     inner.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
     known = {name for (name,) in inner.execute("SELECT name FROM pragma_function_list")}
