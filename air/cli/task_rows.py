@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Lists the rows, and writes them if `--to` asks for it."""
     from air.errors import ConfigError
     from air.worlds.rows import settings
-    from air.worlds.rows.leakage import find
+    from air.worlds.rows.leakage import find, without_leaks
     from air.worlds.rows.source import files_of, split
 
     if args.limit < 0:
@@ -64,11 +64,9 @@ def run(args: argparse.Namespace) -> int:
     mark = "" if not conditions else "&" if "#" in name else "#"
     chosen, folder = settings.of(f"{name}{mark}{conditions}", args.rows)
     rows = split(chosen, files_of(chosen, folder))
-    leakage = find(rows["train"], rows["validation"])
     if args.without_leaks:
-        leaks = {id(pair.training) for pair in (*leakage.equal, *leakage.near)}
-        rows = {**rows, "train": [row for row in rows["train"] if id(row) not in leaks]}
-        leakage = find(rows["train"], rows["validation"])
+        rows = {**rows, "train": without_leaks(rows["train"], rows["validation"])}
+    leakage = find(rows["train"], rows["validation"])
     _print_counts(rows)
     _print_leakage(leakage, args.limit)
     _print_rows(rows, args.split, args.limit)

@@ -49,14 +49,13 @@ class ResearchEpisode(Episode):
         return self.world.standing(left)
 
     async def reset(self, seed: int) -> None:
-        """Puts the task's files into the box."""
+        """Puts the task's files into the box, and offers the tools of the task's MCP servers to the model."""
         await self.world.reset(seed)
+        if self.format:
+            self.format = self.world.offered(self.format)
 
     async def begin(self) -> None:
-        """Offers the tools of the task's MCP servers to the model. If changes are recorded, reads the
-        workspace's files, to find the changes of the first step."""
-        if self.format and self.world.servers is not None:
-            self.format = self.format.with_tools(self.world.servers.schemas)
+        """If changes are recorded, reads the workspace's files, to find the changes of the first step."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():

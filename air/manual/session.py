@@ -32,6 +32,7 @@ from air.env.research_episode import ResearchEpisode
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.manual.draft import Draft
 from air.manual.undo import Point, unpack
+from air.manual.world_session import call_of
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import format_of, load_task
 from air.replay.restore import Play, begin
@@ -169,6 +170,7 @@ class ManualEpisode:
         world, play = self._env.world(task, box), None
         if self._origin is None:
             await world.reset(self._seed)
+            self._boxes.push_async_callback(world.abandon)
         else:
             play = await self._played(world)
             world = play.world
@@ -202,7 +204,9 @@ class ManualEpisode:
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
-        play = await begin(trajectory, start, world.task, world.box, world.grader)
+        play = await self._boxes.enter_async_context(
+            begin(trajectory, start, world.task, world.box, world.grader)
+        )
         play.world.keep = world.keep
         return play
 
@@ -218,7 +222,7 @@ class ManualEpisode:
             config=self.config,
             counters=counters,
             recorded=len(world.validations),
-            format=actions.get(self._format),
+            format=world.offered(actions.get(self._format)),
             format_name=self._format,
         )
 
@@ -292,6 +296,17 @@ class ManualEpisode:
     def left(self) -> int | None:
         """The number of turns that the person may still play, or None if there is no limit."""
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
+
+    def written(self, text: str) -> str | None:
+        """Returns a reply with the call of a tool of the task's MCP servers, which a person typed as
+        `NAME {"argument": value}`; None if the text is no such call. Raises UsageError if its arguments are
+        no JSON object."""
+        servers, name = self.episode.world.servers, text.partition(" ")[0]
+        if servers is None or name not in servers.names or not text[len(name) :].startswith(" {"):
+            return None
+        assert self.episode.format is not None
+        with boundary(UsageError, "a call of a tool", ValueError):
+            return self.episode.format.render("", call_of(text))
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
         """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
@@ -384,6 +399,7 @@ class ManualEpisode:
         """Restores the last undo point (kept if that fails); returns a message about the result."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
+        await self.episode.world.abandon()
         with world.times.as_recording():
             if point.copy is not None:
                 world = await self._refilled(world, point.copy)
@@ -412,7 +428,9 @@ class ManualEpisode:
             for entry in await box.list(box.workspace, user="root"):
                 await box.remove(posixpath.join(box.workspace, entry.path), user="root")
         await unpack(archive, box)
-        return world.fork(box)
+        world = world.fork(box)
+        self._boxes.push_async_callback(world.abandon)
+        return world
 
     def save(self, path: Path) -> None:
         """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""

@@ -129,7 +129,7 @@ class ManualWorld:
         assert self.episode.format is not None
         try:
             calls = self.task.tools and not (self.task.answers and self._is_answer(text))
-            action = _call(text) if calls else Action(answer=text)
+            action = call_of(text) if calls else Action(answer=text)
             return self.episode.format.render("", action)
         except ValueError as error:
             raise UsageError(str(error), remedy="type a whole reply after :reply") from None
@@ -203,7 +203,7 @@ class ManualWorld:
         self.record.save(path, [])
 
 
-def _call(text: str) -> Action:
+def call_of(text: str) -> Action:
     """Returns the call of a tool in a text such as `search {"query": "x"}`. Raises ValueError."""
     name, _, arguments = text.strip().partition(" ")
     try:

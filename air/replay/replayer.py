@@ -127,14 +127,18 @@ class Replayer:
         grader = self._grader(provider)
         if not skip:
             box = await stack.enter_async_context(self._boxes.lease(spec))
-            return await begin(trajectory, start, task, box, grader)
-        async with self._boxes.lease(spec) as first:
-            before = await begin(trajectory, start, task, first, grader)
+            return await stack.enter_async_context(begin(trajectory, start, task, box, grader))
+        async with (
+            self._boxes.lease(spec) as first,
+            begin(trajectory, start, task, first, grader) as before,
+        ):
             await before.go(skip)
             snapshot = await first.snapshot()
         await stack.enter_async_context(snapshot)
         box = await stack.enter_async_context(self._boxes.lease(spec, snapshot=snapshot))
-        return before.carried(box)
+        play = before.carried(box)
+        stack.push_async_callback(play.world.abandon)
+        return play
 
     def _grader(self, provider: Provider) -> Grader:
         if provider not in self._graders:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,14 +54,17 @@ class Play:
                 await self.world.submit()
 
     def carried(self, box: Box) -> Play:
-        """Returns the same episode in `box`, whose workspace must be a copy of the present one."""
+        """Returns the same episode in `box`, whose workspace must be a copy of the present one. The caller
+        must then call `abandon` of its world."""
         return replace(self, world=self.world.fork(box))
 
 
+@asynccontextmanager
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
-) -> Play:
-    """Puts the task's files into the new box `box`; returns the episode before its first step.
+) -> AsyncIterator[Play]:
+    """Context manager: puts the task's files into the new box `box`, starts the task's MCP servers, and gives
+    the episode before its first step. At the end it closes the servers.
 
     Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
     InfrastructureError if the task's data or the box failed.
@@ -83,7 +87,10 @@ async def begin(
         max_validates=start.max_validates,
     )
     await world.reset(start.seed)
-    return Play(trajectory, start, world, action_format, harness)
+    try:
+        yield Play(trajectory, start, world, world.offered(action_format), harness)
+    finally:
+        await world.abandon()
 
 
 def gpu_pools(
@@ -116,7 +123,8 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
     where = f"{path}: step {step.turn}"
     if step.call is not None:
         use = step.call.tool
-        if use is not None and not (played.uses_tools and use.name in SIGNATURES):
+        own = use is None or use.arguments is None  # others are tools of the task's MCP servers
+        if use is not None and own and not (played.uses_tools and use.name in SIGNATURES):
             raise ConfigError(f"{played.name} has no tool {use.name!r}", where=where)
         tool = None if use is None else ToolCall(use.name, use.args, use.body, use.arguments)
         return Action(script=step.call.script, ending=step.call.ending, tool=tool)

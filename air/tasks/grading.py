@@ -2,7 +2,8 @@
 
 A grader that fails (it dies, hangs, or writes no result) runs once more in a fresh box. If it fails again,
 the artefact is at fault, unless something outside the box ended it or the grader fails on an empty artefact.
-Tests of Harbor tasks may fail on an empty artefact if they give a reward to the task's solution.
+Tests of Harbor tasks may fail on an empty artefact if they give a reward to the task's solution, or, if there
+is none, once more to an artefact that got one before.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box: its image's id, or for a process box this Python and its packages. Grades and
@@ -204,6 +205,9 @@ class Grader:
             outcome = await self._shared(request)
         if outcome.message:
             raise ArtefactError(outcome.message, fault=outcome.fault)
+        if (rules := request.task.rules) is not None:
+            step = rules.step_of(request.artefact)
+            self._solutions.rewarded(request.task, step, request.artefact)
         return Grade(
             score=outcome.metrics[request.task.metric],
             metrics=dict(outcome.metrics),

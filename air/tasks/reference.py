@@ -2,7 +2,8 @@
 
 Tests that write no reward for an agent's work, nor for an agent that did nothing, may be broken; or they
 write one only for work that is good enough. The reference solution tells which: if it gets a reward on the
-same machine at the same time, the tests and the machine work.
+same machine at the same time, the tests and the machine work. If the task has no solution, an artefact that
+got a reward before takes its place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
 """For how long a solution that got a reward shows that the tests of a task without network work."""
+KEPT_BYTES = 64 * 2**20
+"""The largest number of bytes of artefacts that are kept in the place of solutions."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
 """How a task's solution or its grading can fail by itself."""
 _log = logging.getLogger(__name__)
@@ -41,6 +44,15 @@ class SolutionCheck:
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
         """When the latest play of a solution began, and what came of it."""
+        self._rewarded: dict[tuple[str, int], Artefact] = {}
+
+    def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
+        """Keeps an artefact that got a reward, the first of each step of a task. The oldest make room."""
+        if _size(artefact) > KEPT_BYTES:
+            return
+        self._rewarded.setdefault((task.hash, step), artefact)
+        while sum(map(_size, self._rewarded.values())) > KEPT_BYTES:
+            del self._rewarded[next(iter(self._rewarded))]
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
@@ -59,7 +71,13 @@ class SolutionCheck:
                 return self._latest[key][1]
             problem = ""
             try:
-                if not await self._graded(task, step, grade):
+                try:
+                    networked = await self._graded(task, step, grade)
+                except MissingError:
+                    if (artefact := self._rewarded.get(key)) is None:
+                        raise
+                    networked = await _graded_again(task, artefact, grade)
+                if not networked:
                     self._kept[key] = time.monotonic() + KEPT_SECONDS
             except _FAILURES as error:
                 problem = " ".join(str(error).split())
@@ -82,10 +100,24 @@ class SolutionCheck:
                 await rules.grade_shared(box, step)
                 return bool(spec.network)
             artefact = await rules.collect(box, step)
-        outcome = await grade(artefact)  # now, because its box belongs to the same pool
-        if outcome.message:
-            raise ArtefactError(outcome.message)
-        return _has_network(rules, artefact)
+        # Now, because its box belongs to the same pool.
+        return await _graded_again(task, artefact, grade)
+
+
+async def _graded_again(
+    task: TaskSpec, artefact: Artefact, grade: Callable[[Artefact], Awaitable[Outcome]]
+) -> bool:
+    """Grades an artefact; returns whether a box of the task has network. Raises an error of `_FAILURES` if
+    there is no reward."""
+    assert task.rules is not None
+    outcome = await grade(artefact)
+    if outcome.message:
+        raise ArtefactError(outcome.message)
+    return _has_network(task.rules, artefact)
+
+
+def _size(artefact: Artefact) -> int:
+    return sum(map(len, artefact.files.values()))
 
 
 def _has_network(rules: Rules, artefact: Artefact) -> bool:

@@ -37,7 +37,7 @@ EXAMPLES = (
 )
 USAGE = """\
 A line is an action: a command, `validate`, `submit`, or a tool of the action format; in a world, an
-answer, or a call of a tool of the world: NAME {"argument": "value"}.
+answer; in a world or a task with tools, a call of one: NAME {"argument": "value"}.
 An action of several lines, or one that begins with : or #, goes between two lines of ```.
   :reply        a whole reply, as a model would write it; a line with a single dot ends it
   :prompt       the prompts that a model would see first
@@ -278,10 +278,7 @@ class _Shell:
 
     def written(self, text: str) -> str | None:
         """Returns a reply with the action that a person typed; None if that is the typed text in a fence."""
-        from air.manual.session import ManualEpisode
-
-        session = self._session
-        return None if isinstance(session, ManualEpisode) else session.written(text)
+        return self._session.written(text)
 
     def diff(self, rest: str) -> None:
         turn = shell_input.number(rest, ":diff") if rest else None

@@ -124,7 +124,8 @@ def _fault(schema: Any, depth: int) -> str:
     if not depth:
         return "its schema is nested too deeply"
     kinds = schema.get("type", [])
-    if not all(kind in _TYPES for kind in ([kinds] if isinstance(kinds, str) else kinds or [])):
+    named = kinds if isinstance(kinds, list) else [kinds]
+    if not all(kind in _TYPES for kind in named):
         return f"its schema has an unknown type {kinds!r:.40}"
     return _fault_in_keywords(schema) or _fault_within(schema, depth - 1)
 

@@ -18,7 +18,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from air.errors import InfrastructureError
 from air.tools.sql import worker
@@ -44,14 +44,15 @@ class Database:
 
     image: bytes = b""
     path: Path | None = None
-    clock: bool = False
-    """Whether queries may ask for the date and the time, which makes their results differ from day to day."""
+    dates: Literal["none", "fixed", "clock"] = "none"
+    """Which functions of dates queries may use: none; those that do not ask the clock; or all, which makes
+    results differ from day to day."""
 
     def request(self) -> dict[str, Any]:
         """Returns the part of a request that names this database."""
         if self.path is None:
-            return {"image": base64.b64encode(self.image).decode(), "clock": self.clock}
-        return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "clock": self.clock}
+            return {"image": base64.b64encode(self.image).decode(), "dates": self.dates}
+        return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "dates": self.dates}
 
 
 @dataclass(frozen=True)

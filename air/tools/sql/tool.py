@@ -1,7 +1,7 @@
 """The tool `sql`: one reading query on a SQLite file.
 
 The file is named in the run file (`database`), or by a field of each row (`field`). Queries run in processes
-with limits (`worker.py`): they read this file, and nothing else.
+with limits (`worker.py`): they read this file, and nothing else, nor the clock, so that results replay.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SqlSettings(ToolSettings):
 
         def database(context: ToolContext) -> Database:
             file = fixed or _file(folder / self._named(context), f"field `{self.field}` of a row")
-            return Database(path=file, clock=True)
+            return Database(path=file, dates="fixed")
 
         @tool(state=database, seconds=_SECONDS, calls_at_once=os.cpu_count() or 1)
         def sql(database: Database, query: str) -> Reply:

@@ -2,8 +2,9 @@
 
 Each line of standard input is a request (JSON), each line of standard output its reply. SQLite's authorizer
 lets a query read tables and call functions, nothing else: no writes, no PRAGMA, no ATTACH, no extensions,
-and no functions that are random or, for generated databases, ask the clock. A query ends at the first
-limit:
+and no functions that are random. What of dates and times a query may use is `dates` of the request: with
+"clock" all, with "fixed" all that does not depend on the clock and the time zone of this machine, with
+"none" nothing. A query ends at the first limit:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
 - `seconds` of CPU time, for functions that never return to the virtual machine. It ends the process.
@@ -70,6 +71,10 @@ _LIMITS = {
 }
 
 
+_NOW = ("now", "subsec", "subsecond")
+_ZONES = ("localtime", "utc")
+
+
 class _LimitReached(Exception):
     """Exception for a result that is too large. Its text is shown to the agent."""
 
@@ -98,7 +103,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Returns the reply to a request: `fingerprint` and `rows` of the result, or with `show` its `columns`,
     its first `cells` and whether there are `more` rows; or a `problem`."""
     connection = _connect(request)
+    refused: list[str] = []
     try:
+        if request["dates"] == "fixed":
+            _fix_dates(connection, refused)
         _guard(connection, request)
         cursor = connection.execute(request["sql"])
         if "show" in request:
@@ -109,7 +117,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"problem": str(error)}
     except sqlite3.OperationalError as error:
         interrupted = str(error) == "interrupted"
-        return {"problem": "the query takes too long" if interrupted else str(error)}
+        problem = refused[0] if refused else str(error)
+        return {"problem": "the query takes too long" if interrupted else problem}
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
         return {"problem": str(error) or type(error).__name__}
     finally:
@@ -143,13 +152,50 @@ def _connect(request: dict[str, Any]) -> sqlite3.Connection:
     return connection
 
 
+def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
+    """Replaces SQLite's functions of dates by ones that do not ask the clock, and note why in `refused`."""
+    inner = sqlite3.connect(":memory:")
+    inner.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
+    known = {name for (name,) in inner.execute("SELECT name FROM pragma_function_list")}
+    for name in _CLOCK_FUNCTIONS & known:
+        if not name.startswith("current_"):
+            connection.create_function(name, -1, _fixed(name, inner, refused), deterministic=True)
+
+
+def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable[..., Any]:
+    """Returns a function of dates that is carried out in the database `inner`."""
+    first = 1 if name == "strftime" else 0
+    times = 2 if name == "timediff" else 1
+
+    def function(*values: Any) -> Any:
+        texts = [_word(value) for value in values]
+        moments, changes = texts[first : first + times], texts[first + times :]
+        if len(moments) < times or any(each in _NOW for each in moments):
+            refused.append(f"{name}() must not ask for the present time: name a date")
+        elif any(each in _ZONES for each in changes):
+            refused.append(f"{name}() must not use the time zone of this machine")
+        if refused:
+            raise ValueError(refused[0])
+        marks = ",".join("?" * len(values))
+        return inner.execute(f"SELECT {name}({marks})", values).fetchone()[0]
+
+    return function
+
+
+def _word(value: Any) -> str:
+    """Returns an argument as SQLite compares it with a word: up to a zero byte, in lower case."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.partition("\0")[0].lower()
+
+
 def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
     """Sets the limits that SQLite holds. The authorizer comes last, because it forbids these statements."""
     for pragma in (
         f"hard_heap_limit={HEAP_BYTES}",
         "temp_store=MEMORY",
         "query_only=ON",
-        "trusted_schema=OFF",
+        # A view of the file may call the functions of `_fix_dates`.
+        f"trusted_schema={'ON' if request['dates'] == 'fixed' else 'OFF'}",
     ):
         connection.execute(f"PRAGMA {pragma}").fetchall()
     for limit, most in _LIMITS.items():
@@ -162,11 +208,16 @@ def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
         return looks < 0 or os.getppid() != request["parent"]
 
     connection.set_progress_handler(must_end, _STEPS_BETWEEN_LOOKS)
-    connection.set_authorizer(_authorizer(clock=request["clock"]))
+    connection.set_authorizer(_authorizer(request["dates"]))
 
 
-def _authorizer(*, clock: bool) -> Callable[..., int]:
-    forbidden = _FORBIDDEN_FUNCTIONS if clock else _FORBIDDEN_FUNCTIONS | _CLOCK_FUNCTIONS
+def _authorizer(dates: str) -> Callable[..., int]:
+    of_dates = {
+        "clock": set[str](),
+        "fixed": {name for name in _CLOCK_FUNCTIONS if name.startswith("current_")},
+        "none": _CLOCK_FUNCTIONS,
+    }
+    forbidden = _FORBIDDEN_FUNCTIONS | of_dates[dates]
 
     def authorize(action: int, first: str | None, second: str | None, *others: str | None) -> int:
         if action not in _ALLOWED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from air.aio import cancelled_by_signals
 from air.errors import UsageError
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.recorded import Evaluation
@@ -33,8 +34,12 @@ class MatrixRun:
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
-            await self._play(trained, model, place)
+            with cancelled_by_signals(self._stop_again):  # a training does this itself
+                await self._play(trained, model, place)
             self._on_cells()
+
+    def _stop_again(self) -> None:
+        self._say("already stopping: the boxes and the server of the model are being closed")
 
     async def _model(self, trained: Trained, place: str) -> str:
         """Returns the folder or hub id of the row's model. The model is trained first if necessary."""

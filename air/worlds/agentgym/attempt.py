@@ -53,8 +53,9 @@ class Attempt:
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Carries out the action that every session answers."""
-        await self._session.act(self._session.environment.known)
+        """Carries out the actions that every session answers."""
+        for known in self._session.environment.known:
+            await self._session.act(known)
 
     async def close(self) -> None:
         """Closes the session, unless it is the episode's own."""

@@ -97,8 +97,8 @@ class Environment:
     """An action that changes nothing, and whose answer shows that the session works. Empty: none."""
     probe_path: str = ""
     """The path of a GET request whose answer shows that the session works. Empty: none."""
-    known_action: str = ""
-    """An action that every session answers if the server is well, with the services that it uses. It may
+    known_actions: tuple[str, ...] = ()
+    """Actions that every session answers if the server is well: one for each service that it uses. They may
     change the session. Empty: the harmless one."""
     repeats: bool = True
     """Whether an episode's actions may be carried out again in another session. Not if they change something
@@ -111,9 +111,9 @@ class Environment:
     """The beginnings of observations that say that an action was not legal. Empty: they do not show it."""
 
     @property
-    def known(self) -> str:
-        """The action that every session answers if the server is well."""
-        return self.known_action or self.probe_action
+    def known(self) -> tuple[str, ...]:
+        """The actions that every session answers if the server is well."""
+        return self.known_actions or (self.probe_action,)
 
     @property
     def ids(self) -> range:

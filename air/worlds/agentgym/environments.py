@@ -17,6 +17,7 @@ from air.worlds.agentgym.sent import bare_line, browser_action, search_or_answer
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
 """What the tool servers write into an observation if they could not reach the service behind a tool."""
+_PLACE_AND_DAY = "{'latitude': 31.2, 'longitude': 121.5, 'current_date': '2023-01-05'}"
 _BROWSER_FAILURES = re.compile(
     r"Env \d+ is dead|Target (page|closed)|Browser (has been )?closed|Broken pipe|Connection reset"
 )
@@ -101,7 +102,7 @@ def _index(answer: Any) -> int:
     return int(number(answer))
 
 
-def _tools(name: str, count: int, explained: str, known: str, repeats: bool = True) -> Environment:
+def _tools(name: str, count: int, explained: str, *known: str, repeats: bool = True) -> Environment:
     return Environment(
         name,
         instructions.tools(explained),
@@ -117,7 +118,7 @@ def _tools(name: str, count: int, explained: str, known: str, repeats: bool = Tr
         outcome=_tool,
         closes=False,
         probe_path="/observation",
-        known_action=f"Action: {known}",
+        known_actions=tuple(f"Action: {one}" for one in known),
         repeats=repeats,
         sessions=16,
     )
@@ -168,7 +169,7 @@ _ROWS = (
         probe_path="/goals",
         refused=("No known action matches", "Ambiguous request", "Unknown action"),
         sessions=8,
-        known_action="look around",
+        known_actions=("look around",),
     ),
     Environment(
         "alfworld",
@@ -201,7 +202,7 @@ _ROWS = (
         shares=True,
         sessions=32,
         probe_path="/observation",
-        known_action="search[shoes]",
+        known_actions=("search[shoes]",),
     ),
     Environment(
         "maze",
@@ -214,7 +215,7 @@ _ROWS = (
         send=bare_line,
         closes=False,
         probe_path="/maze/observation",
-        known_action="move up",
+        known_actions=("move up",),
     ),
     Environment(
         "wordle",
@@ -229,7 +230,7 @@ _ROWS = (
         closes=False,
         probe_path="/wordle/observation",
         refused=("invalid word",),
-        known_action="s h i r e",
+        known_actions=("s h i r e",),
     ),
     Environment(
         "sqlgym",
@@ -247,7 +248,7 @@ _ROWS = (
         shares=True,
         sessions=8,
         probe_path="/observation",
-        known_action="SELECT 1",
+        known_actions=("SELECT 1",),
     ),
     Environment(
         "searchqa",
@@ -265,7 +266,7 @@ _ROWS = (
         send=search_or_answer,
         outcome=_searchqa,
         probe_path="/observation",
-        known_action="<search>Paris</search>",
+        known_actions=("<search>Paris</search>",),
     ),
     Environment(
         "webarena",
@@ -283,14 +284,18 @@ _ROWS = (
         outcome=_webarena,
         sessions=4,
         probe_path="/observation",
-        known_action=browser_action(Action(answer="scroll [down]"), None),
+        known_actions=(browser_action(Action(answer="scroll [down]"), None),),
         repeats=False,
     ),
     _tools(
         "weather",
         343,
         instructions.WEATHER,
+        # Each of these asks another service, of which one may be away.
         "get_latitude_longitude with Action Input: {'name': 'Shanghai'}",
+        f"get_current_temp with Action Input: {_PLACE_AND_DAY}",
+        f"get_current_air_quality_index with Action Input: {_PLACE_AND_DAY}",
+        "get_elevation with Action Input: {'latitude': 31.2, 'longitude': 121.5}",
     ),
     _tools(
         "movie",

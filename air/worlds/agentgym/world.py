@@ -22,7 +22,7 @@ from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import Environment, Outcome, Unsendable
 from air.worlds.agentgym.session import ERROR_BODY, Session
 from air.worlds.base import Observation, Step
-from air.worlds.remote.trial import ALONE, Unanswered, caused_by_agent
+from air.worlds.remote.trial import ALONE, SLOW, SlowAction, Unanswered, caused_by_agent
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
@@ -86,10 +86,11 @@ class AgentGymWorld:
             return Step(Observation(str(refusal)))
         sent = clean(sent)
         await ALONE.wait(self.url)
+        watch = SlowAction(lambda: self._attempt(session), self._seconds / 2)
         try:
-            outcome = await session.act(sent)
+            outcome = await watch.during(session.act(sent), repeats=self.environment.repeats)
         except Unanswered as failure:
-            return await self._unanswered(session, sent, failure)
+            return await self._unanswered(session, sent, failure, watch.well)
         self._sent.append((sent, ""))
         return self._step(outcome)
 
@@ -119,12 +120,15 @@ class AgentGymWorld:
         reward, self._best = best - self._best, best
         return Step(_shown(outcome.observation), done=outcome.done, reward=reward)
 
-    async def _unanswered(self, session: Session, sent: str, failure: Unanswered) -> Step:
+    async def _unanswered(
+        self, session: Session, sent: str, failure: Unanswered, well: bool
+    ) -> Step:
         """Returns the step of an action that got no result, if the agent caused this. Raises `failure` if
-        not."""
+        not. `well`: whether another session was well while the action was slow."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
-        if not refused and not await self._caused_by_agent(session, sent, failure.kind):
+        shown = refused or (well and failure.kind == SLOW)
+        if not shown and not await self._caused_by_agent(session, sent, failure.kind):
             raise failure
         refusal = failure.kind == ERROR_BODY or failure.kind.startswith("status")
         if refused or (refusal and not self.environment.shares and await session.works()):

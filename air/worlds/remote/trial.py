@@ -10,14 +10,18 @@ time in the same way, the agent caused it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
+from air import aio
 from air.errors import InfrastructureError
 
+T = TypeVar("T")
+SLOW = "slow"
+"""The kind of failure in which no answer came in time."""
 BY_CHANCE = frozenset(
-    {"lost", "slow", "unreadable", "status 429", "status 502", "status 503", "status 504"}
+    {"lost", SLOW, "unreadable", "status 429", "status 502", "status 503", "status 504"}
 )
 """The kinds of failure that a network or a busy server has now and then, whatever the action is."""
 
@@ -89,6 +93,36 @@ async def caused_by_agent(
     except InfrastructureError:
         return False
     return True
+
+
+class SlowAction:
+    """Watches one action that may not be repeated. If it has no result after `seconds`, another environment
+    must meanwhile carry out an action that the agent did not choose: it shows whether the server is well."""
+
+    def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
+        self._attempt, self._seconds = attempt, seconds
+        self.well = False
+        """Whether the other environment was well before the action ended."""
+
+    async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
+        """Carries out the action. If it may be repeated, nothing is watched: later trials tell more."""
+        if repeats:
+            return await act
+        acting = asyncio.create_task(act)
+        try:
+            if not (await asyncio.wait([acting], timeout=self._seconds))[0]:
+                await self._check(acting)
+            return await acting
+        finally:
+            await aio.ended(acting)
+
+    async def _check(self, acting: asyncio.Task[Any]) -> None:
+        checking = asyncio.create_task(_checked(self._attempt()))
+        try:
+            await asyncio.wait([acting, checking], return_when=asyncio.FIRST_COMPLETED)
+            self.well = checking.done() and not acting.done() and checking.exception() is None
+        finally:
+            await aio.ended(checking)
 
 
 async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:

@@ -39,7 +39,15 @@ class ToolServers:
         """For each tool that is not offered, one line that says why."""
 
     async def open(self) -> None:
-        """Starts the servers, and asks for their tools. Raises InfrastructureError if that fails."""
+        """Starts the servers, and asks for their tools. Raises InfrastructureError if that fails; then none
+        stays open."""
+        try:
+            await self._start()
+        except BaseException:  # cancellation too: nobody else would close them
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
         await together([server.start() for server in self._servers])
         taken: set[str] = set()
         left_out: list[str] = []
@@ -60,6 +68,11 @@ class ToolServers:
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()
         return other
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the tools, as the agent calls them."""
+        return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
         """Calls a tool. Raises InfrastructureError if the box or a remote server is gone."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from air.actions.base import Action, ActionFormat, Standing, ToolCall
-from air.errors import ArtefactError, BoxEndedError, StagingError
+from air.errors import ArtefactError, BoxEndedError, ConfigError, StagingError
 from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
@@ -149,6 +149,13 @@ class ResearchWorld:
         self._began = time.monotonic()
         self.times.box += self._began - start
         return Observation(text=describe(self.task))
+
+    def offered(self, action_format: ActionFormat) -> ActionFormat:
+        """Returns a format of the agent's actions with the tools of the task's MCP servers. Raises
+        ConfigError if it cannot call them."""
+        if self.servers is None:
+            return action_format
+        return action_format.with_tools(self.servers.schemas)
 
     def instructions(self, action_format: ActionFormat) -> str:
         """Returns the instructions for an action format, with the optional tools of the episode."""
@@ -343,7 +350,12 @@ class ResearchWorld:
         return self.max_validates is not None and asked >= self.max_validates
 
     async def _use(self, call: ToolCall) -> Observation:
-        if self.servers is not None and call.arguments is not None:
+        if call.arguments is not None:
+            if self.servers is None:
+                raise ConfigError(
+                    f"offers no tool {call.name!r}, since it names no MCP servers",
+                    where=self.task.id,
+                )
             return await self.servers.call(call)
         if self.tools is None:
             raise RuntimeError(f"{call.name}: this world was made without tools")

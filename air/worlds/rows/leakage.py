@@ -76,6 +76,14 @@ def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
     return Leakage(equal, near, crowded, compared)
 
 
+def without_leaks(training: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
+    """Returns the rows for training without those that are equal to a question of validation or a near
+    duplicate of one, however many of them are alike. Each is compared with at most `MOST_COMPARED`."""
+    leakage = find(held_out, training)  # the other way round: a partner for each row for training
+    leaks = {id(pair.held_out) for pair in (*leakage.equal, *leakage.near)}
+    return [row for row in training if id(row) not in leaks]
+
+
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
     """Returns the near duplicates, the number of crowded questions (with too many candidates), and the number
     of compared pairs."""

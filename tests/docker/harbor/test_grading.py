@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from air import tasks
 from air.actions.base import Action
-from air.errors import GradingError
+from air.errors import ArtefactError, GradingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec, OpenBox
@@ -182,6 +183,21 @@ async def test_without_a_solution_that_gets_a_reward_silent_tests_are_our_failur
     async with play(make(ONLY_IF_SOLVED, solution=solution)) as world:
         with pytest.raises(GradingError, match=problem):
             await submit(world, "true")
+
+
+async def test_without_a_solution_work_that_got_a_reward_shows_that_the_tests_give_one(
+    make: Make, play: Play
+) -> None:
+    async with play(make(ONLY_IF_SOLVED)) as world:
+        rules = world.task.rules
+        assert rules is not None
+        grade = partial(world.grader.grade, world.task, rules.untouched(0), split="val")
+        with pytest.raises(GradingError, match="there is no solution"):
+            await grade()
+        assert (await submit(world, "echo 42 > answer.txt")).reward == 1.0
+        with pytest.raises(ArtefactError, match=NOT_GRADED) as caught:
+            await grade()
+        assert "wrote neither" in caught.value.fault
 
 
 async def test_without_declared_artefacts_the_changed_files_are_graded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,14 @@ from typing import Any
 import pytest
 
 from air.actions.base import Action, ToolCall
+from air.cli.main import main
 from air.errors import InfrastructureError
+from air.replay.options import ReplayOptions
+from air.replay.replayer import Replayer
 from air.tasks.sources.harbor.settings import HarborSettings
+from air.trajectories import load
 from tests.docker.harbor.test_grading import Make, Play, make, play
+from tests.e2e.commands.by_hand import shell
 from tests.e2e.conftest import played_by, research
 from tests.harbor.mcp import SERVER
 
@@ -26,6 +32,21 @@ command = "sh"
 args = ["-c", '''
 %s
 ''']
+"""
+BY_HAND = """\
+:prompt
+:expect open_vault
+open_vault {"key": "brass"}
+:expect wrong key
+:undo
+open_vault {"lock": 1}
+:expect wrong arguments of open_vault
+open_vault {"key": "silver"}
+:expect the number is 42
+echo 42 > answer.txt
+submit
+:expect reward +1.0000
+:save by-hand.jsonl
 """
 BROKEN = MCP % "echo no; exit 3"
 
@@ -97,8 +118,22 @@ async def test_a_model_reads_the_tools_and_calls_them(make: Make, tmp_path: Path
     assert '"open_vault"' in prompts[0]
     assert "the number is 42" in prompts[1]
     assert "Format error: wrong arguments of open_vault" in prompts[2]
-    files = (tmp_path / "record").rglob("*.jsonl")
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    [file] = (tmp_path / "record").glob("*.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
     steps = [line for line in lines if line.get("call")]
     assert steps[0]["call"]["tool"]["arguments"] == {"key": "silver"}
     assert steps[0]["observation"] == "the number is 42"
+    async with Replayer(ReplayOptions()) as replayer:
+        replayed = await replayer.replay(load(file))
+        assert (replayed.differences, replayed.steps) == ([], 3)
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "MCP session"]
+
+
+def test_a_person_calls_the_tools_undoes_it_and_the_record_is_replayed(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell(BY_HAND, make(more=MCP % SERVER))
+    capsys.readouterr()
+    assert main(["replay", "by-hand.jsonl"]) == 0
+    assert "1 of 1 matched" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from typing import Any
 from air.trajectories import load
 from air.worlds.sources import VALIDATION_SEED
 from tests.e2e.commands.test_commands import bad, command
-from tests.fork_server import of_this_run
+from tests.fork_server import ForkedCommand, of_this_run
 
 LETTERS, SHOP = "air.testing:letters", "question:shop-level1"
 EPISODES = 3
@@ -99,12 +99,32 @@ def kill(toml: Path, folder: Path, cwd: Path) -> None:
             ["air", "matrix", "@", str(toml)], cwd=cwd, env=dict(os.environ), streams=[log, log]
         ) as process,
     ):
-        deadline = time.monotonic() + 600
-        while process.poll() is None and not episodes(folder):
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.01)
+        wait_for_episodes(process, folder, output)
         process.send_signal(signal.SIGKILL)
         assert process.wait(60) in (0, -signal.SIGKILL), output.read_text()
+
+
+def test_a_matrix_that_is_terminated_while_it_plays_says_so(small: Path, tmp_path: Path) -> None:
+    toml, output = matrix_toml(tmp_path, small), tmp_path / "out"
+    argv = ["air", "matrix", "@", str(toml), "--evaluation.episodes", "5000"]
+    with (
+        output.open("wb") as log,
+        of_this_run().spawn(
+            argv, cwd=tmp_path, env=dict(os.environ), streams=[log, log]
+        ) as process,
+    ):
+        wait_for_episodes(process, tmp_path / "m" / "cells", output)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(600) == 130, output.read_text()
+    assert "interrupted; what is done is kept; the same command goes on" in output.read_text()
+
+
+def wait_for_episodes(process: ForkedCommand, folder: Path, output: Path) -> None:
+    """Waits until the first episode below `folder` begins, or the process ends."""
+    deadline = time.monotonic() + 600
+    while process.poll() is None and not episodes(folder):
+        assert time.monotonic() < deadline, output.read_text()
+        time.sleep(0.01)
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -127,6 +127,40 @@ async def test_an_agent_can_only_read(query: str, folder: Path) -> None:
     assert contents(folder) == before
 
 
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("SELECT date('now')", "date() must not ask for the present time: name a date"),
+        ("SELECT julianday(x'4E4F77')", "julianday() must not ask"),
+        ("SELECT time()", "time() must not ask"),
+        ("SELECT strftime('%s')", "strftime() must not ask"),
+        ("SELECT strftime('%s', 'n' || 'ow')", "strftime() must not ask"),
+        ("SELECT datetime('subsec')", "datetime() must not ask"),
+        ("SELECT day FROM today", "date() must not ask"),
+        ("SELECT datetime('2024-01-02', 'localtime')", "datetime() must not use the time zone"),
+        ("SELECT CURRENT_TIMESTAMP", "not authorized to use function: CURRENT_TIMESTAMP"),
+    ],
+)
+async def test_no_result_depends_on_the_clock(query: str, problem: str, folder: Path) -> None:
+    with_views(folder)
+    result = await asked(folder, query)
+    assert result.status == "error"
+    assert result.observation.startswith(f"SQL error: {problem}")
+
+
+async def test_dates_of_the_database_are_computed(folder: Path) -> None:
+    with_views(folder)
+    query = "SELECT year, date('2024-01-31', '+1 month'), strftime('%m', NULL) FROM years"
+    assert (await asked(folder, query)).observation.split("\n")[1] == "2024 | 2024-03-02 | NULL"
+
+
+def with_views(folder: Path) -> None:
+    connection = sqlite3.connect(folder / "a.sqlite")
+    connection.execute("CREATE VIEW today AS SELECT date('now') AS day")
+    connection.execute("CREATE VIEW years AS SELECT strftime('%Y', '2024-05-06') AS year")
+    connection.close()
+
+
 async def test_large_and_odd_cells(folder: Path) -> None:
     result = await asked(
         folder, "SELECT printf('%.*c', 5000, 'x') AS a, char(10, 8238, 55296) AS b, 1e999 AS c"

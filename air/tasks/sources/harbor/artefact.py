@@ -40,6 +40,7 @@ _DEPTH = 60
 _MOST_SEEN = 500_000
 """How many changes are looked at: those in folders of the system are then left out."""
 _AT_ONCE = 32
+_AT_A_TIME = 100
 
 
 @dataclass
@@ -240,12 +241,20 @@ async def lay_out(box: Box, artefact: Artefact) -> None:
 
 
 def _clearing(handed: Handed) -> list[str]:
-    lines = [f"rm -rf -- {shlex.quote(path)}" for path in (*handed.removed, *handed.emptied)]
+    lines = [f"rm -rf -- {some}" for some in _batches((*handed.removed, *handed.emptied))]
     for path in map(shlex.quote, handed.folders):
         lines.append(f"if [ -L {path} ] || [ ! -d {path} ]; then rm -rf -- {path}; fi")
         lines.append(f"mkdir -p -- {path}")
-    lines += [f"rm -rf -- {shlex.quote(path)}" for path in (*handed.files, *handed.links)]
+    lines += [f"rm -rf -- {some}" for some in _batches((*handed.files, *handed.links))]
     return lines
+
+
+def _batches(paths: Sequence[str]) -> list[str]:
+    """Returns quoted paths, a hundred in each text: a process for each path would take long."""
+    return [
+        " ".join(map(shlex.quote, paths[start : start + _AT_A_TIME]))
+        for start in range(0, len(paths), _AT_A_TIME)
+    ]
 
 
 def _finishing(handed: Handed) -> list[str]:
@@ -256,10 +265,9 @@ def _finishing(handed: Handed) -> list[str]:
         lines.append(f"ln -s -- {shlex.quote(target)} {quoted}")
     alike: dict[tuple[int, int, int], list[str]] = {}
     for path, rights in handed.rights.items():
-        alike.setdefault(rights, []).append(shlex.quote(path))
+        alike.setdefault(rights, []).append(path)
     for (mode, uid, gid), paths in alike.items():
-        for start in range(0, len(paths), 100):
-            some = " ".join(paths[start : start + 100])
+        for some in _batches(paths):
             lines += [f"chown {uid}:{gid} -- {some}", f"chmod {mode:o} -- {some}"]
     return lines
 

@@ -72,13 +72,13 @@ def _question(row: _Row, gold: Result) -> Question:
         question=row.question,
         gold=row.gold,
         expected=gold.fingerprint,
-        database=Database(path=row.file, clock=True),
+        database=Database(path=row.file, dates="clock"),
     )
 
 
 @functools.lru_cache(20_000)
 def _run_gold(file: Path, gold: str, where: str) -> Result:
-    result = run(Database(path=file, clock=True), gold, LIMITS)
+    result = run(Database(path=file, dates="clock"), gold, LIMITS)
     if result.problem:
         raise InfrastructureError(f"{where}: the gold query failed: {result.problem}")
     return result

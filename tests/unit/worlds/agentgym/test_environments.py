@@ -6,6 +6,7 @@ recorded, the others follow the servers' sources.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -360,3 +361,20 @@ def test_a_bad_name_gets_one_line(name: str, kind: type[UsageError]) -> None:
         sources.load(f"agentgym:{name}")
     assert f"agentgym:{name}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_can_show_that_it_is_well(name: str) -> None:
+    environment = ENVIRONMENTS[name]
+    assert environment.probe_action or environment.probe_path
+    assert all(environment.known)
+
+
+def test_the_known_actions_of_weather_ask_each_of_its_services() -> None:
+    names = [re.split(r"[: ]+", known)[1] for known in ENVIRONMENTS["weather"].known]
+    assert names == [
+        "get_latitude_longitude",
+        "get_current_temp",
+        "get_current_air_quality_index",
+        "get_elevation",
+    ]

@@ -208,6 +208,48 @@ async def test_a_chance_failure_of_an_action_that_is_not_repeated_is_never_the_a
         await played.close()
 
 
+@pytest.mark.full
+async def test_an_action_that_is_not_repeated_is_the_agents_if_the_server_was_well_while_it_was_slow() -> (
+    None
+):
+    async with FaultyServer(acts={"escape": "hang"}, hang_seconds=600).running() as server:
+        # The other session has half of this time, which is 100 times what it takes.
+        played = world(server, seconds=8.0, repeats=False)
+        await played.reset(0)
+        step = await played.step(say("escape"))
+        assert step.done
+        assert "no result for this action" in step.observation.text
+        assert server.requests["/step"] == 2  # the action, and the known one in another session
+        await played.close()
+        assert not server.sessions
+
+
+async def test_an_action_that_is_not_repeated_is_not_the_agents_if_the_server_was_slow_as_well() -> (
+    None
+):
+    acts = {"escape": "hang", "inventory": "hang"}
+    async with FaultyServer(acts=acts, hang_seconds=600).running() as server:
+        played = world(server, seconds=0.5, repeats=False)
+        await played.reset(0)
+        with pytest.raises(InfrastructureError):
+            await played.step(say("escape"))
+        await played.close()
+        await server.idle()
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+async def test_an_action_whose_service_is_away_is_not_the_agents(repeats: bool) -> None:
+    """The known actions ask every service behind the server, and not only one that works."""
+    acts = {"forecast": "status 500", "a forecast": "status 500"}
+    async with FaultyServer(acts=acts).running() as server:
+        known = ("inventory", "a forecast")
+        played = world(server, repeats=repeats, known_actions=known)
+        await played.reset(0)
+        with pytest.raises(InfrastructureError, match="status 500"):
+            await played.step(say("forecast"))
+        await played.close()
+
+
 async def test_a_server_that_answers_no_action_at_all_is_a_failure() -> None:
     class Wrong(FaultyServer):
         def step(self, state, action):  # type: ignore[no-untyped-def]

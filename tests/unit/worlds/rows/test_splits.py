@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from air.errors import ConfigError
-from air.worlds.rows.leakage import MOST_COMPARED, find, words
+from air.worlds.rows.leakage import MOST_COMPARED, find, without_leaks, words
 from air.worlds.rows.reading import Row
 from air.worlds.rows.splits import Deck, Range, SplitRule, keeps
 from air.worlds.sources import VALIDATION_SEED
@@ -147,6 +147,16 @@ def test_the_similarity_is_jaccards() -> None:
 
 def test_nothing_leaks_from_or_to_nothing() -> None:
     assert find([], many(3)) == find(many(3), []) == find([], [])
+
+
+def test_all_copies_of_a_leak_are_left_out() -> None:
+    near = [row(f"{STORY.format('twelve')} {number}") for number in range(MOST_COMPARED + 9)]
+    equal = [row("What is 7 + 7?"), row("what is 7+7"), row("What is 7+7 ?")]
+    others = many(50)
+    held_out = [row(STORY.format("twelve")), row("What is 7 + 7?"), row("Who wrote Faust?")]
+    kept = without_leaks([*near, *equal, *others], held_out)
+    assert kept == others
+    assert find(kept, held_out).equal == find(kept, held_out).near == []
 
 
 def test_every_planted_near_duplicate_is_found() -> None:
