@@ -104,6 +104,7 @@ def kill(toml: Path, folder: Path, cwd: Path) -> None:
         assert process.wait(60) in (0, -signal.SIGKILL), output.read_text()
 
 
+@pytest.mark.full
 def test_a_matrix_that_is_terminated_while_it_plays_says_so(small: Path, tmp_path: Path) -> None:
     toml, output = matrix_toml(tmp_path, small), tmp_path / "out"
     argv = ["air", "matrix", "@", str(toml), "--evaluation.episodes", "5000"]
