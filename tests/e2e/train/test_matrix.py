@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from air.trajectories import load
 from air.worlds.sources import VALIDATION_SEED
 from tests.e2e.commands.test_commands import bad, command
