@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of suites."""
     parser.add_argument(
-        "--suite", choices=("math",), help="play the benchmarks of this suite, with your own data"
+        "--suite",
+        choices=("math",),
+        help="play the benchmarks of this suite with your own data; the run's settings do not count, "
+        "replies have up to 4096 tokens",
     )
     parser.add_argument(
         "--data",
