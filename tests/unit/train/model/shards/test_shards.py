@@ -241,6 +241,36 @@ def test_what_does_not_make_up_the_model_is_refused_in_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fsdp2"]
 
 
+def test_device_meshes_of_older_versions_of_torch_are_read(
+    copied: Callable[[str], Path], written: Path, tmp_path: Path
+) -> None:
+    """Until torch 2.8, a mesh kept its ranks in the attribute `mesh`, and a shard's spec had no order."""
+    shards = copied("hybrid")
+
+    def change(state: dict[str, Any]) -> None:
+        for spec in {id(one._spec): one._spec for one in state.values()}.values():
+            for new in ("shard_order", "use_strided_shard_as_shard_order"):
+                spec.__dict__.pop(new, None)
+        mesh = next(iter(state.values()))._spec.mesh
+        old = {
+            "device_type": "cuda",
+            "mesh": torch.arange(2).view(2, 1),
+            "mesh_dim_names": ("ddp", "fsdp"),
+            "_flatten_mesh_list": (0, 1),
+            "_coordinate_on_dim": list(mesh._coordinate_on_dim),
+            "_thread_id": None,
+        }
+        mesh.__dict__.clear()
+        mesh.__dict__.update(old)
+
+    for rank in range(2):
+        resaved(rank_file(shards, rank, 2), change)
+    merge(shards, tmp_path / "m")
+    expected = loaded(written / "hybrid" / "expected").state_dict()
+    merged = loaded(tmp_path / "m").state_dict()
+    assert all(torch.equal(merged[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize("kind", ["placements", "hybrid"])
 def test_copies_that_differ_are_refused(
     copied: Callable[[str], Path], tmp_path: Path, kind: str
