@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from air.errors import UsageError, boundary
 from air.train.model.shards import dcp_folder, rank_files
@@ -69,11 +70,11 @@ def merge(
     found = rank_files.read(shards) if is_verl else dcp_folder.read(shards, wanted)
     _check_names(shards, source, wanted, found, ties)
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
-    unfinished.mkdir(parents=True)
     try:
-        with boundary(UsageError, str(folder), OSError):
+        with boundary(UsageError, str(folder), OSError, SafetensorError):
+            unfinished.mkdir(parents=True)
             written = _write(unfinished, [*wanted], found, ties, dtype, file_bytes)
-            types = {dtype or found[name].dtype for name in wanted if name not in ties}
+            types = {_type(found[name], dtype) for name in wanted if name not in ties}
             config.dtype = types.pop() if len(types) == 1 else None
             config.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
@@ -184,7 +185,7 @@ def _write(
     files: dict[str, str] = {}
     size = parameters = 0
     for number, group in enumerate(groups, start=1):
-        tensors = {name: found[name].whole().to(dtype or found[name].dtype) for name in group}
+        tensors = {name: found[name].whole().to(_type(found[name], dtype)) for name in group}
         file = f"model-{number:05}-of-{len(groups):05}.safetensors"
         file = "model.safetensors" if len(groups) == 1 else file
         save_file(tensors, folder / file, metadata={"format": "pt"})
@@ -195,6 +196,11 @@ def _write(
         index = {"metadata": {"total_size": size}, "weight_map": files}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
     return Merged(len(names), parameters, len(groups))
+
+
+def _type(tensor: Sharded, dtype: torch.dtype | None) -> torch.dtype:
+    """Returns the type in which a tensor is written: whole numbers keep theirs."""
+    return dtype if dtype and tensor.dtype.is_floating_point else tensor.dtype
 
 
 def _check_tie(name: str, other: str, found: Mapping[str, Sharded]) -> None:
@@ -213,7 +219,7 @@ def _groups(
     group: list[str] = []
     total = 0
     for name, tensor in tensors.items():
-        size = torch.Size(tensor.shape).numel() * (dtype or tensor.dtype).itemsize
+        size = torch.Size(tensor.shape).numel() * _type(tensor, dtype).itemsize
         if group and total + size > file_bytes:
             yield group
             group, total = [], 0

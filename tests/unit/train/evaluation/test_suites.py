@@ -89,7 +89,7 @@ def test_a_toml_gives_a_benchmark_tools(tmp_path: Path) -> None:
         ("6 * 7 = 42\n#### 42", r"gsm8k.jsonl:2: the answer .* is a solution, not only"),
         (r"So it is \boxed{42}.", r"gsm8k.jsonl:2: the answer .* is a solution, not only"),
         ("", r"gsm8k.jsonl:2: the checker does not accept the answer '' itself"),
-        ("1" * 5000, r"gsm8k.jsonl:2: answer: the answer of the row is empty or too long"),
+        ("First we add. " * 30, r"gsm8k.jsonl:2: the answer .* is a solution, not only"),
         ("}{", r"gsm8k.jsonl:2: the checker does not accept the answer '}{' itself"),
     ],
 )
