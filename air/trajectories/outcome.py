@@ -33,6 +33,7 @@ class Start(_Line):
     baseline: float = Field(allow_inf_nan=False)
     scale: Mapping[str, Any] = Field(default_factory=dict)
     task_hash: str
+    seed: int | None = None
     world: Mapping[str, Any] | None = None
 
 

@@ -2,7 +2,8 @@
 
 MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, a model's folder, a Hugging Face
 hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own settings and tasks,
-and compared with the model from which the run started.
+and compared with the model from which the run started. With --suite, benchmarks are played instead, with the
+same settings for all models, and published numbers are printed beside the scores.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from air.cli import flags
+from air.cli.runs import eval_suite
 
 if TYPE_CHECKING:
+    from air.train.config.run_config import ComputeConfig
     from air.train.evaluation.recorded import Evaluation
     from air.train.evaluation.settings import OfRun, Settings
+    from air.train.evaluation.suites import Data
     from air.train.loop.rollout import Rollout
 
 HELP = (
@@ -29,8 +35,10 @@ EXAMPLES = (
     "air eval outputs/RUN --episodes 16",
     "air eval outputs/RUN --step best",
     "air eval http://127.0.0.1:8000/v1 --model-name MODEL --tasks titanic",
+    "air eval merged/agent0 --suite math --data benchmarks",
 )
 _TURNS, _TOKENS, _CONTEXT = 4, 512, 8192
+_EPISODES = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_tasks(
         parser, default=None, note="default: the run's, or all shipped ones without a GPU"
     )
-    flags.add_count(parser, "--episodes", 8, "episodes of each task")
+    parser.add_argument(
+        "--episodes", type=flags.count, metavar="N", help=f"episodes of each task ({_EPISODES})"
+    )
+    eval_suite.add_arguments(parser)
     for name, what, usual in (
         ("--max-turns", "turns of an episode", _TURNS),
         ("--max-tokens", "longest reply in tokens", _TOKENS),
@@ -90,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from air.train.evaluation.table import table
     from air.train.loop.progress import WIDE
 
+    data = eval_suite.read_data(args)
     found = None if _is_url(args.model) else run_of(args.model, args.step)
     if args.step is not None and (
         found is None or str(found[0]) != str(Path(args.model).resolve())
@@ -97,12 +109,16 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"{args.model} is not a run's folder", where="--step", remedy="leave it out"
         )
-    evaluations = _of_run(args, *found) if found else [_of_model(args)]
+    evaluations = _of_run(args, data, *found) if found else [_of_model(args, data)]
     for one in evaluations:  # an unknown task is reported before a model is loaded
         one.settings.check_tasks()
     failed = [rollout for rollout in asyncio.run(_all(args, evaluations)) if not rollout.ok]
     episodes = {one.label: one.episodes() for one in evaluations}
-    Console(width=WIDE).print(table(episodes, args.episodes))
+    Console(width=WIDE).print(
+        eval_suite.table(args.suite, evaluations)
+        if args.suite
+        else table(episodes, args.episodes or _EPISODES)
+    )
     for one in evaluations:
         print(f"recorded in {one.folder}")
     for error in sorted({rollout.error for rollout in failed}):
@@ -141,7 +157,9 @@ def _is_url(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evaluation]:
+def _of_run(
+    args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
+) -> list[Evaluation]:
     """Returns the evaluations of a run's start model, unless it is left out, and of its checkpoint."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, of_run
@@ -173,26 +191,43 @@ def _of_run(args: argparse.Namespace, run: Path, checkpoint: Path) -> list[Evalu
                     remedy="leave out the comparison with --no-start",
                 )
         models = {"start": start, **models}
-    base = run.parent / f"eval-{run.name}"
+    base, settings = run.parent / f"eval-{run.name}", found.settings
+    if data:
+        settings = eval_suite.settings(args, data, settings.renderer, settings.compute)
     return [
-        _evaluation(args, label, model, found.settings, Path(f"{base}-{label}"), of_run=True)
+        _evaluation(args, data, label, model, settings, Path(f"{base}-{label}"), of_run=True)
         for label, model in models.items()
     ]
 
 
-def _of_model(args: argparse.Namespace) -> Evaluation:
+def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
     """Returns the evaluation of a model that no run trained, or of an endpoint."""
-    from air import tasks
     from air.errors import ConfigError
     from air.train.config.run_config import ComputeConfig
-    from air.train.evaluation.play import research_env
-    from air.train.evaluation.settings import Settings
-    from air.worlds.sources import is_world
 
     if args.no_start:
         raise ConfigError(
             f"{args.model} is no checkpoint of a run", where="--no-start", remedy="leave it out"
         )
+    compute = ComputeConfig(**_compute(args))
+    settings = (
+        eval_suite.settings(args, data, None, compute) if data else _own_settings(args, compute)
+    )
+    model, label = args.model, Path(args.model).name
+    if _is_url(model):
+        label = args.model_name or asyncio.run(_only_model(model, args.api_key_var))
+        model = f"{label} at {args.model}"
+    name = re.sub(r"[^\w.-]+", "-", label).strip("-")
+    return _evaluation(args, data, label, model, settings, Path("outputs") / f"eval-{name}")
+
+
+def _own_settings(args: argparse.Namespace, compute: ComputeConfig) -> Settings:
+    """Returns the settings of a model that no run trained: the flags, or their defaults."""
+    from air import tasks
+    from air.train.evaluation.play import research_env
+    from air.train.evaluation.settings import Settings
+    from air.worlds.sources import is_world
+
     names = args.tasks or _without_gpu(tasks.available())
     env = research_env(
         names,
@@ -200,23 +235,18 @@ def _of_model(args: argparse.Namespace) -> Evaluation:
         max_turns=args.max_turns or (None if any(map(is_world, names)) else _TURNS),
         mlgym_root=args.mlgym_root,
     )
-    settings = Settings(
+    return Settings(
         [env],
         temperature=1.0 if args.temperature is None else args.temperature,
         max_tokens=args.max_tokens or _TOKENS,
         context=args.context or _CONTEXT,
-        compute=ComputeConfig(**_compute(args)),
+        compute=compute,
     )
-    model, label = args.model, Path(args.model).name
-    if _is_url(model):
-        label = args.model_name or asyncio.run(_only_model(model, args.api_key_var))
-        model = f"{label} at {args.model}"
-    name = re.sub(r"[^\w.-]+", "-", label).strip("-")
-    return _evaluation(args, label, model, settings, Path("outputs") / f"eval-{name}")
 
 
 def _evaluation(
     args: argparse.Namespace,
+    data: list[Data],
     label: str,
     model: str,
     settings: Settings,
@@ -229,13 +259,18 @@ def _evaluation(
     something else."""
     from air.train.evaluation.recorded import Evaluation
 
+    make: Callable[..., Evaluation] = Evaluation
+    if data:
+        from air.train.evaluation.suite_evaluation import SuiteEvaluation
+
+        make, usual = partial(SuiteEvaluation, data=data), Path(f"{usual}-{args.suite}")
     if args.record_dir is not None:
         folder = args.record_dir / label if of_run else args.record_dir
-        return Evaluation(label, model, settings, folder)
+        return make(label, model, settings, folder)
     chosen, number = None, 1
     while True:
         folder = usual if number == 1 else Path(f"{usual}-{number}")
-        evaluation = Evaluation(label, model, settings, folder)
+        evaluation = make(label, model, settings, folder)
         if not folder.exists():
             return chosen or evaluation
         if not args.fresh and evaluation.fits():
@@ -265,8 +300,9 @@ async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Roll
 
     with run_folder.locked(evaluation.folder):
         evaluation.open()
-        missing = evaluation.missing(args.episodes)
-        total, count = args.episodes * len(missing), sum(missing.values())
+        missing = evaluation.missing(args.episodes or _EPISODES)
+        count = sum(missing.values())
+        total = sum(evaluation.wanted(args.episodes or _EPISODES).values())
         if count < total:
             print(
                 f"{evaluation.label}: {total - count} of {total} episodes are recorded already in "

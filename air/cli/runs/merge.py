@@ -1,6 +1,7 @@
-"""The command `air merge MODEL FOLDER`: writes a LoRA adapter and its base model as one ordinary model.
+"""The command `air merge MODEL FOLDER`: writes a LoRA adapter or a sharded checkpoint as one ordinary model.
 
-MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, or an adapter's folder.
+MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, an adapter's folder, or a folder
+of shards: verl's files `model_world_size_N_rank_R.pt`, or a checkpoint of prime-rl's trainer.
 """
 
 from __future__ import annotations
@@ -8,20 +9,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-HELP = (
-    "merge a LoRA adapter (of a run or a folder) into its base model, as an ordinary model folder"
+HELP = "write a LoRA adapter with its base model, or a sharded checkpoint, as an ordinary model"
+EXAMPLES = (
+    "air merge outputs/RUN merged/RUN",
+    "air merge checkpoints/global_step_50/actor merged/agent0",
+    "air merge outputs/checkpoints/step_50 merged/step_50 --base Qwen/Qwen3-4B-Base",
 )
-EXAMPLES = ("air merge outputs/RUN merged/RUN",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="run's folder, checkpoint, or adapter's folder")
+    parser.add_argument(
+        "model", help="run's folder, checkpoint, adapter's folder, or folder of shards"
+    )
     parser.add_argument("folder", type=Path, help="folder to write: new, or empty")
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16"),
-        default="float32",
-        help="type of the written weights; the sums are computed in float32 (float32)",
+        help="type of the written weights (default: of an adapter float32, of shards their own)",
+    )
+    parser.add_argument(
+        "--base",
+        help="with shards: folder or hub id with config and tokenizer (default: beside the shards)",
     )
 
 
@@ -29,19 +37,46 @@ def run(args: argparse.Namespace) -> int:
     from air.errors import UsageError
     from air.train.evaluation.settings import run_of
     from air.train.model import adapters
-    from air.train.model.policy import merged
+    from air.train.model.shards.merge import shards_folder
 
-    of_run = run_of(args.model)
-    adapter = str(of_run[1] if of_run else Path(args.model).expanduser())
-    if not adapters.is_adapter(adapter):
+    shards = shards_folder(args.model)
+    of_run = None if shards else run_of(args.model)
+    model = str(of_run[1] if of_run else Path(args.model).expanduser())
+    if not shards and not adapters.is_adapter(model):
         raise UsageError(
-            f"holds no LoRA adapter (no {adapters.ADAPTER_CONFIG})",
-            where=adapter,
+            f"holds neither a LoRA adapter (no {adapters.ADAPTER_CONFIG}) nor shards "
+            "(no model_world_size_N_rank_R.pt, no .metadata)",
+            where=model,
             remedy="a model that was trained as a whole needs no merging",
         )
     if args.folder.exists() and (not args.folder.is_dir() or any(args.folder.iterdir())):
         raise UsageError("already exists", where=str(args.folder), remedy="name another folder")
+    if shards:
+        return _merge_shards(args, shards)
+    if args.base:
+        raise UsageError(
+            "an adapter names its base model itself", where="--base", remedy="leave it out"
+        )
+    return _merge_adapter(args, model)
+
+
+def _merge_adapter(args: argparse.Namespace, adapter: str) -> int:
+    from air.train.model.policy import merged
+
     args.folder.mkdir(parents=True, exist_ok=True)
-    merged(adapter, args.dtype).save(args.folder)
+    merged(adapter, args.dtype or "float32").save(args.folder)
     print(f"merged {adapter} into its base model: {args.folder}")
+    return 0
+
+
+def _merge_shards(args: argparse.Namespace, shards: Path) -> int:
+    import torch
+
+    from air.train.model.shards.merge import merge
+
+    dtype = getattr(torch, args.dtype) if args.dtype else None
+    written = merge(shards, args.folder, base=args.base, dtype=dtype)
+    print(
+        f"merged {shards} into {args.folder}: {written.tensors} tensors, {written.parameters} weights"
+    )
     return 0

@@ -51,12 +51,14 @@ async def evaluate(
     on_done: Callable[[Rollout], None] | None = None,
     *,
     at_once: int = 32,
+    keep: Callable[[vf.Task], bool] = lambda _: True,
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`.
     A mapping has the number of episodes by task id. At most `at_once` episodes are played at the same time;
-    `on_done` is called after each of them."""
+    `on_done` is called after each of them. Only prompts for which `keep` is true are played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
+        source.tasks = [task for task in source.tasks if keep(task)]
         return await play_many(source, ctx, episodes, on_done, at_once=at_once)
 
 

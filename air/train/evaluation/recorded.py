@@ -49,8 +49,13 @@ class Evaluation:
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns, for each task, how many of its `episodes` episodes are not recorded yet."""
         played = Counter(one.task for one in self.episodes())
+        wanted = self.wanted(episodes)
+        return {task: max(0, number - played[task]) for task, number in wanted.items()}
+
+    def wanted(self, episodes: int) -> dict[str, int]:
+        """Returns how many episodes of each task the evaluation consists of: `episodes`."""
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
-        return {task: max(0, episodes - played[task]) for task in dict.fromkeys(tasks)}
+        return dict.fromkeys(tasks, episodes)
 
     async def play(
         self,

@@ -35,6 +35,8 @@ class Played:
     format_errors: int
     success: float | None = None
     """The world's fact `success`; None if the task is no world, or its world has no such fact."""
+    seed: int | None = None
+    """The seed of a recorded episode; None if it was just played."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:
@@ -69,6 +71,7 @@ class Played:
             format_errors=outcome.format_errors,
             # If `success` is the metric of a world, the score is its value.
             success=outcome.last if start.world is not None and start.metric == "success" else None,
+            seed=start.seed,
         )
 
     def best(self, tries: int | None = None) -> float | None:

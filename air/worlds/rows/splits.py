@@ -144,8 +144,13 @@ class Deck:
         any row is asked again, in a new order."""
         evaluates = seed >= VALIDATION_SEED
         rows = self.asked[SPLITS[evaluates] if self.chosen == "seed" else self.chosen]
-        turn, place = divmod(seed - (VALIDATION_SEED if evaluates else 0), len(rows))
-        return rows[_order(turn, len(rows))[place]]
+        return rows[place_of(seed, len(rows))]
+
+
+def place_of(seed: int, count: int) -> int:
+    """Returns the place, among `count` rows, of the row that a seed asks."""
+    turn, place = divmod(seed - (VALIDATION_SEED if seed >= VALIDATION_SEED else 0), count)
+    return _order(turn, count)[place]
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,0 +1,99 @@
+"""The flag `--suite` of `air eval`: plays benchmarks with the user's data, beside published numbers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from air.cli import flags
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from air.train.config.run_config import ComputeConfig
+    from air.train.evaluation.recorded import Evaluation
+    from air.train.evaluation.settings import Settings
+    from air.train.evaluation.suites import Data
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of suites."""
+    parser.add_argument(
+        "--suite",
+        choices=("math",),
+        help="play the benchmarks of this suite with your own data; the run's settings do not count, "
+        "replies have up to 4096 tokens",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="with --suite: folder with a file of rows for each benchmark, such as gsm8k.jsonl",
+    )
+    parser.add_argument(
+        "--samples",
+        type=flags.count,
+        metavar="K",
+        help="with --suite: replies to each question (default: 1; for AMC and AIME 32)",
+    )
+
+
+def read_data(args: argparse.Namespace) -> list[Data]:
+    """Returns the user's data of the benchmarks of --suite, and prints which are missing; empty without
+    --suite. Raises ConfigError if a flag does not go with the others."""
+    from air.errors import ConfigError
+
+    if args.suite is None:
+        for flag in ("data", "samples"):
+            if getattr(args, flag) is not None:
+                raise ConfigError("goes with --suite", where=f"--{flag}", remedy="add --suite math")
+        return []
+    for flag, remedy in (
+        ("tasks", "leave it out: the suite has its own"),
+        ("episodes", "use --samples, the replies to each question"),
+    ):
+        if getattr(args, flag) is not None:
+            raise ConfigError("does not go with --suite", where=f"--{flag}", remedy=remedy)
+    if args.data is None:
+        raise ConfigError(
+            f"the suite {args.suite} needs your data",
+            where="--data",
+            remedy='name a folder with math500.jsonl, gsm8k.jsonl, … of rows {"question": …, "answer": …}',
+        )
+    from air.train.evaluation.suites import data_of
+
+    data, missing = data_of(args.suite, args.data.expanduser(), args.samples)
+    for line in missing:
+        print(line, file=sys.stderr)
+    return data
+
+
+def settings(
+    args: argparse.Namespace, data: list[Data], renderer: Any, compute: ComputeConfig
+) -> Settings:
+    """Returns the settings with which every model plays the suite: the flags, or the suite's defaults."""
+    from air.train.evaluation.suite_evaluation import suite_settings
+
+    return suite_settings(
+        data,
+        runtime=args.runtime or "docker",
+        temperature=args.temperature,
+        max_tokens=args.max_tokens,
+        context=args.context,
+        max_turns=args.max_turns,
+        renderer=renderer,
+        compute=compute,
+    )
+
+
+def table(suite: str, evaluations: Sequence[Evaluation]) -> Table:
+    """Returns the table of the suite with the measured and the published rows."""
+    from air.train.evaluation.suite_evaluation import SuiteEvaluation, suite_table
+    from air.train.evaluation.suites import SUITES
+
+    return suite_table(
+        SUITES[suite], [one for one in evaluations if isinstance(one, SuiteEvaluation)]
+    )

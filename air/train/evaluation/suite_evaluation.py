@@ -1,0 +1,163 @@
+"""Plays a benchmark suite, and makes the table with the published rows beside the measured ones.
+
+The accuracy of a benchmark is pass@1: the mean over questions of each question's share of right answers. Its
+standard error is over questions, because samples of one question depend on each other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import verifiers.v1 as vf
+from rich.table import Table
+
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.train.config.run_config import ComputeConfig
+from air.train.evaluation.play import evaluate, research_env
+from air.train.evaluation.recorded import TRAJECTORIES, Evaluation
+from air.train.evaluation.settings import Settings
+from air.train.evaluation.suites import Data, Suite
+from air.train.evaluation.tries import Estimate, Played, estimate
+from air.train.loop.progress import plain_table
+from air.train.loop.rollout import Rollout
+from air.worlds.rows.splits import place_of
+from air.worlds.sources import VALIDATION_SEED
+
+TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
+"""How replies are sampled if the user does not say it: temperature, longest reply, longest episode."""
+
+
+@dataclass(frozen=True)
+class SuiteEvaluation(Evaluation):
+    """One model that plays the benchmarks `data`: the row of every question as often as its samples say."""
+
+    data: Sequence[Data] = ()
+
+    def wanted(self, _: int) -> dict[str, int]:
+        """Returns how many episodes of each benchmark the evaluation consists of."""
+        return {one.task: one.episodes for one in self.data}
+
+    def missing(self, episodes: int) -> dict[str, int]:
+        """Returns how many episodes of each benchmark are not recorded yet."""
+        done = self._seeds()
+        return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
+
+    async def play(
+        self,
+        ctx: vf.ModelContext,
+        missing: Mapping[str, int],
+        settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
+    ) -> list[Rollout]:
+        """Plays and records the episodes that are missing, each with its own seed; returns them."""
+        rollouts: list[Rollout] = []
+        done = self._seeds()
+        for one, env in zip(self.data, self.settings.envs, strict=True):
+            if missing[one.task]:
+                changes = {"purpose": "evaluation", "examples_per_task": one.episodes}
+                taskset = env.taskset.model_copy(update=changes)
+                folder = self.folder / TRAJECTORIES
+                now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
+                seeds = done[one.task]
+
+                def unplayed(task: Any, seeds: set[int] = seeds) -> bool:
+                    return task.data.seed not in seeds
+
+                rollouts += await evaluate(now, ctx, {one.task: missing[one.task]}, keep=unplayed)
+        return rollouts
+
+    def _seeds(self) -> dict[str, set[int]]:
+        """Returns the seeds of the recorded episodes, by task; only those that are wanted."""
+        played: dict[str, set[int]] = {one.task: set() for one in self.data}
+        episodes = {one.task: one.episodes for one in self.data}
+        for one in self.episodes():
+            number = -1 if one.seed is None else one.seed - VALIDATION_SEED
+            if 0 <= number < episodes.get(one.task, 0):
+                played[one.task].add(number + VALIDATION_SEED)
+        return played
+
+    def _identity(self) -> dict[str, Any]:
+        """Returns what was evaluated and how; other rows are another evaluation, more samples are not."""
+        digests = {one.task: one.digest for one in self.data}
+        return {**super()._identity(), "data": json.loads(json.dumps(digests))}
+
+
+def suite_settings(
+    data: Sequence[Data],
+    *,
+    runtime: str,
+    temperature: float | None,
+    max_tokens: int | None,
+    context: int | None,
+    max_turns: int | None = None,
+    renderer: Any = None,
+    compute: ComputeConfig | None = None,
+) -> Settings:
+    """Returns the settings with which a suite is played: the same for every model, unless the user says
+    otherwise. A question is never shortened."""
+    longest = context or CONTEXT
+    envs = []
+    for one in data:
+        env = research_env([one.task], runtime=runtime, max_turns=max_turns)
+        harness = (env.agent.harness or AirHarnessConfig()).model_copy(
+            update={"max_observation_tokens": longest}
+        )
+        agent = env.agent.model_copy(update={"harness": harness})
+        envs.append(env.model_copy(update={"agent": agent}))
+    return Settings(
+        envs,
+        temperature=TEMPERATURE if temperature is None else temperature,
+        max_tokens=max_tokens or TOKENS,
+        context=longest,
+        renderer=renderer,
+        compute=compute or ComputeConfig(),
+    )
+
+
+def accuracy(data: Data, episodes: Sequence[Played]) -> Estimate | None:
+    """Returns the accuracy of a model on a benchmark; None without an episode."""
+    right: dict[int, list[float]] = {}
+    for one in episodes:
+        number = -1 if one.seed is None else one.seed - VALIDATION_SEED
+        if one.task == data.task and 0 <= number < data.episodes:
+            place = place_of(number + VALIDATION_SEED, len(data.rows))
+            right.setdefault(place, []).append(one.success or 0.0)
+    return estimate(fmean(shares) for shares in right.values())
+
+
+def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
+    """Returns the table of the measured accuracies and of the published ones, in percent. The published ones
+    of a benchmark without data are in it, too."""
+    result = plain_table(
+        "accuracy in percent (pass@1): mean ± standard error over questions\n"
+        f"published: {suite.source}"
+    )
+    result.add_column("benchmark", no_wrap=True)
+    for name in ("model", "accuracy", "check", "questions", "samples", "played"):
+        result.add_column(name, justify="right", no_wrap=True)
+    played = [(one, one.episodes()) for one in evaluations]
+    for benchmark in suite.benchmarks:
+        for evaluation, episodes in played:
+            for data in evaluation.data:
+                if data.benchmark == benchmark:
+                    result.add_row(benchmark.title, evaluation.label, *_cells(data, episodes))
+        for model, percent in (benchmark.published or {}).items():
+            result.add_row(benchmark.title, f"{model}, published", f"{percent:.1f}", *[""] * 4)
+    return result
+
+
+def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
+    """Returns the accuracy, whether it is as high as the check wants, and how much was played."""
+    mean, above = accuracy(data, episodes), data.benchmark.above
+    count = sum(one.task == data.task for one in episodes)
+    check = ""
+    if mean is not None and above is not None:
+        check = f"{'above' if 100 * mean.mean > above else 'not above'} {above:g}"
+    shown = "–" if mean is None else f"{100 * mean.mean:.1f}"
+    if mean is not None and mean.stderr is not None:
+        shown += f" ± {100 * mean.stderr:.1f}"
+    played = f"{min(count, data.episodes)}/{data.episodes}"
+    return [shown, check, str(len(data.rows)), str(data.samples), played]

@@ -1,0 +1,121 @@
+"""Reads a folder of `torch.distributed.checkpoint` (DCP), as prime-rl's trainer writes it.
+
+The file `.metadata` lists the tensors and, of each block, the place in a file `*.distcp`. Optimiser states
+and all else that is not among the model's weights is left unread.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from air.errors import MissingError, UsageError
+from air.train.model.shards.blocks import Block, Sharded
+from air.train.model.shards.records import Record, read_metadata
+
+METADATA = ".metadata"
+_PREFIXES = ("app.model.", "model.", "")
+"""What may stand before the names of the model's weights; the first is that of prime-rl."""
+_NO_WEIGHTS = ("app.", "optim", "optimizer", "lr_scheduler", "scheduler", "dataloader", "progress")
+
+
+def is_here(folder: Path) -> bool:
+    """Whether the folder is a checkpoint of DCP."""
+    return (folder / METADATA).is_file()
+
+
+def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
+    """Returns the model's tensors by name. `expected` has names of the model's weights, by which their prefix
+    is found. Raises UsageError if the folder cannot be read, and MissingError if a file is missing."""
+    where = str(folder / METADATA)
+    try:
+        metadata = read_metadata((folder / METADATA).read_bytes())
+    except pickle.UnpicklingError as error:
+        raise UsageError(
+            f"is no metadata of a checkpoint: {error}", where=where, remedy="nothing of it was run"
+        ) from error
+    try:
+        entries: dict[str, Record] = metadata.state_dict_metadata  # type: ignore[attr-defined]
+        places = {
+            (index.fqn, tuple(getattr(index, "offset", ()))): info
+            for index, info in metadata.storage_data.items()  # type: ignore[attr-defined]
+        }
+        prefix = next(
+            (one for one in _PREFIXES if any(one + name in entries for name in expected)), None
+        )
+        if prefix is None:
+            raise UsageError(
+                f"none of its {len(entries)} entries is a weight of the model",
+                where=where,
+                remedy="give the model's config with --base",
+            )
+        return {
+            key.removeprefix(prefix): _tensor(folder, key, entry, places)
+            for key, entry in entries.items()
+            if key.startswith(prefix) and hasattr(entry, "chunks") and not _other(key, prefix)
+        }
+    except (AttributeError, TypeError, ValueError, IndexError) as error:
+        raise UsageError(
+            f"is not as torch.distributed.checkpoint writes it ({error})", where=where
+        ) from error
+
+
+def _other(key: str, prefix: str) -> bool:
+    """Whether an entry without a prefix of its own belongs to something else than the model."""
+    return not prefix and key.startswith(_NO_WEIGHTS)
+
+
+def _tensor(folder: Path, key: str, entry: Any, places: dict[Any, Any]) -> Sharded:
+    blocks = []
+    for chunk in entry.chunks:
+        offsets, sizes = tuple(chunk.offsets), tuple(chunk.sizes)
+        info = places.get((key, offsets))
+        if info is None:
+            raise UsageError(
+                f"{key}: the block at {offsets} is in no file", where=str(folder / METADATA)
+            )
+        blocks.append(_block(folder, key, info, offsets, sizes))
+    return Sharded(key, tuple(entry.size), entry.properties.state[0], blocks)
+
+
+def _block(
+    folder: Path, key: str, info: Any, offsets: tuple[int, ...], sizes: tuple[int, ...]
+) -> Block:
+    name, start, length = info.relative_path, int(info.offset), int(info.length)
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{key}: its file {name} is not in the folder", where=str(folder))
+    if getattr(info, "transform_descriptors", None):
+        raise UsageError(
+            f"{key}: unknown layout: it was written with {info.transform_descriptors}",
+            where=str(path),
+            remedy="merge it with the trainer that wrote it",
+        )
+    if not path.is_file():
+        raise MissingError(
+            f"the file {name} is missing",
+            where=str(folder),
+            remedy="copy it from the machine of the rank that wrote it",
+        )
+    if path.stat().st_size < start + length:
+        raise UsageError(f"{key}: the file ends too early", where=str(path))
+
+    def load() -> torch.Tensor:
+        with path.open("rb") as file:
+            file.seek(start)
+            data = io.BytesIO(file.read(length))
+        try:
+            tensor = torch.load(data, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file raises anything
+            text = str(error).splitlines()[0][:200] if str(error) else repr(error)
+            raise UsageError(f"{key}: cannot be read: {text}", where=str(path)) from error
+        if type(tensor) is not torch.Tensor:
+            raise UsageError(f"{key}: is no tensor", where=str(path))
+        return tensor
+
+    return Block(str(path), offsets, sizes, load)

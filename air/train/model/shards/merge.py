@@ -1,0 +1,240 @@
+"""Writes a sharded checkpoint as one Hugging Face folder: safetensors, config and tokenizer.
+
+The config says which tensors the model has. They are read and checked one by one, and written file by
+file, so memory holds at most one output file (1 GiB, or the largest tensor) and one tensor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from air.errors import UsageError, boundary
+from air.train.model.shards import dcp_folder, rank_files
+from air.train.model.shards.blocks import Sharded, same_bits
+
+FILE_BYTES = 1 << 30
+"""The size that a file of weights reaches at most, unless one tensor is larger."""
+_SUBFOLDERS = ("", "actor", "trainer")
+"""Where the shards are: in the folder that the user gives, or below it (verl, prime-rl)."""
+_CONFIG_FOLDERS = ("huggingface", "")
+"""Where verl writes the config and the tokenizer, below the folder of the shards."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What was written."""
+
+    tensors: int
+    parameters: int
+    files: int
+
+
+def shards_folder(model: str | Path) -> Path | None:
+    """Returns the folder with the shards of a checkpoint; None if `model` has none."""
+    for name in _SUBFOLDERS:
+        folder = Path(model).expanduser() / name
+        if rank_files.is_here(folder) or dcp_folder.is_here(folder):
+            return folder
+    return None
+
+
+def merge(
+    shards: Path,
+    folder: Path,
+    *,
+    base: str | None = None,
+    dtype: torch.dtype | None = None,
+    file_bytes: int = FILE_BYTES,
+) -> Merged:
+    """Writes the checkpoint in the folder `shards` as a model into the new or empty folder `folder`.
+
+    `base`, a folder or a hub id, has the config and the tokenizer; None: they are beside the shards. `dtype`
+    is the type of the written weights; None: that of the checkpoint. A file of weights has at most
+    `file_bytes`. After an error, no incomplete folder remains.
+
+    Raises UsageError if the shards do not make up the model of the config, and MissingError if a file is
+    missing."""
+    source = base or _config_beside(shards)
+    config, tokenizer = _read_base(source)
+    wanted, ties = _wanted(config, source)
+    is_verl = rank_files.is_here(shards)
+    found = rank_files.read(shards) if is_verl else dcp_folder.read(shards, wanted)
+    _check_names(shards, source, wanted, found, ties)
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        with boundary(UsageError, str(folder), OSError, SafetensorError):
+            unfinished.mkdir(parents=True)
+            written = _write(unfinished, [*wanted], found, ties, dtype, file_bytes)
+            types = {_type(found[name], dtype) for name in wanted if name not in ties}
+            config.dtype = types.pop() if len(types) == 1 else None
+            config.save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+            _copy_generation_config(source, unfinished)
+            if folder.exists():
+                folder.rmdir()
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return written
+
+
+def _config_beside(shards: Path) -> str:
+    for name in _CONFIG_FOLDERS:
+        if (shards / name / "config.json").is_file():
+            return str(shards / name)
+    raise UsageError(
+        "there is no config.json beside the shards",
+        where=str(shards),
+        remedy="name the model from which the training started with --base",
+    )
+
+
+def _read_base(source: str) -> tuple[Any, Any]:
+    """Returns config and tokenizer of a folder or a hub id."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    try:
+        config = AutoConfig.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise UsageError(
+            f"its config or tokenizer cannot be read: {text}",
+            where=source,
+            remedy="name a folder or a hub id that has both with --base",
+        ) from error
+    return config, tokenizer
+
+
+def _wanted(config: Any, source: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Returns the shapes of the model's tensors by name; and for each tensor that is tied to another one, and
+    so is not written, the name of that one. Sets the config's architecture."""
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"is not the config of a causal language model: {str(error).splitlines()[0][:200]}",
+            where=source,
+        ) from error
+    config.architectures = [type(model).__name__]
+    shapes: dict[str, tuple[int, ...]] = {}
+    ties: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        shapes[name] = tuple(tensor.shape)
+        if id(tensor) in first:
+            ties[name] = first[id(tensor)]
+        first.setdefault(id(tensor), name)
+    return shapes, ties
+
+
+def _check_names(
+    shards: Path,
+    source: str,
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, Sharded],
+    ties: Mapping[str, str],
+) -> None:
+    """Raises UsageError if the checkpoint lacks a tensor of the model, has another one, or one of another
+    shape. A tied tensor may be absent."""
+    remedy = f"is {source} the model that was trained?"
+    for name in (name for name in wanted if name not in found and name not in ties):
+        raise UsageError(f"the checkpoint has no {name}", where=str(shards), remedy=remedy)
+    for name, tensor in found.items():
+        if name not in wanted:
+            if ".lora_" in name or "lora_A" in name:
+                remedy = "adapters of other trainers are not merged: save the adapter itself"
+            raise UsageError(
+                f"the checkpoint has {name}, the model has not", where=str(shards), remedy=remedy
+            )
+        if tensor.shape != wanted[name]:
+            raise UsageError(
+                f"{name} has the shape {tensor.shape}, in the model {wanted[name]}",
+                where=str(shards),
+                remedy=remedy,
+            )
+
+
+def _write(
+    folder: Path,
+    wanted: Sequence[str],
+    found: Mapping[str, Sharded],
+    ties: Mapping[str, str],
+    dtype: torch.dtype | None,
+    file_bytes: int,
+) -> Merged:
+    """Writes the files of weights and their index."""
+    from safetensors.torch import save_file
+
+    for name, other in ties.items():
+        _check_tie(name, other, found)
+    names = [name for name in wanted if name not in ties]
+    groups = list(_groups({name: found[name] for name in names}, dtype, file_bytes))
+    files: dict[str, str] = {}
+    size = parameters = 0
+    for number, group in enumerate(groups, start=1):
+        tensors = {name: found[name].whole().to(_type(found[name], dtype)) for name in group}
+        file = f"model-{number:05}-of-{len(groups):05}.safetensors"
+        file = "model.safetensors" if len(groups) == 1 else file
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        files |= dict.fromkeys(group, file)
+        size += sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        parameters += sum(tensor.numel() for tensor in tensors.values())
+    if len(groups) > 1:
+        index = {"metadata": {"total_size": size}, "weight_map": files}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return Merged(len(names), parameters, len(groups))
+
+
+def _type(tensor: Sharded, dtype: torch.dtype | None) -> torch.dtype:
+    """Returns the type in which a tensor is written: whole numbers keep theirs."""
+    return dtype if dtype and tensor.dtype.is_floating_point else tensor.dtype
+
+
+def _check_tie(name: str, other: str, found: Mapping[str, Sharded]) -> None:
+    if name in found and not same_bits(found[name].whole(), found[other].whole()):
+        raise found[name].wrong(
+            found[name].blocks[0].where,
+            f"differs from {other}, but the config ties them",
+            "set tie_word_embeddings to false in the config, and give it with --base",
+        )
+
+
+def _groups(
+    tensors: Mapping[str, Sharded], dtype: torch.dtype | None, file_bytes: int
+) -> Iterator[list[str]]:
+    """Yields the names of the tensors of each file."""
+    group: list[str] = []
+    total = 0
+    for name, tensor in tensors.items():
+        size = torch.Size(tensor.shape).numel() * _type(tensor, dtype).itemsize
+        if group and total + size > file_bytes:
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    if group:
+        yield group
+
+
+def _copy_generation_config(source: str, folder: Path) -> None:
+    """Writes the generation config of a folder or a hub id, if it has one."""
+    from transformers import GenerationConfig
+
+    try:
+        generation: Any = GenerationConfig.from_pretrained(source)
+    except OSError:  # it has none
+        return
+    generation.save_pretrained(folder)

@@ -1,0 +1,131 @@
+"""Reads pickles of `torch.distributed` without running any of their code.
+
+Classes that a checkpoint may name become `Record`, which only keeps what it is given. Every other name is
+refused.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import pickle
+from typing import Any
+
+import torch
+
+_SHARD = "torch.distributed._shard"
+_DCP = "torch.distributed.checkpoint"
+
+
+class Record:
+    """Keeps the arguments and the state with which a pickle makes an object."""
+
+    args: tuple[Any, ...]
+    state: Any
+
+    def __new__(cls, *args: Any) -> Record:
+        """Returns a record with these arguments."""
+        self = super().__new__(cls)
+        self.args, self.state = args, None
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        """Keeps the state; attributes become the record's, those in slots too."""
+        self.state = state
+        for attributes in state if isinstance(state, tuple) and len(state) == 2 else (state,):
+            if isinstance(attributes, dict):
+                self.__dict__.update(attributes)
+
+
+class ShardedTensorRecord(torch.Tensor):
+    """Keeps the state of a `ShardedTensor`, which else would need the process group that wrote it."""
+
+    state: Any
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: Any) -> Any:
+        """Refuses to compute: a record has no values."""
+        raise TypeError(f"a record of a ShardedTensor has no values for {function}")
+
+    def __setstate__(self, state: Any) -> None:
+        """Keeps the state."""
+        self.state = state
+
+
+def _nested_class(owner: Any, name: str) -> Any:
+    """Stands for `getattr`, with which old pickles name the class `ShardedTensor.ProcessGroupState`."""
+    if owner is not ShardedTensorRecord or name != "ProcessGroupState":
+        raise pickle.UnpicklingError(f"attribute {name!r} is not allowed")
+    return Record
+
+
+SHARDED_TENSOR_NAMES: list[Any] = [
+    (ShardedTensorRecord, f"{_SHARD}.sharded_tensor.api.ShardedTensor"),
+    (_nested_class, "builtins.getattr"),
+    *(
+        (Record, f"{_SHARD}.{name}")
+        for name in (
+            "metadata.ShardMetadata",
+            "sharded_tensor.shard.Shard",
+            "sharded_tensor.metadata.ShardedTensorMetadata",
+            "sharded_tensor.metadata.TensorProperties",
+            "sharded_tensor.metadata.MEM_FORMAT_ENCODING",
+            "sharding_spec.chunk_sharding_spec.ChunkShardingSpec",
+            "sharding_spec.api.EnumerableShardingSpec",
+        )
+    ),
+    (Record, "torch.distributed.remote_device._remote_device"),
+    (Record, f"{_SHARD}.sharded_tensor.api.ShardedTensor.ProcessGroupState"),
+]
+"""The names in pickles of `ShardedTensor` beyond those that torch allows itself, as
+`torch.serialization.safe_globals` takes them."""
+
+_METADATA_NAMES = {
+    *(
+        (f"{_DCP}.metadata", name)
+        for name in (
+            "Metadata",
+            "TensorStorageMetadata",
+            "BytesStorageMetadata",
+            "TensorProperties",
+            "ChunkStorageMetadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
+    (f"{_DCP}.filesystem", "_StorageInfo"),
+    (f"{_DCP}.filesystem", "_StoragePrefix"),
+    ("torch.serialization", "_get_layout"),
+    ("pathlib", "PosixPath"),
+    ("pathlib", "WindowsPath"),
+}
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns what a name in the pickle stands for. Raises UnpicklingError for a name that has no place
+        in a checkpoint's metadata."""
+        if (module, name) in _METADATA_NAMES:
+            return Record
+        if (module, name) == ("torch", "Size"):
+            return torch.Size
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
+            return dtype
+        raise pickle.UnpicklingError(f"the name {module}.{name} is not allowed")
+
+
+def read_metadata(data: bytes) -> Record:
+    """Returns the contents of a file `.metadata` of `torch.distributed.checkpoint`.
+    Raises UnpicklingError if it is anything else."""
+    try:
+        result = _MetadataUnpickler(io.BytesIO(data)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
+        raise pickle.UnpicklingError(f"it is damaged: {error!r}") from error
+    if not isinstance(result, Record):
+        raise pickle.UnpicklingError(f"it holds a {type(result).__name__}")
+    return result
