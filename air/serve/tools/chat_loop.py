@@ -136,7 +136,7 @@ async def _carried_out(
     except FormatError as error:
         return str(error), False
     if action.tool is None:
-        so_far.text = action.answer
+        so_far.text = action.answer or action.text
         return "", True
     so_far.calls.append(action.tool.name)
     try:

@@ -80,7 +80,8 @@ class ToolsConfig(ListenConfig):
         try:
             return actions.get(self.format).with_tools(tools.schemas, answers=True)
         except ConfigError as error:
-            raise ConfigError(str(error), where="--format") from error
+            text = str(error).removeprefix("env.agent.harness.format: ")
+            raise ConfigError(text, where="--format") from error
 
 
 def _load(name: str) -> list[Any]:
