@@ -16,7 +16,7 @@ from air.errors import BoxEndedError, InferenceError
 from air.serve.tools.sessions import BOX_ENDED, Session
 from air.serve.tools.settings import KEY_ENV, ToolsConfig
 
-MOST_REPLY = 16 << 20
+MOST_REPLY = 4 << 20
 """The largest answer of the model's server, in bytes."""
 
 

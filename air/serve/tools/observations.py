@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,6 +33,8 @@ from air.serve.tools.sessions import BOX_ENDED
 from air.serve.tools.trajectories import Trajectories, TrajectoryLost
 
 LONGEST_ID = 256
+LONGEST_REPLY = 1_000_000
+"""The largest number of characters of an action. A longer one asks for nothing."""
 
 
 class Body(BaseModel):
@@ -76,6 +78,16 @@ class Outcome:
     observation: str | dict[str, str]
     done: bool
     valid: bool
+
+
+def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
+    """Returns what each action asks for."""
+    return [
+        None
+        if body.flag("finish", n) or len(action) > LONGEST_REPLY
+        else read(action, tools, body.extra(n))
+        for n, action in enumerate(body.actions)
+    ]
 
 
 class Observations(Protocol):
@@ -129,11 +141,7 @@ class Observations(Protocol):
     async def _outcomes(self, body: Body) -> list[Outcome]:
         """Carries out all actions at once. If one fails by our fault, the others still come to their end."""
         tools = self._server.sessions.tools.tools
-        count = len(body.actions)
-        wishes = [
-            None if body.flag("finish", n) else read(body.actions[n], tools, body.extra(n))
-            for n in range(count)
-        ]
+        wishes = await asyncio.to_thread(_wishes, body, tools)
         fields = {
             body.trajectory_ids[n]: self._public(body.extra(n))
             for n, wish in enumerate(wishes)

@@ -9,7 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from air.cli.main import main
 from air.errors import ConfigError, MissingError
+from air.serve.tools.observations import LONGEST_REPLY
 from air.serve.tools.settings import ToolsConfig
 from tests.tools_server import BOX, serving
 from tests.until import until
@@ -263,6 +265,12 @@ async def test_what_is_malformed_is_refused(counting: str, body: Any, text: str)
         assert text in answer.text
 
 
+async def test_a_reply_without_end_is_no_action(counting: str) -> None:
+    async with serving(counting) as served:
+        long = call("count") + " " * LONGEST_REPLY
+        assert (await served.observation(long))[2] is False
+
+
 async def test_a_page_of_another_site_gets_nothing(counting: str) -> None:
     """A page can send such a request without asking: its content type is one that forms have."""
     body = (
@@ -291,6 +299,17 @@ async def test_a_page_that_knows_the_token_may(counting: str) -> None:
         assert (
             await served.http.post("/get_observation", json=body, headers=headers)
         ).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "argv", [["tools", "calculator"], ["evaluate", "http://h/v1", "--model-name", "m"]]
+)
+def test_another_address_needs_a_token(
+    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIR_SERVE_TOKEN", raising=False)
+    assert main(["serve", *argv, "--host", "0.0.0.0", "--port", "0"]) == 2
+    assert "0.0.0.0 is not loopback, so other machines need a `token`" in capsys.readouterr().err
 
 
 async def test_health_says_what_is_served(counting: str) -> None:
