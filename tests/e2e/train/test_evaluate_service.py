@@ -126,3 +126,8 @@ def test_an_endpoint_needs_a_name_and_nothing_else_has_one(tmp_path: Path) -> No
     for settings in ({"model": "http://h/v1"}, {"model": str(tmp_path), "model_name": "m"}):
         with pytest.raises(ValueError, match="model_name"):
             EvaluateConfig(**settings)
+
+
+def test_another_address_needs_a_token() -> None:
+    with pytest.raises(ValueError, match="other machines need a `token`"):
+        EvaluateConfig(model="http://h/v1", model_name="m", host="0.0.0.0")

@@ -53,21 +53,6 @@ async def chatting(script: Any, *tools: str, **settings: Any) -> AsyncIterator[S
             yield served
 
 
-@asynccontextmanager
-async def answered(status: int, content: str) -> AsyncIterator[Served]:
-    """A server of tools whose model's endpoint always answers so."""
-
-    async def reply(_: Request) -> Response:
-        return Response(content, status)
-
-    app = Starlette(routes=[Route("/v1/chat/completions", reply, methods=["POST"])])
-    async with (
-        running(app) as url,
-        serving("calculator", model_url=f"{url}/v1", model="m") as served,
-    ):
-        yield served
-
-
 async def ask(served: Served, **body: Any) -> httpx.Response:
     return await served.http.post(
         "/v1/chat/completions", json={"model": "m", "messages": USER} | body
@@ -155,7 +140,7 @@ async def test_turns_are_bounded_and_mistakes_are_shown_to_the_model() -> None:
         assert len(seen) == 3
 
 
-REFUSED = [
+REFUSED: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"stream": True}, 400, "stream", "not streamed"),
     ({"tools": []}, 400, "tools", "Extra inputs"),
     ({"messages": []}, 400, "messages", "at least 1"),
@@ -166,42 +151,43 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "param", "text"), REFUSED)
-async def test_a_refusal_has_openais_form(
-    body: dict[str, Any], status: int, param: str | None, text: str
-) -> None:
+async def test_a_refusal_has_openais_form() -> None:
     async with chatting(replies("4"), max_sessions=4) as served:
-        response = await ask(served, **body)
-    error = response.json()["error"]
-    assert (response.status_code, error["param"]) == (status, param)
-    assert text in error["message"]
+        for body, status, param, text in REFUSED:
+            response = await ask(served, **body)
+            error = response.json()["error"]
+            assert (response.status_code, error["param"]) == (status, param), body
+            assert text in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "code", "text"),
-    [
-        (500, "out of memory", 502, "answered 500: out of memory"),
-        (401, "no key", 502, "answered 401"),
-        (400, "the context is too long", 400, "the context is too long"),
-        (200, "[]", 502, "nonsense"),
-        (200, "{", 502, "nonsense"),
-        (200, '{"choices": [{"message": {"role": "assistant", "content": 7}}]}', 502, "malformed"),
-        (
-            200,
-            '{"choices": [{"message": {"role": "assistant", "tool_calls": [7]}}]}',
-            502,
-            "malformed",
-        ),
-    ],
-)
-async def test_a_failure_of_the_models_endpoint_is_no_answer(
-    status: int, content: str, code: int, text: str
-) -> None:
-    async with answered(status, content) as served:
-        response = await ask(served)
-        assert response.status_code == code
-        assert text in response.json()["error"]["message"]
-        assert served.server.sessions.taken == 0
+MESSAGE = '{"choices": [{"message": {"role": "assistant", %s}}]}'
+FAILURES = [
+    (500, "out of memory", 502, "answered 500: out of memory"),
+    (401, "no key", 502, "answered 401"),
+    (400, "the context is too long", 400, "the context is too long"),
+    (200, "[]", 502, "nonsense"),
+    (200, "{", 502, "nonsense"),
+    (200, MESSAGE % '"content": 7', 502, "malformed"),
+    (200, MESSAGE % '"tool_calls": [7]', 502, "malformed"),
+]
+
+
+async def test_a_failure_of_the_models_endpoint_is_no_answer() -> None:
+    status, content = 200, ""
+
+    async def reply(_: Request) -> Response:
+        return Response(content, status)
+
+    app = Starlette(routes=[Route("/v1/chat/completions", reply, methods=["POST"])])
+    async with (
+        running(app) as url,
+        serving("calculator", model_url=f"{url}/v1", model="m") as served,
+    ):
+        for status, content, code, text in FAILURES:  # noqa: B007 (`reply` reads them)
+            response = await ask(served)
+            assert response.status_code == code, content
+            assert text in response.json()["error"]["message"]
+            assert served.server.sessions.taken == 0
 
 
 async def test_an_endpoint_that_is_not_there_is_no_answer() -> None:
