@@ -1,4 +1,4 @@
-"""A server of tools in this process, as `air serve tools` runs it in its own."""
+"""A server of tools in this process, as `air serve tools` runs it in its own; and one of any application."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from starlette.types import ASGIApp
 
 from air.serve.log import Log
 from air.serve.metrics import Metrics, parse
@@ -45,6 +46,20 @@ class Served:
         """The sum of a metric's values."""
         rows = parse(self.server.metrics.text()).items()
         return sum(value for key, value in rows if key.startswith(name))
+
+
+@asynccontextmanager
+async def running(app: ASGIApp) -> AsyncIterator[str]:
+    """Serves an application on a free port, and yields its URL."""
+    listener = bind("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", ws="none"))
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield url(listener)
+    finally:
+        server.should_exit = True
+        await task
+        listener.close()
 
 
 @asynccontextmanager

@@ -301,10 +301,14 @@ def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: s
 
 def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
     from air.config import validate
+    from air.serve.tools.chat import Chat
+    from air.serve.tools.observations import Observations
     from air.serve.tools.server import serve_tools
     from air.serve.tools.settings import ToolsConfig
 
-    asyncio.run(serve_tools(validate(ToolsConfig, settings, where=where), say=_say))
+    config = validate(ToolsConfig, settings, where=where)
+    protocols = [Observations, Chat] if config.model_url else [Observations]
+    asyncio.run(serve_tools(config, protocols, say=_say))
 
 
 def _serve_evaluate(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:

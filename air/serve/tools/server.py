@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,14 +48,10 @@ async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterat
     log.event("stop", boxes=boxes.pool.stats.live)
 
 
-async def serve_tools(config: ToolsConfig, **options: Any) -> None:
+async def serve_tools(
+    config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
+) -> None:
     """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
-    from air.serve.tools.chat import Chat
-    from air.serve.tools.observations import Observations
-
-    spoken: list[Callable[[ToolsServer], Protocol]] = [Observations]
-    if config.model_url:
-        spoken.append(Chat)
     await http_server.run(
-        config, lambda metrics, log: opened(config, metrics, log), spoken, **options
+        config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

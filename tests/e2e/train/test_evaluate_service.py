@@ -22,7 +22,7 @@ from air.serve.metrics import Metrics
 from air.serve.request_queue import RequestQueue
 from air.testing import ScriptedServer
 from air.worlds.proposals.scorer import Scorer
-from tests.http_server import running
+from tests.tools_server import running
 from tests.until import until
 
 TASKS = [

@@ -19,8 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from air.testing import ScriptedServer, replies, tool_calls
-from tests.http_server import running
-from tests.tools_server import BOX, Served, serving
+from tests.tools_server import BOX, Served, running, serving
 from tests.until import until
 
 SYSTEM = (
