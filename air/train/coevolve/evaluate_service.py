@@ -100,11 +100,6 @@ def application(executor: Executor) -> Starlette:
     )
 
 
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
     """Returns the answer of the service to one task."""
     found = agreement(answered.answers)
