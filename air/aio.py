@@ -1,12 +1,12 @@
-"""Helpers for asyncio: they wait for coroutines and tasks, or cancel them on Ctrl-C, and leave none
-running."""
+"""Helpers for asyncio: they wait for coroutines and tasks, or cancel them on Ctrl-C or because a client left,
+and leave none running."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -61,6 +61,35 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
         if task in first and not task.cancelled() and (error := task.exception()) is not None:
             raise error
     return [task.result() for task in running]
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before its answer was ready."""
+
+
+async def while_connected(
+    receive: Callable[[], Awaitable[MutableMapping[str, Any]]], work: Callable[[], Awaitable[T]]
+) -> T:
+    """Runs `work` for a request to an HTTP server, and returns its result. If the client leaves meanwhile,
+    cancels it, waits for its end, and raises ClientLeft.
+
+    `receive` is the request's ASGI function of this name. Call it after the body was read.
+    """
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    task, leaving = asyncio.ensure_future(work()), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait([task, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        for each in (task, leaving):
+            each.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
 
 
 @contextmanager

@@ -5,14 +5,14 @@ A protocol is a class derived from `Protocol`, made with the `Server` that it se
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -21,22 +21,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from air.aio import ClientLeft
 from air.serve import token
 from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig
+from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 
-T = TypeVar("T")
 FACTS = "air.facts"
 """The key of a request's scope under which a protocol puts facts for the log's line of this request."""
 _OPEN_PATHS = ("/health",)
 """Paths that need no token: whoever watches the server asks for them."""
-
-
-class ClientLeft(Exception):
-    """The client closed its connection before its answer was ready."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,8 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """Middleware: refuses requests without the token or with too large a body, and logs and counts all."""
+    """Middleware: refuses requests without the token, of pages of other sites, or with too large a body, and
+    logs and counts all."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -171,6 +168,9 @@ class _Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
+        elsewhere = not config.token and not _is_local(headers.get("origin"))
+        if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
+            return _refused(403, "pages of other sites may not send requests without a token")
         if config.token and scope["path"] not in _OPEN_PATHS:
             admitted = any(each.admits(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
@@ -202,6 +202,14 @@ def _refused(status: int, text: str) -> Response:
     return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
 
 
+def _is_local(origin: str | None) -> bool:
+    """Whether a request comes from a program, which sends no origin, or from a page of this machine."""
+    try:
+        return origin is None or is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
+
+
 async def body_of(request: Request, most: float) -> bytes:
     """Reads a request's body. Raises ValueError if it is larger than `most` MiB, and ClientLeft."""
     pieces, size = [], 0
@@ -211,26 +219,3 @@ async def body_of(request: Request, most: float) -> bytes:
         if size > most * 2**20:
             raise ValueError(f"the body exceeds {most:g} MiB")
     return b"".join(pieces)
-
-
-async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """Runs `work` and returns its result. If the client leaves meanwhile, cancels it and raises ClientLeft.
-
-    Call it after the body was read.
-    """
-    task = asyncio.ensure_future(work())
-    gone = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientLeft
-        return task.result()
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

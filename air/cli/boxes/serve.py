@@ -1,13 +1,18 @@
-"""The command `air serve`: serves boxes, or episodes of tasks, over the interfaces of other projects."""
+"""The command `air serve`: serves boxes, tools, tasks and a model's answers over the interfaces of other
+projects."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-HELP = "serve boxes (SandboxFusion, E2B), tasks (OpenEnv, ORS), or rollouts of tasks"
+HELP = (
+    "serve boxes (SandboxFusion, E2B), tools, tasks (OpenEnv, ORS), rollouts, or a model's answers"
+)
 EXAMPLES = (
     "air serve sandbox",
     "air serve sandbox --port 9000 --max-boxes 16",
@@ -16,6 +21,9 @@ EXAMPLES = (
     "air serve openenv titanic",
     "air serve ors titanic question:gsm8k --port 9000",
     "air serve rollouts --max-episodes 64",
+    "air serve tools code_interpreter --max-sessions 64",
+    "air serve tools tools.toml --model-url http://127.0.0.1:8000/v1 --model MODEL",
+    "air serve evaluate outputs/RUN",
 )
 TOKEN_ENV = "AIR_SERVE_TOKEN"
 
@@ -36,17 +44,31 @@ _EPISODES = (
 
 
 _ROLLOUTS = ("max_episodes", "max_rollouts", "task_roots", "mlgym_root", "provider")
+_TOOLS = (
+    *("tools", "public", "max_sessions", "idle_seconds", "session_seconds", "queue_seconds"),
+    *("max_queued", "max_actions", "model_url", "model", "format", "max_turns", "model_seconds"),
+)
+_EVALUATE = (
+    *("model", "model_name", "temperature", "max_tokens", "context", "seed"),
+    *("max_requests", "max_queued"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(
-        dest="what", required=True, metavar="sandbox|openenv|ors|rollouts"
+        dest="what", required=True, metavar="sandbox|openenv|ors|rollouts|tools|evaluate"
     )
     for name, text, add in (
         ("sandbox", "boxes, for the clients of SandboxFusion and E2B", _add_sandbox),
         ("openenv", "episodes of tasks, for the clients of OpenEnv", _add_episodes),
         ("ors", "episodes of tasks, for the clients of ORS (Open Reward Standard)", _add_episodes),
         ("rollouts", "rollouts: episodes of tasks, played with your model", _add_rollouts),
+        (
+            "tools",
+            "tools, for the clients of verl-tool, and chats whose model calls them",
+            _add_tools,
+        ),
+        ("evaluate", "a model's answers to proposed questions, as in co-evolution", _add_evaluate),
     ):
         kind = kinds.add_parser(name, help=text, description=f"Serve {text}.")
         add(kind)
@@ -134,6 +156,66 @@ def _add_rollouts(parser: argparse.ArgumentParser) -> None:
     _add_task_sources(parser)
 
 
+def _add_tools(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "tools",
+        nargs="+",
+        metavar="TOOL",
+        help="names of tools, FILE.py:NAME, or a TOML file with `tools = […]`",
+    )
+    parser.add_argument(
+        "--public", nargs="+", metavar="NAME", help="`extra_fields` that tools may read"
+    )
+    parser.add_argument(
+        "--max-sessions",
+        type=int,
+        help="most trajectories and chats at once, each with a box if the tools need one (default: 32)",
+    )
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        help="seconds without a request after which a trajectory ends (default: 900)",
+    )
+    parser.add_argument(
+        "--session-seconds", type=float, help="seconds after which it ends anyway (default: 3600)"
+    )
+    parser.add_argument(
+        "--queue-seconds", type=float, help="seconds that a request waits for room (default: 60)"
+    )
+    parser.add_argument(
+        "--max-queued", type=int, help="most requests that wait for room (default: 1000)"
+    )
+    parser.add_argument(
+        "--max-actions", type=int, help="most actions of one request (default: 1024)"
+    )
+    parser.add_argument("--model-url", metavar="URL", help="the model's endpoint, for chats")
+    parser.add_argument("--model", metavar="NAME", help="the model's name there")
+    parser.add_argument("--format", help="action format of chats (default: tool_calls)")
+    parser.add_argument("--max-turns", type=int, help="most replies in one chat (default: 8)")
+    parser.add_argument(
+        "--model-seconds", type=float, help="seconds for one reply of the model (default: 600)"
+    )
+
+
+def _add_evaluate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", help="run's folder, checkpoint, model folder, hub id, or an endpoint's URL"
+    )
+    parser.add_argument("--model-name", help="with an endpoint: the model's name there")
+    parser.add_argument(
+        "--temperature", type=float, help="sampling temperature (default: the run's, or 1)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, help="longest reply in tokens (default: the run's, or 1024)"
+    )
+    parser.add_argument(
+        "--context", type=int, help="longest episode in tokens (default: the run's, or 8192)"
+    )
+    parser.add_argument("--seed", type=int, help="seed of all answers (default: 0)")
+    parser.add_argument("--max-requests", type=int, help="most requests at once (default: 4)")
+    parser.add_argument("--max-queued", type=int, help="most requests that wait (default: 256)")
+
+
 def _add_sandbox(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", help="image of the boxes (default: air-code)")
     parser.add_argument(
@@ -176,38 +258,78 @@ def _add_sandbox(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal arrives; then returns 0."""
-    from air.config import validate
-
-    names = _LISTEN + {"sandbox": _SANDBOX, "rollouts": _ROLLOUTS}.get(args.what, _EPISODES)
-    settings = {name: value for name in names if (value := getattr(args, name)) is not None}
+    names, serve = _KINDS[args.what]
+    given = (*_LISTEN, *names)
+    settings = {name: value for name in given if (value := getattr(args, name)) is not None}
     settings.setdefault("token", os.environ.get(TOKEN_ENV, ""))
-    where = f"air serve {args.what}"
+    serve(args, settings, f"air serve {args.what}")
+    return 0
 
-    def say(line: str) -> None:
-        print(line, flush=True)
 
-    if args.what == "sandbox":
-        from air.serve.e2b.protocol import E2B
-        from air.serve.fusion.protocol import Fusion
-        from air.serve.server import serve
-        from air.serve.settings import ServeConfig
+def _serve_sandbox(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
+    from air.config import validate
+    from air.serve.e2b.protocol import E2B
+    from air.serve.fusion.protocol import Fusion
+    from air.serve.server import serve
+    from air.serve.settings import ServeConfig
 
-        changed = {name: value for name in _LIMITS if (value := getattr(args, name)) is not None}
-        limits = ServeConfig().limits.model_dump() | changed
-        boxes = validate(ServeConfig, settings | {"limits": limits}, where=where)
-        asyncio.run(serve(boxes, [Fusion, E2B], say=say))
-        return 0
-    if args.what == "rollouts":
-        from air.serve.rollouts.protocol import serve_rollouts
-        from air.serve.rollouts.settings import RolloutsConfig
+    changed = {name: value for name in _LIMITS if (value := getattr(args, name)) is not None}
+    limits = ServeConfig().limits.model_dump() | changed
+    boxes = validate(ServeConfig, settings | {"limits": limits}, where=where)
+    asyncio.run(serve(boxes, [Fusion, E2B], say=_say))
 
-        asyncio.run(serve_rollouts(validate(RolloutsConfig, settings, where=where), say=say))
-        return 0
+
+def _serve_episodes(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
+    from air.config import validate
     from air.serve.episodes.server import serve_episodes
     from air.serve.episodes.settings import EpisodesConfig
     from air.serve.openenv.protocol import OpenEnv
     from air.serve.ors.protocol import Ors
 
     episodes = validate(EpisodesConfig, settings, where=where)
-    asyncio.run(serve_episodes(episodes, [OpenEnv if args.what == "openenv" else Ors], say=say))
-    return 0
+    protocol = OpenEnv if args.what == "openenv" else Ors
+    asyncio.run(serve_episodes(episodes, [protocol], say=_say))
+
+
+def _serve_rollouts(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
+    from air.config import validate
+    from air.serve.rollouts.protocol import serve_rollouts
+    from air.serve.rollouts.settings import RolloutsConfig
+
+    asyncio.run(serve_rollouts(validate(RolloutsConfig, settings, where=where), say=_say))
+
+
+def _serve_tools(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
+    from air.config import validate
+    from air.serve.tools.chat import Chat
+    from air.serve.tools.observations import Observations
+    from air.serve.tools.server import serve_tools
+    from air.serve.tools.settings import ToolsConfig
+
+    config = validate(ToolsConfig, settings, where=where)
+    protocols = [Observations, Chat] if config.model_url else [Observations]
+    asyncio.run(serve_tools(config, protocols, say=_say))
+
+
+def _serve_evaluate(args: argparse.Namespace, settings: dict[str, Any], where: str) -> None:
+    from air.config import validate
+    from air.serve.evaluate.protocol import serve_evaluate
+    from air.serve.evaluate.settings import EvaluateConfig
+
+    asyncio.run(serve_evaluate(validate(EvaluateConfig, settings, where=where), say=_say))
+
+
+_Serve = Callable[[argparse.Namespace, dict[str, Any], str], None]
+_KINDS: dict[str, tuple[tuple[str, ...], _Serve]] = {
+    "sandbox": (_SANDBOX, _serve_sandbox),
+    "openenv": (_EPISODES, _serve_episodes),
+    "ors": (_EPISODES, _serve_episodes),
+    "rollouts": (_ROLLOUTS, _serve_rollouts),
+    "tools": (_TOOLS, _serve_tools),
+    "evaluate": (_EVALUATE, _serve_evaluate),
+}
+"""The settings that the flags of each kind give, and the function that serves it."""
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from air.aio import while_connected
 from air.errors import InfrastructureError
-from air.serve.app import FACTS, Server, body_of, while_connected
+from air.serve.app import FACTS, Server, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.programs import BadRequest
 
@@ -40,7 +41,7 @@ class Endpoint:
             facts = request.scope[FACTS]
             try:
                 message = self.request.model_validate_json(body)
-                result = await while_connected(request, lambda: self.handle(message, facts))
+                result = await while_connected(request.receive, lambda: self.handle(message, facts))
             except ValidationError as error:
                 return _invalid(error.errors(include_url=False, include_context=False))
             except BadRequest as error:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,7 +24,6 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import NAME, Refused, answering
 from air.serve.openenv import frames
 from air.serve.openenv.session import Session, rpc
-from air.serve.settings import is_loopback
 
 RESERVED = {"reset", "step", "state", "close"}
 """Names that OpenEnv does not allow for tools."""
@@ -83,9 +81,6 @@ class OpenEnv(Protocol):
         ]
 
     async def _serve(self, socket: WebSocket) -> None:
-        if not self._server.config.token and not _is_local(socket.headers.get("origin")):
-            await socket.close()  # a page of another site, in a browser on this machine
-            return
         await socket.accept()
         places = self._server.places
         try:
@@ -108,14 +103,6 @@ class OpenEnv(Protocol):
         finally:
             if socket.application_state is WebSocketState.CONNECTED:
                 await _close(socket)
-
-
-def _is_local(origin: str | None) -> bool:
-    """Whether a connection comes from a program, which sends no origin, or from a page of this machine."""
-    try:
-        return origin is None or is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
 
 
 async def _close(socket: WebSocket) -> None:

@@ -14,9 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from air.aio import while_connected
 from air.errors import InfrastructureError, UsageError
 from air.serve import server as http_server
-from air.serve.app import FACTS, BaseServer, Protocol, body_of, while_connected
+from air.serve.app import FACTS, BaseServer, Protocol, body_of
 from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.rollouts.messages import Answer, Body, answer
@@ -62,7 +63,7 @@ class Rollouts(Protocol):
             )
         self._running += 1
         try:
-            result = await while_connected(request, lambda: self._play(body))
+            result = await while_connected(request.receive, lambda: self._play(body))
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 400)
         except InfrastructureError as error:

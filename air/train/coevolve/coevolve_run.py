@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from air.rewards.proposals.novelty import words
 from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
-from air.train.coevolve.executor import Executor, last_reply
+from air.train.coevolve.executor import Executor, answering, last_reply
 from air.train.coevolve.plan import (
     ANSWERED,
     PAYMENT_FILE,
@@ -169,13 +169,11 @@ class CoevolveRun:
         if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
-    @asynccontextmanager
-    async def _executor(self, model: str) -> AsyncIterator[Executor]:
+    def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
         """Async context manager: loads an executor that answers questions."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        async with loaded(model, settings) as served:
-            yield Executor(served, settings.envs[0], self._config.seed)
+        return answering(model, settings, self._config.seed)
 
     def _folder(self, number: int) -> Path:
         return self._plan.round_folder(number)

@@ -1,8 +1,9 @@
-"""Serves `POST /evaluate` and `GET /health` on the loopback interface: a frozen executor answers questions.
+"""Serves `POST /evaluate`: a frozen executor answers questions.
 
-The form of request and answer is in `air.worlds.proposals.scorer`. `p_hat` is that of the definition
-`as_coded` if the task has the proposer's answer, else `published`. A malformed request is answered with
-status 400, and a failure of the executor with 503.
+`air coevolve` serves it on the loopback interface, and `air serve evaluate` to any client. The form of
+request and answer is in `air.worlds.proposals.scorer`. `p_hat` is that of the definition `as_coded` if the
+task has the proposer's answer, else `published`. A malformed request is answered with status 400, and a
+failure of the executor with 503.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from air.aio import ended, to_the_end
+from air.aio import ClientLeft, ended, to_the_end, while_connected
 from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
@@ -30,10 +31,9 @@ from air.train.coevolve.executor import Executor
 from air.worlds.proposals.scorer import Answered
 
 LARGEST_BODY = 8 * 2**20
+LEFT = 499
+"""The status of a request whose client left; only logs and metrics see it."""
 _START_SECONDS = 30.0
-_GONE = 499
-"""The status for a client that hangs up, which nobody reads."""
-T = TypeVar("T")
 
 
 class SamplingBody(BaseConfig):
@@ -61,30 +61,36 @@ class EvaluateBody(BaseConfig):
     sampling: SamplingBody = SamplingBody()
 
 
+async def evaluated(request: Request, executor: Executor) -> Response:
+    """Answers a request. Its episodes end if the client leaves."""
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > LARGEST_BODY:
+            return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+    try:
+        body = EvaluateBody.model_validate_json(bytes(data))
+    except ValidationError as error:
+        return JSONResponse({"error": str(error)[:2000]}, 400)
+    sampling = body.sampling.model_dump(exclude_none=True)
+    questions = [task.question for task in body.tasks]
+    try:
+        answered = await while_connected(
+            request.receive, lambda: executor.answers(questions, body.k, body.max_turns, sampling)
+        )
+    except InfrastructureError as error:
+        return JSONResponse({"error": str(error)}, 503)
+    except ClientLeft:
+        return Response(status_code=LEFT)
+    pairs = zip(body.tasks, answered, strict=True)
+    return JSONResponse({"results": [result(task, one) for task, one in pairs]})
+
+
 def application(executor: Executor) -> Starlette:
-    """Returns the HTTP application."""
+    """Returns the HTTP application of a co-evolution, whose only client is the proposer's training."""
 
     async def evaluate(request: Request) -> Response:
-        data = bytearray()
-        async for piece in request.stream():
-            data += piece
-            if len(data) > LARGEST_BODY:
-                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
-        try:
-            body = EvaluateBody.model_validate_json(bytes(data))
-        except ValidationError as error:
-            return JSONResponse({"error": str(error)[:2000]}, 400)
-        sampling = body.sampling.model_dump(exclude_none=True)
-        questions = [task.question for task in body.tasks]
-        answering = executor.answers(questions, body.k, body.max_turns, sampling)
-        try:
-            answered = await _while_connected(request, answering)
-        except ClientDisconnect:
-            return Response(status_code=_GONE)
-        except InfrastructureError as error:
-            return JSONResponse({"error": str(error)}, 503)
-        pairs = zip(body.tasks, answered, strict=True)
-        return JSONResponse({"results": [result(task, one) for task, one in pairs]})
+        return await evaluated(request, executor)
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -92,25 +98,6 @@ def application(executor: Executor) -> Starlette:
     return Starlette(
         routes=[Route("/evaluate", evaluate, methods=["POST"]), Route("/health", health)]
     )
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`. If the client hangs up, cancels the work, which nobody waits for and
-    other requests would wait behind, and raises ClientDisconnect."""
-    working, listening = asyncio.create_task(work), asyncio.create_task(_hung_up(request))
-    try:
-        await asyncio.wait([working, listening], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return await working
-    finally:
-        await ended(working)
-        await ended(listening)
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,17 @@ from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError
 from air.rewards.proposals.reading import last_boxed
 from air.train.config.run_config import SourceConfig
-from air.train.evaluation.local_model import LocalModel
+from air.train.evaluation.local_model import LocalModel, loaded
+from air.train.evaluation.play import endpoint
+from air.train.evaluation.settings import Settings
 from air.train.loop.rollout import Rollout, play, seeded, serving
 from air.worlds.proposals.scorer import Answered
 
 AT_ONCE = 64
 """The largest number of episodes of one call that play at the same time."""
+
+KEY_ENV = "OPENAI_API_KEY"
+"""The environment variable with the API key of an endpoint."""
 
 
 class Executor:
@@ -72,6 +78,27 @@ class Executor:
         return self._env.model_copy(
             update={"taskset": taskset, "agent": agent, "record_dir": None, "max_failures": 0}
         )
+
+
+@asynccontextmanager
+async def answering(
+    model: str, settings: Settings, seed: int, *, name: str = ""
+) -> AsyncIterator[Executor]:
+    """Async context manager: an executor that answers with `settings`. `model` is a folder or a hub id, which
+    is loaded, or the URL of an endpoint that calls its model `name`."""
+    async with AsyncExitStack() as stack:
+        if name:
+            ctx = endpoint(
+                model,
+                name,
+                api_key_var=KEY_ENV,
+                temperature=settings.temperature,
+                max_tokens=settings.max_tokens,
+            )
+            answers = LocalModel(ctx, lambda env: env, f"model: {name} at {model}")
+        else:
+            answers = await stack.enter_async_context(loaded(model, settings))
+        yield Executor(answers, settings.envs[0], seed)
 
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:

@@ -1,0 +1,74 @@
+"""The server of `POST /evaluate`; `air.train.coevolve.evaluate_service` answers its requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.serve import server as http_server
+from air.serve.app import BaseServer, Protocol
+from air.serve.boxes import QueueFull
+from air.serve.evaluate.settings import EvaluateConfig
+from air.serve.log import Log
+from air.serve.metrics import Metrics
+from air.serve.request_queue import RequestQueue
+from air.train.coevolve.evaluate_service import evaluated
+from air.train.coevolve.executor import Executor, answering
+
+
+@dataclass(frozen=True)
+class EvaluateServer(BaseServer):
+    """What the requests of one server share."""
+
+    config: EvaluateConfig
+    executor: Executor
+    queue: RequestQueue
+
+    def facts(self) -> dict[str, Any]:
+        queue = self.queue
+        counts = {"running": queue.running, "max": queue.at_once, "queued": queue.waiting}
+        return {"model": self.config.model_name or self.config.model, "requests": counts}
+
+
+class Evaluate(Protocol):
+    """Serves `POST /evaluate`."""
+
+    name = "evaluate"
+
+    def __init__(self, server: EvaluateServer) -> None:
+        self._server = server
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/evaluate", self._evaluate, methods=["POST"])]
+
+    async def _evaluate(self, request: Request) -> Response:
+        try:
+            async with self._server.queue.turn():
+                return await evaluated(request, self._server.executor)
+        except QueueFull as error:
+            return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+
+
+@asynccontextmanager
+async def opened(
+    config: EvaluateConfig, metrics: Metrics, log: Log
+) -> AsyncIterator[EvaluateServer]:
+    """Async context manager: loads the model, and yields what the requests of a server share."""
+    model, settings = config.played()
+    queue = RequestQueue(config.max_requests, config.max_queued, metrics)
+    async with answering(model, settings, config.seed, name=config.model_name) as executor:
+        yield EvaluateServer(config, metrics, log, executor, queue)
+    log.event("stop", requests=queue.running)
+
+
+async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
+    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    await http_server.run(
+        config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
+    )

@@ -1,0 +1,67 @@
+"""The settings of `air serve evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from air.serve.settings import ListenConfig
+from air.train.config.run_config import ComputeConfig
+from air.train.evaluation.play import research_env
+from air.train.evaluation.settings import Settings, of_run, run_of
+
+TASK = "posed:later"
+"""A task of the kind that answers proposed questions; each request has its own."""
+
+
+class EvaluateConfig(ListenConfig):
+    """Settings of a server whose model answers questions."""
+
+    model: str = Field(min_length=1)
+    """The folder of a run of `rl`, a checkpoint, the folder of a model, a hub id, or an endpoint's URL."""
+    model_name: str = ""
+    """The name of the model at an endpoint."""
+    temperature: float | None = Field(None, ge=0, le=2)
+    """The sampling temperature if a request names none. None: the run's, or 1."""
+    max_tokens: int | None = Field(None, ge=1)
+    """The longest reply in tokens if a request names no limit. None: the run's, or 1024."""
+    context: int | None = Field(None, ge=1)
+    """The longest episode in tokens. None: the run's, or 8192."""
+    seed: int = Field(0, ge=0)
+    """The seed of all answers: equal questions and settings get equal answers, apart from rounding."""
+    max_requests: int = Field(4, ge=1)
+    """The most requests at once. Further requests queue."""
+    max_queued: int = Field(256, ge=0)
+    """The most requests that wait for their turn. Further ones are refused with status 503."""
+
+    @property
+    def is_endpoint(self) -> bool:
+        """Whether the model is served elsewhere."""
+        return self.model.startswith(("http://", "https://"))
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.is_endpoint and not self.model_name:
+            raise ValueError("`model_name`: give the model's name at the endpoint (--model-name)")
+        if self.model_name and not self.is_endpoint:
+            raise ValueError(
+                "`model_name`: only an endpoint has a name for its model; leave it out"
+            )
+        return self
+
+    def played(self) -> tuple[str, Settings]:
+        """Returns the folder or id of the model, and how it answers: with the settings of its run if it is
+        the checkpoint of one. Raises ConfigError and MissingError."""
+        given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        given |= {"context": self.context}
+        given = {key: value for key, value in given.items() if value is not None}
+        found = None if self.is_endpoint else run_of(self.model)
+        if found is not None:
+            run, checkpoint = found
+            return str(checkpoint), of_run(run, checkpoint, {}, given, {}).settings
+        usual: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1024, "context": 8192}
+        env = research_env([TASK], runtime="docker", max_turns=1)
+        model = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
+        return model, Settings([env], compute=ComputeConfig(), **{**usual, **given})

@@ -1,0 +1,43 @@
+"""A bound on the requests that run at once, and on those that wait for their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from air.serve.boxes import QueueFull
+from air.serve.metrics import Metrics
+
+
+class RequestQueue:
+    """The requests of one server: at most `at_once` run, the one that has waited longest is next."""
+
+    def __init__(self, at_once: int, most_waiting: int, metrics: Metrics) -> None:
+        self.at_once, self.most_waiting = at_once, most_waiting
+        self.running = self.waiting = 0
+        self._gate = asyncio.Semaphore(at_once)
+        self._metrics = metrics
+        metrics.gauge("air_serve_running", "Requests that run.", lambda: self.running)
+        metrics.gauge("air_serve_running_max", "Most such requests.", lambda: self.at_once)
+        metrics.gauge("air_serve_queued", "Requests that wait.", lambda: self.waiting)
+        metrics.gauge("air_serve_queued_max", "Most such requests.", lambda: self.most_waiting)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Async context manager: waits until the request may run. Raises QueueFull if too many wait."""
+        if self._gate.locked() and self.waiting >= self.most_waiting:
+            text = "Requests that were refused because too many waited."
+            self._metrics.add("air_serve_queue_full_total", text)
+            raise QueueFull(f"{self.running} requests run, and {self.waiting} wait")
+        self.waiting += 1
+        try:
+            await self._gate.acquire()
+        finally:
+            self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self._gate.release()

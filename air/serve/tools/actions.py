@@ -1,0 +1,193 @@
+"""What a reply asks for, in the forms of verl-tool, and how an observation is shown in each of them.
+
+| tool | forms of an action | observation |
+|---|---|---|
+| `code_interpreter` | all `<python>…</python>` as one, else all fences `python` | `<result>`, a fence |
+| `bash` | all `<bash>…</bash>` as one, else all fences `bash`, `sh`, `shell`, `terminal` | `<o>`, a fence |
+| `search` | `<search>…</search>`; `<answer>…</answer>` ends the trajectory | `<information>` |
+| `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
+| any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
+
+A reply is as long as its model wants, so every search here takes linear time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from air import json_schema
+from air.tools.open_tools import MOST_ARGUMENTS
+
+FENCE = "```"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call in a reply."""
+
+    tool: str
+    arguments: Any
+    """The arguments: an object, or whatever else the reply has in its place."""
+    shown: Callable[[str], str]
+    """Returns an observation in the form that belongs to the call."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A reply that ends its trajectory, such as a final answer."""
+
+
+def read(
+    reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
+) -> Call | End | None:
+    """Returns what a reply asks for; None if nothing. The first of the server's `tools` that can read it
+    takes it. `extra` is the action's `extra_fields`."""
+    for tool in tools:
+        reader = _READERS.get(tool)
+        if reader is not None and (found := reader(reply, extra or {})) is not None:
+            return found
+    if (call := _tool_call(reply)) is not None:
+        return call
+    for tool, tag in (("search", "answer"), ("sql", "solution")):
+        if tool in tools and between(reply, f"<{tag}>", f"</{tag}>"):
+            return End()
+    return None
+
+
+def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
+    """Returns the standard input of Python code: a fence `input` of the reply, else `extra`'s `stdin`."""
+    for text in fenced(reply, ("input",)):
+        return text.strip()
+    value = extra.get("stdin")
+    return value if isinstance(value, str) and value else None
+
+
+def between(text: str, start: str, end: str) -> list[str]:
+    """Returns the texts between a start and the next end, from left to right."""
+    parts, place = [], 0
+    while (first := text.find(start, place)) >= 0:
+        first += len(start)
+        last = text.find(end, first)
+        if last < 0:
+            break
+        parts.append(text[first:last])
+        place = last + len(end)
+    return parts
+
+
+def fenced(text: str, languages: Collection[str]) -> Iterator[str]:
+    """Yields the texts of the fences with one of these languages."""
+    place = 0
+    while (first := text.find(FENCE, place)) >= 0:
+        first += len(FENCE)
+        word = next(iter(text[first : first + 16].split(None, 1)), "")
+        if word not in languages:
+            place = first
+            continue
+        first = text.index(word, first) + len(word)
+        last = text.find(FENCE, first)
+        if last < 0:
+            return
+        yield text[first:last]
+        place = last + len(FENCE)
+
+
+def _python(reply: str, extra: Mapping[str, Any]) -> Call | None:
+    code = _code(reply, "python", ("python",))
+    if code is None:
+        return None
+    if (stdin := stdin_of(reply, extra)) is not None:
+        code = f"import io, sys; sys.stdin = io.StringIO({stdin!r})\n{code}"
+    return Call("code_interpreter", {"code": code}, lambda text: _python_shown(reply, text))
+
+
+def _python_shown(reply: str, text: str) -> str:
+    if "```output" in reply or "```python" in reply:
+        if reply.count(FENCE) % 2 == 0:
+            return f"\n```result\n{text}\n```\n"
+        return f"\n{text}\n```\n"  # the reply has opened the fence
+    if "</tool_call>" in reply:
+        return f"\n<tool_response>\n```result\n{text}\n```\n</tool_response>\n"
+    if reply.strip(" \n").endswith("<result>"):
+        return f"\n{text}\n</result>\n"
+    return f"\n<result>\n{text}\n</result>\n"
+
+
+def _bash(reply: str, extra: Mapping[str, Any]) -> Call | None:
+    command = _code(reply, "bash", ("bash", "sh", "shell", "terminal"))
+    if command is None:
+        return None
+    return Call("bash", {"command": command}, lambda text: _bash_shown(reply, text))
+
+
+def _bash_shown(reply: str, text: str) -> str:
+    if reply.endswith("```output"):
+        return f"\n{text}\n```\n"
+    if reply.endswith("</tool_call>"):
+        return f"\n```output\n{text}\n```\n"
+    if reply.endswith("<o>"):
+        return f"\n{text}\n</o>\n"
+    if "</bash>" in reply:
+        return f"\n<o>\n{text}\n</o>\n"
+    if reply.count(FENCE) % 2 == 0:
+        return f"\n```output\n{text}\n```\n"
+    return f"output\n{text}\n```\n"
+
+
+def _search(reply: str, extra: Mapping[str, Any]) -> Call | None:
+    queries = between(reply, "<search>", "</search>")
+    if not queries:
+        return None
+    arguments = {"query": queries[-1].strip()}
+    return Call(
+        "search", arguments, lambda text: f"\n\n<information>{text.strip()}</information>\n\n"
+    )
+
+
+def _sql(reply: str, extra: Mapping[str, Any]) -> Call | None:
+    queries = between(reply, "<sql>", "</sql>")
+    if not queries:
+        return None
+    left = extra.get("turns_left")
+    note = ""
+    if isinstance(left, int):
+        note = f"\n<reminder>You have {left} turns left to complete the task.</reminder>"
+    return Call(
+        "sql",
+        {"query": queries[-1].strip()},
+        lambda text: f"\n\n<observation>{text}{note}</observation>\n\n",
+    )
+
+
+_READERS: Mapping[str, Callable[[str, Mapping[str, Any]], Call | None]] = {
+    "code_interpreter": _python,
+    "bash": _bash,
+    "search": _search,
+    "sql": _sql,
+}
+
+
+def _code(reply: str, tag: str, languages: Collection[str]) -> str | None:
+    """Returns the code of all blocks of a reply as one text; None if there is none."""
+    parts = between(reply, f"<{tag}>", f"</{tag}>") or list(fenced(reply, languages))
+    return "\n".join(part.strip() for part in parts) if parts else None
+
+
+def _tool_call(reply: str) -> Call | None:
+    parts = between(reply, "<tool_call>", "</tool_call>")
+    if not parts or len(parts[-1]) > 2 * MOST_ARGUMENTS:
+        return None
+    try:
+        call = json_schema.parse(parts[-1], "the call")
+    except ValueError:
+        return None
+    name = call.get("name") if isinstance(call, Mapping) else None
+    if not isinstance(name, str):
+        return None
+    return Call(
+        name,
+        call.get("arguments", {}),
+        lambda text: f"\n<tool_response>\n{text}\n</tool_response>\n",
+    )

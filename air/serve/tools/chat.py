@@ -1,0 +1,215 @@
+"""OpenAI's chat completions: the model behind `model_url` calls the server's tools, and the answer is its
+last message. Also at `/chat/completions`, where Agent0's evaluation service has them.
+
+Errors have OpenAI's form. A failure of air's own or of the model's endpoint is status 502 or 503, and never
+an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.aio import together, while_connected
+from air.errors import InferenceError, InfrastructureError, MissingError
+from air.serve.app import FACTS, Protocol, body_of
+from air.serve.boxes import NoBoxInTime
+from air.serve.tools.chat_loop import Model, ModelRefused, Talk, talk
+from air.serve.tools.server import ToolsServer
+
+PATHS = ("/v1/chat/completions", "/chat/completions")
+_SAMPLING = (
+    *("temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "seed"),
+    *("presence_penalty", "frequency_penalty"),
+)
+
+
+class ChatMessage(BaseModel):
+    """One message of a chat. Further keys are passed on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[dict[str, Any]] | None = None
+
+
+class ChatBody(BaseModel):
+    """The body of a request. A field that nothing would honour is refused by its name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    n: int = Field(1, ge=1, le=128)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    stream: bool | None = None
+    user: str | None = None
+    """A name of the client's user, which is not read."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.stream:
+            raise ValueError("stream: answers are not streamed; leave it out")
+        return self
+
+    def sampling(self, sample: int) -> dict[str, Any]:
+        """Returns what the model's endpoint gets for one of the `n` answers."""
+        given = {name: getattr(self, name) for name in _SAMPLING}
+        given = {name: value for name, value in given.items() if value is not None}
+        if self.seed is not None:
+            given["seed"] = self.seed + sample
+        return given
+
+
+class Chat(Protocol):
+    """Serves chat completions."""
+
+    name = "chat"
+
+    def __init__(self, server: ToolsServer) -> None:
+        self._server = server
+        self._form = server.config.action_format(server.sessions.tools)
+        self._model = Model(server.config, self._form.request_tools)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._model:
+            yield
+
+    def routes(self) -> Sequence[BaseRoute]:
+        paths = [Route(path, self._answer, methods=["POST"]) for path in PATHS]
+        return [*paths, Route("/v1/models", self._models)]
+
+    def facts(self) -> dict[str, Any]:
+        return {"model": self._server.config.model, "format": self._server.config.format}
+
+    async def _models(self, _: Request) -> Response:
+        one = {"id": self._server.config.model, "object": "model", "created": 0, "owned_by": "air"}
+        return JSONResponse({"object": "list", "data": [one]})
+
+    async def _answer(self, request: Request) -> Response:
+        config = self._server.config
+        try:
+            body = ChatBody.model_validate_json(await body_of(request, config.max_body_mb))
+        except ValidationError as error:
+            row = json.loads(error.json(include_url=False, include_input=False))[0]
+            where = ".".join(map(str, row["loc"]))
+            text = f"{where}: {row['msg']}" if where else row["msg"].removeprefix("Value error, ")
+            return failed(400, text, param=where or text.partition(":")[0])
+        except ValueError as error:
+            return failed(413, str(error))
+        if body.model != config.model:
+            text = f"the model {body.model!r:.100} is not here: it is {config.model!r}"
+            return failed(404, text, param="model", code="model_not_found")
+        try:
+            talks = await while_connected(request.receive, lambda: self._talks(body))
+        except ModelRefused as error:
+            return failed(error.status, f"the model's endpoint refused the chat: {error}")
+        except NoBoxInTime as error:
+            return failed(503, str(error), kind="server_error")
+        except InferenceError as error:
+            return failed(502, str(error), kind="server_error")
+        except (InfrastructureError, MissingError) as error:
+            return failed(503, str(error), kind="server_error")
+        calls = [name for one in talks for name in one.calls]
+        request.scope[FACTS] |= {"turns": sum(one.turns for one in talks), "calls": len(calls)}
+        return JSONResponse(_completion(config.model, talks))
+
+    async def _talks(self, body: ChatBody) -> list[Talk]:
+        """Holds `n` chats at once, each with tools of its own."""
+        sessions, config = self._server.sessions, self._server.config
+        messages = with_instructions(
+            [one.model_dump(exclude_unset=True) for one in body.messages], self._form.instructions
+        )
+        await sessions.admit(body.n, config.queue_seconds)
+
+        async def one(sample: int) -> Talk:
+            key = f"chat {body.seed} {sample}" if body.seed is not None else uuid.uuid4().hex
+            async with sessions.open(key) as session:
+                return await talk(
+                    self._model,
+                    self._form,
+                    session,
+                    messages,
+                    body.sampling(sample),
+                    config.max_turns,
+                )
+
+        try:
+            talks = await together([one(sample) for sample in range(body.n)])
+        finally:
+            sessions.free(body.n)
+        for name in (name for each in talks for name in each.calls):
+            if name in sessions.tools.tools:
+                self._server.count(name)
+        return talks
+
+
+def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Returns a chat whose system message also says how to call tools."""
+    first = messages[0]
+    if not text:
+        return messages
+    if first["role"] in ("system", "developer"):
+        content = first.get("content") or ""
+        if isinstance(content, str):
+            joined: Any = f"{content}\n\n{text}".strip()
+        else:
+            joined = [*content, {"type": "text", "text": text}]
+        return [{**first, "content": joined}, *messages[1:]]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def _completion(model: str, talks: Sequence[Talk]) -> Mapping[str, Any]:
+    prompt = sum(one.prompt_tokens for one in talks)
+    completion = sum(one.completion_tokens for one in talks)
+    return {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": model,
+        "choices": [
+            {
+                "index": number,
+                "message": {"role": "assistant", "content": one.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": one.reason,
+            }
+            for number, one in enumerate(talks)
+        ],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        },
+    }
+
+
+def failed(
+    status: int,
+    text: str,
+    *,
+    kind: str = "invalid_request_error",
+    param: str | None = None,
+    code: str | None = None,
+) -> Response:
+    """Returns an error in OpenAI's form."""
+    error = {"message": text, "type": kind, "param": param, "code": code}
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return JSONResponse({"error": error}, status, headers)

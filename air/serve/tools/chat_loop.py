@@ -1,0 +1,190 @@
+"""The loop of a chat: the model's reply is read, its tool call carried out and shown, until it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from air.actions import ActionFormat, FormatError, Message, MessageCall
+from air.errors import BoxEndedError, InferenceError
+from air.serve.tools.sessions import BOX_ENDED, Session
+from air.serve.tools.settings import KEY_ENV, ToolsConfig
+
+MOST_REPLY = 4 << 20
+"""The largest answer of the model's server, in bytes."""
+
+
+class ModelRefused(Exception):
+    """The model's server refused the request, for instance because the chat is too long for the model."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass
+class Talk:
+    """A chat as far as it has come."""
+
+    text: str = ""
+    """The final answer, or the last reply if there is none."""
+    reason: str = "length"
+    """`stop` after an answer; `length` if a limit ended the chat."""
+    turns: int = 0
+    calls: list[str] = field(default_factory=list)
+    """The names of the tools that were called."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Model:
+    """The model's endpoint. Use it through `async with`."""
+
+    def __init__(self, config: ToolsConfig, request_tools: Sequence[Mapping[str, Any]]) -> None:
+        url = config.model_url.rstrip("/")
+        self._url = f"{url}/chat/completions"
+        self._name, self._seconds = config.model, config.model_seconds
+        self._tools = list(request_tools)
+        key = os.environ.get(KEY_ENV, "")
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        # No proxy from the environment: it would send requests for this machine elsewhere.
+        self._http = httpx.AsyncClient(
+            timeout=self._seconds, trust_env=False, headers=headers, limits=httpx.Limits()
+        )
+
+    async def __aenter__(self) -> Model:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._http.aclose()
+
+    async def reply(
+        self, messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Returns the answer to a chat. Raises ModelRefused if the server finds fault with the request, and
+        InferenceError if it fails or answers nonsense."""
+        body = {"model": self._name, "messages": list(messages), **sampling}
+        body |= {"tools": self._tools} if self._tools else {}
+        try:
+            async with asyncio.timeout(self._seconds):
+                async with self._http.stream("POST", self._url, json=body) as response:
+                    data = bytearray()
+                    async for piece in response.aiter_bytes():
+                        data += piece
+                        if len(data) > MOST_REPLY:
+                            raise InferenceError(f"the model's answer exceeds {MOST_REPLY} bytes")
+        except (TimeoutError, httpx.TimeoutException):
+            raise InferenceError(f"the model did not answer within {self._seconds:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise InferenceError(
+                f"the model's endpoint: {error or type(error).__name__}"
+            ) from error
+        text = " ".join(data[:500].decode("utf-8", "replace").split())
+        if response.status_code in (400, 413, 422):
+            raise ModelRefused(400, text)
+        if response.status_code != 200:
+            raise InferenceError(f"the model's endpoint answered {response.status_code}: {text}")
+        try:
+            answer = json.loads(data)
+            answer["choices"][0]["message"]["role"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise InferenceError(f"the model's endpoint answered nonsense: {text}") from None
+        return dict(answer)
+
+
+async def talk(
+    model: Model,
+    form: ActionFormat,
+    session: Session,
+    messages: Sequence[Mapping[str, Any]],
+    sampling: Mapping[str, Any],
+    max_turns: int,
+) -> Talk:
+    """Lets the model call tools until it answers, or has no turn left. Raises what `Model.reply` and
+    `Session.call` raise, except that a box which its own commands ended is told to the model."""
+    so_far = Talk()
+    history = [dict(message) for message in messages]
+    while so_far.turns < max_turns:
+        answer = await model.reply(history, sampling)
+        so_far.turns += 1
+        choice = answer["choices"][0]
+        _count(so_far, answer.get("usage"))
+        message = _message(choice["message"])
+        so_far.text = message.text
+        if choice.get("finish_reason") == "length":
+            return so_far  # a reply that was cut off is no action
+        shown, ended = await _carried_out(so_far, form, session, message)
+        if ended:
+            so_far.reason = "stop"
+            return so_far
+        history += [_as_sent(message), *form.observation(message, shown)]
+    return so_far
+
+
+async def _carried_out(
+    so_far: Talk, form: ActionFormat, session: Session, message: Message
+) -> tuple[str, bool]:
+    """Returns what the model is shown, and whether the chat has ended."""
+    try:
+        action = form.read(message)
+    except FormatError as error:
+        return str(error), False
+    if action.tool is None:
+        so_far.text = action.answer or action.text
+        return "", True
+    so_far.calls.append(action.tool.name)
+    try:
+        result = await session.call(action.tool.name, dict(action.tool.arguments or {}))
+    except BoxEndedError:
+        return BOX_ENDED, False  # the model can still answer
+    if result.status == "finish":
+        so_far.text = result.prediction
+        return "", True
+    return result.observation, False
+
+
+def _count(so_far: Talk, usage: Any) -> None:
+    for name in ("prompt_tokens", "completion_tokens"):
+        value = usage.get(name) if isinstance(usage, Mapping) else None
+        if isinstance(value, int) and value >= 0:
+            setattr(so_far, name, getattr(so_far, name) + value)
+
+
+def _message(raw: Mapping[str, Any]) -> Message:
+    """Returns a message of the model. Raises InferenceError if it is malformed."""
+    try:
+        calls = tuple(
+            MessageCall(
+                str(call.get("id") or ""), call["function"]["name"], call["function"]["arguments"]
+            )
+            for call in raw.get("tool_calls") or ()
+        )
+        text = raw.get("content") or ""
+        reasoning = raw.get("reasoning_content") or raw.get("reasoning") or ""
+        parts = [text, reasoning, *(part for call in calls for part in (call.name, call.arguments))]
+    except (AttributeError, LookupError, TypeError) as error:
+        raise InferenceError(f"the model's message is malformed: {error!r}") from None
+    if not all(isinstance(part, str) for part in parts):
+        raise InferenceError("the model's message is malformed: a text is none")
+    return Message(text, calls, reasoning)
+
+
+def _as_sent(message: Message) -> dict[str, Any]:
+    """Returns a message of the model as a further request has it."""
+    sent: dict[str, Any] = {"role": "assistant", "content": message.text}
+    if message.tool_calls:
+        sent["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    return sent

@@ -1,0 +1,185 @@
+"""`POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's executors call.
+
+    {"trajectory_ids": […], "actions": […], "extra_fields"?: […], "finish"?: […], "is_last_step"?: […]}
+        → {"observations": […], "dones": […], "valids": […], "processing_time_ms"}
+
+An action is a model's whole reply (`air.serve.tools.actions`). `valids` says whether it asked for a tool, and
+`dones` whether the trajectory has ended: by `finish`, a final answer, or a box that its own code ended. After
+`is_last_step` the trajectory ends as well. A failure of air's own is status 503, and never an observation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from air.aio import while_connected
+from air.errors import BoxEndedError, InfrastructureError, MissingError
+from air.serve.app import FACTS, Protocol, body_of
+from air.serve.boxes import NoBoxInTime
+from air.serve.tools.actions import Call, End, read
+from air.serve.tools.server import ToolsServer
+from air.serve.tools.sessions import BOX_ENDED
+from air.serve.tools.trajectories import Trajectories, TrajectoryLost
+
+LONGEST_ID = 256
+LONGEST_REPLY = 1_000_000
+"""The largest number of characters of an action. A longer one asks for nothing."""
+
+
+class Body(BaseModel):
+    """The body of a request. Other fields are ignored, as in the original."""
+
+    trajectory_ids: list[str] = Field(min_length=1)
+    actions: list[str]
+    extra_fields: list[dict[str, Any] | None] | None = None
+    finish: list[bool] | None = None
+    is_last_step: list[bool] | None = None
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> Self:
+        count = len(self.trajectory_ids)
+        for name in ("actions", "extra_fields", "finish", "is_last_step"):
+            values = getattr(self, name)
+            if values is not None and len(values) != count:
+                raise ValueError(
+                    f"`{name}` has {len(values)} entries; `trajectory_ids` has {count}"
+                )
+        if len(set(self.trajectory_ids)) < count:
+            raise ValueError("`trajectory_ids` has an id twice: send one action after the other")
+        if any(len(name) > LONGEST_ID for name in self.trajectory_ids):
+            raise ValueError(f"`trajectory_ids` has an id of more than {LONGEST_ID} characters")
+        return self
+
+    def extra(self, index: int) -> dict[str, Any]:
+        """Returns the further fields of an action."""
+        return (self.extra_fields[index] if self.extra_fields else None) or {}
+
+    def flag(self, name: str, index: int) -> bool:
+        """Returns `finish` or `is_last_step` of an action, which can stand in its further fields too."""
+        values: list[bool] | None = getattr(self, name)
+        return bool(self.extra(index).get(name, values[index] if values else False))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one action has led to."""
+
+    observation: str | dict[str, str]
+    done: bool
+    valid: bool
+
+
+def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
+    """Returns what each action asks for."""
+    return [
+        None
+        if body.flag("finish", n) or len(action) > LONGEST_REPLY
+        else read(action, tools, body.extra(n))
+        for n, action in enumerate(body.actions)
+    ]
+
+
+class Observations(Protocol):
+    """Serves `POST /get_observation`."""
+
+    name = "observations"
+
+    def __init__(self, server: ToolsServer) -> None:
+        self._server = server
+        self._trajectories = Trajectories(server.sessions, server.config, server.metrics)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self._trajectories.running():
+            yield
+
+    def routes(self) -> Sequence[BaseRoute]:
+        return [Route("/get_observation", self._get, methods=["POST"])]
+
+    def facts(self) -> dict[str, Any]:
+        return {"trajectories": len(self._trajectories.open)}
+
+    async def _get(self, request: Request) -> Response:
+        since, config = time.monotonic(), self._server.config
+        try:
+            body = Body.model_validate_json(await body_of(request, config.max_body_mb))
+        except ValidationError as error:
+            rows = json.loads(error.json(include_url=False, include_input=False))
+            return JSONResponse({"detail": rows}, 422)
+        except ValueError as error:
+            return JSONResponse({"detail": str(error)}, 413)
+        if len(body.actions) > config.max_actions:
+            text = f"{len(body.actions)} actions exceed the {config.max_actions} of a request"
+            return JSONResponse({"detail": text}, 422)
+        request.scope[FACTS]["actions"] = len(body.actions)
+        try:
+            outcomes = await while_connected(request.receive, lambda: self._outcomes(body))
+        except TrajectoryLost as error:
+            return JSONResponse({"detail": str(error)}, 410)
+        except (NoBoxInTime, InfrastructureError, MissingError) as error:
+            return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+        return JSONResponse(
+            {
+                "observations": [one.observation for one in outcomes],
+                "dones": [one.done for one in outcomes],
+                "valids": [one.valid for one in outcomes],
+                "processing_time_ms": round(1000 * (time.monotonic() - since), 3),
+            }
+        )
+
+    async def _outcomes(self, body: Body) -> list[Outcome]:
+        """Carries out all actions at once. If one fails by our fault, the others still come to their end."""
+        tools = self._server.sessions.tools.tools
+        wishes = await asyncio.to_thread(_wishes, body, tools)
+        fields = {
+            body.trajectory_ids[n]: self._public(body.extra(n))
+            for n, wish in enumerate(wishes)
+            if isinstance(wish, Call) and wish.tool in tools
+        }
+        async with self._trajectories.used(fields):
+            works = (self._act(body, n, wish) for n, wish in enumerate(wishes))
+            outcomes = await asyncio.gather(*works, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [one for one in outcomes if isinstance(one, Outcome)]
+
+    def _public(self, extra: dict[str, Any]) -> dict[str, Any]:
+        return {name: extra[name] for name in self._server.config.public if name in extra}
+
+    async def _act(self, body: Body, index: int, wish: Call | End | None) -> Outcome:
+        name = body.trajectory_ids[index]
+        if body.flag("finish", index):
+            await self._trajectories.finish(name)
+            return Outcome("", done=True, valid=False)
+        outcome = await self._outcome(name, wish)
+        if outcome.done or body.flag("is_last_step", index):
+            await self._trajectories.finish(name)
+        return outcome
+
+    async def _outcome(self, name: str, wish: Call | End | None) -> Outcome:
+        tools = self._server.sessions.tools.tools
+        if isinstance(wish, End):
+            return Outcome("", done=True, valid=False)
+        if wish is None or wish.tool not in tools:
+            reason = {"obs": "", "invalid_reason": "the action asks for none of the tools"}
+            return Outcome(reason | {"available_tools": ", ".join(tools)}, done=False, valid=False)
+        self._server.count(wish.tool)
+        try:
+            result = await self._trajectories.call(name, wish.tool, wish.arguments)
+        except BoxEndedError:
+            return Outcome(wish.shown(BOX_ENDED), done=True, valid=True)
+        if result.status == "finish":
+            return Outcome("", done=True, valid=True)
+        return Outcome(wish.shown(result.observation.strip(" \n")), done=False, valid=True)

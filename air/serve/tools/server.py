@@ -1,0 +1,57 @@
+"""What the protocols of a server of tools share, and its start."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from air.sandbox.contract.box import NOT_ISOLATED
+from air.serve import server as http_server
+from air.serve.app import BaseServer, Protocol
+from air.serve.boxes import Boxes
+from air.serve.log import Log
+from air.serve.metrics import Metrics
+from air.serve.tools.sessions import Sessions
+from air.serve.tools.settings import ToolsConfig
+
+
+@dataclass(frozen=True)
+class ToolsServer(BaseServer):
+    """What the protocols of one server share."""
+
+    config: ToolsConfig
+    sessions: Sessions
+
+    def facts(self) -> dict[str, Any]:
+        sessions = self.sessions
+        counts = {"open": sessions.taken, "max": sessions.most, "queued": sessions.waiting}
+        return {"tools": list(sessions.tools.tools), "sessions": counts}
+
+    def count(self, tool: str) -> None:
+        """Counts a call of a tool."""
+        self.metrics.add("air_serve_tool_calls_total", "Calls of tools.", tool=tool)
+
+
+@asynccontextmanager
+async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterator[ToolsServer]:
+    """Async context manager: loads the tools, and ends every box afterwards. Raises UsageError if a tool does
+    not exist, or cannot be used here."""
+    tools = config.tool_set()
+    if tools.box is not None and tools.box.provider == "process":
+        log.event("warning", text=NOT_ISOLATED)
+    boxes = Boxes(config.max_sessions, 0, metrics, fresh=True)
+    async with boxes:
+        sessions = Sessions(tools, boxes, config.max_sessions, config.max_queued, metrics)
+        yield ToolsServer(config, metrics, log, sessions)
+    log.event("stop", boxes=boxes.pool.stats.live)
+
+
+async def serve_tools(
+    config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
+) -> None:
+    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    await http_server.run(
+        config, lambda metrics, log: opened(config, metrics, log), protocols, **options
+    )

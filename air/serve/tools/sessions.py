@@ -1,0 +1,131 @@
+"""Tools that are opened for one trajectory or chat, with a box of their own if they need one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from air.aio import to_the_end
+from air.errors import BoxEndedError
+from air.sandbox.contract.box import Box
+from air.serve.boxes import Boxes, NoBoxInTime, QueueFull
+from air.serve.metrics import Metrics
+from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
+
+BOX_SECONDS = 120.0
+"""Seconds in which a box must start: there is room for it when its session may begin."""
+
+BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
+"""What the model is shown if its own commands ended the box of its session."""
+
+
+class Session:
+    """Open tools. Only one call at a time may run that is not to wait for another."""
+
+    def __init__(self, tools: OpenTools, box: Box | None) -> None:
+        self._tools, self._box = tools, box
+
+    async def call(self, name: str, arguments: Any) -> ToolResult:
+        """Calls a tool. Raises BoxEndedError if the commands in the box ended the box, and
+        InfrastructureError if anything else failed that no agent can cause."""
+        if self._box is None:
+            return await self._tools.call(name, arguments)
+        async with self._box.attributing():
+            return await self._tools.call(name, arguments)
+
+
+class Sessions:
+    """All open sessions of one server: their places, and the boxes that they use."""
+
+    def __init__(
+        self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
+    ) -> None:
+        self.tools, self._boxes = tools, boxes
+        self.most, self.most_waiting = most, queue
+        self.taken = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._metrics = metrics
+        metrics.gauge("air_serve_sessions", "Open sessions.", lambda: self.taken)
+        metrics.gauge("air_serve_sessions_max", "Most open sessions.", lambda: self.most)
+        metrics.gauge(
+            "air_serve_sessions_queued", "Requests that wait for sessions.", lambda: self.waiting
+        )
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for room."""
+        return len(self._waiting)
+
+    async def admit(self, count: int, within: float) -> None:
+        """Takes `count` places, all at once. The request that has waited longest is next.
+
+        Raises NoBoxInTime if they are not free within `within` seconds, and QueueFull if too many wait.
+        """
+        if count > self.most:
+            raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
+        if not self._waiting and self.taken + count <= self.most:
+            self.taken += count
+            return
+        if len(self._waiting) >= self.most_waiting:
+            text = "Requests that were refused because too many waited for sessions."
+            self._metrics.add("air_serve_queue_full_total", text)
+            raise QueueFull(f"all {self.most} sessions are open, and {self.waiting} requests wait")
+        turn = asyncio.get_running_loop().create_future()
+        entry = (count, turn)
+        self._waiting.append(entry)
+        try:
+            async with asyncio.timeout(within):
+                await turn
+        except BaseException as error:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+                self._let_in()  # what waited behind this request may fit
+            elif turn.done() and not turn.cancelled():
+                self.free(count)  # the places came while the waiting ended
+            if isinstance(error, TimeoutError):
+                raise NoBoxInTime(
+                    f"{count} sessions were not free within {within:g} s: {self.most} are open"
+                ) from None
+            raise
+
+    def free(self, count: int = 1) -> None:
+        """Gives places back."""
+        self.taken -= count
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._waiting and self.taken + self._waiting[0][0] <= self.most:
+            count, turn = self._waiting.popleft()
+            if not turn.done():
+                self.taken += count
+                turn.set_result(None)
+
+    @asynccontextmanager
+    async def open(
+        self, key: str, fields: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Session]:
+        """Async context manager: opens the tools, whose seed follows from `key`. The caller has a place.
+
+        Raises InfrastructureError if a box or a state cannot be made.
+        """
+        seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "replace")).digest()[:4])
+        async with AsyncExitStack() as stack:
+            box: Box | None = None
+            if self.tools.box is not None:
+                lent = self._boxes.lend(self.tools.box, within=BOX_SECONDS)
+                box = await stack.enter_async_context(lent)
+            context = ToolContext(seed=seed, fields=fields or {}, box=box)
+            opened = await self.tools.open(context)
+            stack.push_async_callback(_close, opened)
+            yield Session(opened, box)
+
+
+async def _close(tools: OpenTools) -> None:
+    try:
+        await to_the_end(tools.close())
+    except BoxEndedError:  # its states have ended with it
+        return

@@ -1,0 +1,92 @@
+"""The settings of `air serve tools`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from air import actions
+from air.actions import ActionFormat
+from air.config import BaseConfig, read_toml, validate
+from air.errors import ConfigError
+from air.serve.settings import ListenConfig
+from air.tools import ToolSet, load
+
+KEY_ENV = "AIR_MODEL_KEY"
+"""The environment variable with the API key that is sent to the model's endpoint."""
+
+
+class ToolsFile(BaseConfig):
+    """A TOML file that names tools with their settings."""
+
+    tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
+    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
+    settings. Relative paths begin at the file's folder."""
+
+
+class ToolsConfig(ListenConfig):
+    """Settings of a server of tools."""
+
+    tools: tuple[str, ...] = Field(min_length=1)
+    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML files with the key `tools`."""
+    public: tuple[str, ...] = ()
+    """The names of those `extra_fields` of a request that tools may read, such as the position of a game."""
+    max_sessions: int = Field(32, ge=1)
+    """The most trajectories and chats that are open at once. Each has a box if the tools need one."""
+    idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
+    """Seconds without a request after which a trajectory ends."""
+    session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
+    """Seconds after which a trajectory ends, however often it is used. A running call is not interrupted."""
+    queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
+    """Seconds that a request waits for room for its new trajectories. Then it is refused."""
+    max_queued: int = Field(1000, ge=0)
+    """The most requests that wait for room. Further ones are refused at once."""
+    max_actions: int = Field(1024, ge=1)
+    """The most actions of one request."""
+    model_url: str = ""
+    """The address of a server with OpenAI's chat completions, for chats. Empty: there are no chats."""
+    model: str = ""
+    """The name of the model there, and here."""
+    format: str = "tool_calls"
+    """The action format of chats: how the model calls tools."""
+    max_turns: int = Field(8, ge=1, le=1000)
+    """The most replies of the model in one chat."""
+    model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
+    """Seconds that one reply of the model may take."""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if bool(self.model_url) != bool(self.model):
+            raise ValueError("`model_url` and `model` belong together: give both or none")
+        if self.model_url and not self.model_url.startswith(("http://", "https://")):
+            raise ValueError("`model_url`: write an address such as http://127.0.0.1:8000/v1")
+        return self
+
+    def tool_set(self) -> ToolSet:
+        """Loads the tools. Raises UsageError if one does not exist or cannot be used."""
+        tools = ToolSet(tool for name in self.tools for tool in _load(name))
+        if tools.box is not None and tools.box.limits.seconds < self.session_seconds:
+            raise ConfigError(
+                f"{self.session_seconds:g} s are more than the {tools.box.limits.seconds:g} s of a box",
+                where="--session-seconds",
+                remedy="give a lower number, or `box.limits.seconds` of the tool a higher one",
+            )
+        return tools
+
+    def action_format(self, tools: ToolSet) -> ActionFormat:
+        """Returns the action format of chats. Raises ConfigError if it cannot call the tools."""
+        try:
+            return actions.get(self.format).with_tools(tools.schemas, answers=True)
+        except ConfigError as error:
+            text = str(error).removeprefix("env.agent.harness.format: ")
+            raise ConfigError(text, where="--format") from error
+
+
+def _load(name: str) -> list[Any]:
+    if not name.endswith(".toml"):
+        return load(name)
+    path = Path(name).expanduser()
+    file = validate(ToolsFile, read_toml(path), where=str(path))
+    return [tool for spec in file.tools for tool in load(spec, path.absolute().parent)]
