@@ -26,6 +26,7 @@ from typing import Any
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
+from air.tools import load
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig, SideConfig
 from air.train.config.run_config import RunConfig
@@ -38,6 +39,8 @@ FILE = "coevolve.json"
 PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
 PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
+POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
+"""With tools: the settings of the tasks that the executor is trained on, and measured on."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class Plan:
 
     def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
         """Returns the settings of a round's training of the executor on the round's `rows` rows."""
-        task = f"posed:{self.round_folder(number) / ROWS}"
+        folder = self.round_folder(number)
+        task = f"posed:{folder / (POSED_FILE if self.config.answers.tools else ROWS)}"
         return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
 
     def _run(
@@ -89,6 +93,16 @@ class Plan:
             **({} if url is None else {"url": url}),
         }
 
+    def posed(self, rows: Path) -> dict[str, Any]:
+        """Returns the content of the file of a task `posed:…` in which the executor has its tools."""
+        answers = self.config.answers.model_dump(mode="json")
+        turns, tools = answers["max_turns"], answers["tools"]
+        return {"rows": str(rows), "tools": tools, "folder": str(Path.cwd()), "turns": turns}
+
+    @property
+    def held_out_rows(self) -> Path:
+        return self.config.held_out.data.expanduser().absolute()
+
     def sampling(self) -> dict[str, Any]:
         """Returns the sampling of the executor's answers."""
         answers = self.config.answers
@@ -112,13 +126,16 @@ class Plan:
     def held_out(self, number: int, model: str) -> Evaluation:
         """Returns the evaluation of the executor after a round."""
         held_out = self.config.held_out
-        task = f"posed:{held_out.data.expanduser().absolute()}"
+        named = self.round_folder(number) / HELD_OUT_FILE
+        task = f"posed:{named if self.config.answers.tools else self.held_out_rows}"
         settings = self.settings(self.executor, task, held_out.temperature)
         return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
 
     def check(self) -> None:
-        """Raises MissingError or ConfigError if the held-out questions cannot be read."""
-        read_rows(self.config.held_out.data.expanduser().absolute())
+        """Raises MissingError or ConfigError if the held-out questions or the tools cannot be read."""
+        read_rows(self.held_out_rows)
+        for spec in self.config.answers.tools:
+            load(spec)
 
     def claim(self) -> None:
         """Writes `coevolve.json`. Raises UsageError if the folder is that of something else, or of a
@@ -153,6 +170,8 @@ class Plan:
 
     def _identity(self) -> dict[str, Any]:
         config = self.config.model_dump(mode="json", exclude={"rounds", "output_dir", "name"})
+        if not config["answers"]["tools"]:  # folders that are older than this key stay valid
+            del config["answers"]["tools"]
         runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}
         trainings = {f"{name} run": run.model_dump(mode="json") for name, run in runs.items()}
         for training in trainings.values():
