@@ -53,6 +53,8 @@ class PartBattery:
             for one in self.attacks
             if dangerous and one.part.in_box
         ]
+        for verdict in verdicts:
+            self.on_verdict(verdict)
         if played:
             verdicts += await self._played(played, folder)
         return verdicts

@@ -98,7 +98,7 @@ for _name, _family, _aim, _expression in (
     ("signs without a number", "denial", _HANG, "-" * 1999 + "1"),
     ("products that grow", "resource attacks", _FILL, "*".join(["9**1000"] * 200)),
     ("a fraction that grows", "resource attacks", _FILL, "+".join(f"1/{n}" for n in range(1, 300))),
-    ("import a module", "oracle", _READ, "__import__('os').popen('cat @ROWS@').read()"),
+    ("import a module", "oracle", _READ, "__import__('pathlib').Path('@ROWS@').read_text()"),
     ("open a file", "oracle", _READ, "open('@ROWS@').read()"),
     ("climb to the classes", "oracle", _READ, "().__class__.__base__.__subclasses__()"),
     ("format a text", "result forging", _FORGE, "'{0.__class__}'.format(1)"),
