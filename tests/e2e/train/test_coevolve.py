@@ -74,7 +74,9 @@ model = "{models[name]}"
 run_files = ["configs/agent0/small_{name}.toml"]
 [{name}.settings]
 max_steps = 1
+seq_len = 640
 embedded.threads = 1
+orchestrator.train.sampling.max_completion_tokens = 32
 orchestrator.batch_size = 4
 orchestrator.group_size = 4
 """
