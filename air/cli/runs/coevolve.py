@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config.coevolve_config import CoevolveConfig
 
     config = overrides.build(CoevolveConfig, overrides.parse(args.rest, CoevolveConfig))
-    from air.train.coevolve.plan import FILE, plan
+    from air.train.coevolve.files import FILE
+    from air.train.coevolve.plan import plan
 
     planned = plan(config)
     if args.dry_run:
@@ -76,9 +77,10 @@ def _run(planned: Plan) -> int:
 
 def _show(planned: Plan) -> int:
     from air.train.coevolve import report
+    from air.train.coevolve.files import JSON_FILE, TEXT_FILE
 
     print(report.text(report.write(planned)))
-    _say(f"report in {planned.folder}: {report.JSON_FILE}, {report.TEXT_FILE}")
+    _say(f"report in {planned.folder}: {JSON_FILE}, {TEXT_FILE}")
     return 0
 
 

@@ -15,7 +15,7 @@ from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
 from air.train.coevolve.executor import Executor, answering, last_reply
-from air.train.coevolve.plan import (
+from air.train.coevolve.files import (
     ANSWERED,
     HELD_OUT_FILE,
     PAYMENT_FILE,
@@ -23,9 +23,8 @@ from air.train.coevolve.plan import (
     PROPOSALS,
     ROWS,
     SAMPLING_FILE,
-    Plan,
-    expanded,
 )
+from air.train.coevolve.plan import Plan, expanded
 from air.train.coevolve.questions import kept
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate

@@ -1,18 +1,4 @@
-"""Turns the settings of a co-evolution into runs, and guards its folder.
-
-The folder `output_dir / name` has `coevolve.json` (what its content depends on), `report.json`, `report.txt`,
-and a folder for each round:
-
-    round0/    answered.jsonl, rows.jsonl   the models before any training, measured
-               held_out/                    an evaluation, as `air eval` records it
-    round1/    proposer/                    an ordinary run of `rl`
-               proposals.jsonl              the sampled proposals, as they were written
-               answered.jsonl, rows.jsonl   the answers to them; those that are kept, with their labels
-               executor/                    an ordinary run of `rl`
-               held_out/
-
-A file is written whole, or not at all: what is there is complete, and is not made again.
-"""
+"""Turns the settings of a co-evolution into runs, and guards its folder (`air.train.coevolve.files`)."""
 
 from __future__ import annotations
 
@@ -27,6 +13,17 @@ from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
 from air.tools import load
+from air.train.coevolve.files import (
+    EXECUTOR,
+    FILE,
+    HELD_OUT,
+    HELD_OUT_FILE,
+    PAYMENT_FILE,
+    POSED_FILE,
+    PROPOSER,
+    ROUND,
+    ROWS,
+)
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig, SideConfig
 from air.train.config.run_config import RunConfig
@@ -34,13 +31,6 @@ from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.matrix.plan import single_taskset
 from air.worlds.proposals.posed import read_rows
-
-FILE = "coevolve.json"
-PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
-PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
-PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
-POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""With tools: the settings of the tasks that the executor is trained on, and measured on."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Plan:
         return self.config.folder.absolute()
 
     def round_folder(self, number: int) -> Path:
-        return self.folder / f"round{number}"
+        return self.folder / f"{ROUND}{number}"
 
     def proposer_run(self, number: int, model: str) -> RunConfig:
         """Returns the settings of a round's training of the proposer."""

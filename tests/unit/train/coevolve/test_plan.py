@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
-from air.train.coevolve.plan import FILE, plan
+from air.train.coevolve.files import FILE
+from air.train.coevolve.plan import plan
 from air.train.config.coevolve_config import CoevolveConfig
 
 
