@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from air.view.index.run_discovery import look_up
 from air.view.render.charts import Chart
 from air.view.render.markup import figure, line
 
@@ -21,21 +22,23 @@ def charts(report: Mapping[str, Any]) -> list[Chart]:
     """Returns the curves by round: shares of proposals, both rewards, and the held-out accuracy."""
     rounds: Sequence[_Round] = report["rounds"]
 
-    def curve(value: Callable[[_Round], Any]) -> list[tuple[float, float]]:
-        return [(one["round"], value(one)) for one in rounds if value(one) is not None]
+    def curve(*path: str) -> list[tuple[float, float]]:
+        values = [(one["round"], look_up(one, *path)) for one in rounds]
+        return [(number, value) for number, value in values if value is not None]
 
     accuracy = {
-        name: curve(lambda one, key=key: (one["held_out"] or {}).get(key))
-        for name, key in (("accuracy", "accuracy"), ("95 % from", "low"), ("95 % to", "high"))
+        "accuracy": curve("held_out", "accuracy"),
+        "95 % from": curve("held_out", "low"),
+        "95 % to": curve("held_out", "high"),
     }
     shares = {
-        "in range": curve(lambda one: one["frontier_share"]),
-        "kept": curve(lambda one: one["kept_share"]),
-        "novelty": curve(lambda one: one["novelty"]),
+        "in range": curve("frontier_share"),
+        "kept": curve("kept_share"),
+        "novelty": curve("novelty"),
     }
     rewards = {
-        name.replace("_", " "): curve(lambda one, name=name: one["rewards"][name])
-        for name in ("as_coded", "published")
+        "as coded": curve("rewards", "as_coded"),
+        "published": curve("rewards", "published"),
     }
     return [
         Chart("held-out accuracy", accuracy, x="round", y="accuracy", exact=True),
