@@ -65,17 +65,20 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
+    from air.integrity.parts import PART_ATTACKS
+    from air.integrity.parts.battery import PartBattery
 
     attacks = [one for one in ATTACKS if _chosen(args.only, one.name, one.family)]
     on_boxes = [one for one in BOX_ATTACKS if _chosen(args.only, one[1].name, one[0])]
-    if not attacks and not on_boxes:
+    on_parts = [one for one in PART_ATTACKS if _chosen(args.only, one.name, one.family)]
+    if not attacks and not on_boxes and not on_parts:
         raise ConfigError(
             f"there is no attack and no family with this name: {', '.join(args.only)}",
             where="--only",
             remedy=f"families: {', '.join(FAMILIES)}; a report (--report FILE) lists the attacks",
         )
     each = sum(1 if one.once else len(ids) for one in attacks)
-    progress = Progress(each + len(on_boxes))
+    progress = Progress(each + len(on_boxes) + len(on_parts))
     with tempfile.TemporaryDirectory(suffix="-air-attacks") as folder:
         battery = Battery(
             ids,
@@ -89,6 +92,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
         with reported_if_interrupted(progress, args.report):
             await battery.run(Path(folder))
             await attack_boxes(on_boxes, args.provider, args.at_once, progress)
+            parts = PartBattery(on_parts, args.provider, args.at_once, on_verdict=progress)
+            await parts.run(Path(folder) / "parts")
     return 1 if _conclude(progress.verdicts, args.report) else 0
 
 

@@ -62,10 +62,11 @@ def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> 
     """
     if record.end is None or record.end.reward != trace.reward:
         return "its end does not have the episode's reward"
-    if len(record.validations) != trace.metrics["validates"]:
-        return "it does not have the episode's validates"
-    if record.end.test is None or record.end.test.artefact != _counted(record):
-        return "the test split graded another artefact than the validated one that counts"
+    if "validates" in trace.metrics:  # worlds have none
+        if len(record.validations) != trace.metrics["validates"]:
+            return "it does not have the episode's validates"
+        if record.end.test is None or record.end.test.artefact != _counted(record):
+            return "the test split graded another artefact than the validated one that counts"
     if texts is None:
         return ""
     replied = [step.reply for step in record.steps]

@@ -6,9 +6,10 @@ Started again, it goes on with what is missing.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
+
+from air.cli.runs import resumable
 
 if TYPE_CHECKING:
     from air.train.matrix.plan import Plan
@@ -28,18 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "episodes may be added. The results are in the matrix's folder: results.json, results.csv and,\n"
         "with matplotlib, heat_map.png."
     )
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument(
-        "--dry-run", action="store_true", help="check and print the settings, then stop"
-    )
-    only.add_argument(
-        "--results", action="store_true", help="show what is recorded; train and play nothing"
-    )
+    resumable.add_modes(parser, "--results")
 
 
 def run(args: argparse.Namespace) -> int:
     """Does what is missing and shows the results; returns 1 if a cell has no episode that ended well."""
-    from air.errors import MissingError
     from air.train.config import overrides
     from air.train.config.matrix_config import MatrixConfig
 
@@ -56,36 +50,27 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         return 0
     if args.results:
-        if not (planned.folder / FILE).is_file():
-            raise MissingError(
-                "no matrix is here yet", where=str(planned.folder), remedy="start it first"
-            )
+        resumable.check_begun(planned, FILE, "matrix")
         return _show(planned)
     return _play(planned)
 
 
 def _play(planned: Plan) -> int:
     from air.cli.runs.rl import logged
-    from air.train.loop import run_folder
     from air.train.matrix import results
     from air.train.matrix.matrix_run import MatrixRun
     from air.train.model import policy
 
     policy.check_source(planned.start)  # a mistyped name would stay in the matrix's folder
-    with run_folder.locked(planned.folder):
-        planned.claim()
 
-        def on_cells() -> None:
-            _draw(planned, results.write(planned))
+    def on_cells() -> None:
+        _draw(planned, results.write(planned))
 
-        matrix = MatrixRun(planned, _say, logged, on_cells)
-        try:
-            asyncio.run(matrix.run())
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            _say("interrupted; what is done is kept; the same command goes on")
-            return 130
+    matrix = MatrixRun(planned, resumable.say, logged, on_cells)
+    if not resumable.completed(planned, matrix.run):
+        return 130
     for error in sorted(set(matrix.failures)):
-        _say(f"failed: {error}")
+        resumable.say(f"failed: {error}")
     return _show(planned)
 
 
@@ -99,7 +84,7 @@ def _show(planned: Plan) -> int:
 
     found = results.write(planned)
     Console(width=WIDE).print(table(found))
-    _say(_draw(planned, found))
+    resumable.say(_draw(planned, found))
     return 1 if any(cell["value"] is None for cell in found["cells"]) else 0
 
 
@@ -115,7 +100,3 @@ def _draw(planned: Plan, found: dict[str, Any]) -> str:
     except MissingError as error:  # the picture is an extra
         return f"{files} (no picture: {error})"
     return f"{files}, {PICTURE}"
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

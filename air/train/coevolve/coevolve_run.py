@@ -15,15 +15,16 @@ from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
 from air.train.coevolve.executor import Executor, answering, last_reply
-from air.train.coevolve.plan import (
+from air.train.coevolve.files import (
     ANSWERED,
+    HELD_OUT_FILE,
     PAYMENT_FILE,
+    POSED_FILE,
     PROPOSALS,
     ROWS,
     SAMPLING_FILE,
-    Plan,
-    expanded,
 )
+from air.train.coevolve.plan import Plan, expanded
 from air.train.coevolve.questions import kept
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
@@ -129,7 +130,7 @@ class CoevolveRun:
     def _filter(self, number: int) -> int:
         """Writes the rows that are kept; returns their number."""
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
-        rows, _ = read_rows(self._config.held_out.data.expanduser().absolute())
+        rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
         chosen = kept(lines, self._config.generation, self._config.payment, held_out)
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
@@ -146,6 +147,7 @@ class CoevolveRun:
             self._say(f"{self._place(number, 'executor')}: no question was kept; it stays as it is")
             return model
         config = self._plan.executor_run(number, model, rows)
+        self._write_tools(number, POSED_FILE, self._folder(number) / ROWS)
         title = self._place(number, "executor")
         return str(await train(config, title, self._say, self._logged))
 
@@ -158,6 +160,7 @@ class CoevolveRun:
                 where=str(evaluation.folder),
                 remedy="remove this folder to play them anew",
             )
+        self._write_tools(number, HELD_OUT_FILE, self._plan.held_out_rows)
         evaluation.open()
         missing = evaluation.missing(self._config.held_out.episodes)
         if not any(missing.values()):
@@ -173,7 +176,13 @@ class CoevolveRun:
         """Async context manager: loads an executor that answers questions."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        return answering(model, settings, self._config.seed)
+        tools = self._config.answers.tools
+        return answering(model, settings, self._config.seed, tools=tools)
+
+    def _write_tools(self, number: int, name: str, rows: Path) -> None:
+        """Writes the settings of a task in which the executor has tools; nothing if it has none."""
+        if self._config.answers.tools:
+            self._write(number, name, [self._plan.posed(rows)])
 
     def _folder(self, number: int) -> Path:
         return self._plan.round_folder(number)

@@ -1,4 +1,6 @@
-"""A frozen executor answers questions, each k times, as it would in an episode of its training."""
+"""A frozen executor answers questions, each k times, as it would in an episode of its training: with its
+tools, if it has any. Only calls that a tool carried out count as calls, and only the reply that ended an
+episode has its answer."""
 
 from __future__ import annotations
 
@@ -36,8 +38,14 @@ class Executor:
     """A model that answers questions. `env` has the settings of its episodes. The same question, seed and
     settings get the same answers, apart from rounding."""
 
-    def __init__(self, model: LocalModel, env: ResearchEnvConfig, seed: int = 0) -> None:
-        self._model, self._env, self._seed = model, env, seed
+    def __init__(
+        self,
+        model: LocalModel,
+        env: ResearchEnvConfig,
+        seed: int = 0,
+        tools: Sequence[str | Mapping[str, Any]] = (),
+    ) -> None:
+        self._model, self._env, self._seed, self._tools = model, env, seed, list(tools)
 
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
@@ -50,6 +58,10 @@ class Executor:
             path = Path(folder) / "questions.jsonl"
             rows = ({"question": question, "answer": ""} for question in questions)
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            if self._tools:
+                named = {"rows": path.name, "tools": self._tools, "folder": str(Path.cwd())}
+                path = path.with_name("posed.json")
+                path.write_text(json.dumps(named))
             env = self._model.settle(self._environment(path, len(questions), max_turns))
             config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
             async with serving([config], 1) as (source,):
@@ -82,7 +94,12 @@ class Executor:
 
 @asynccontextmanager
 async def answering(
-    model: str, settings: Settings, seed: int, *, name: str = ""
+    model: str,
+    settings: Settings,
+    seed: int,
+    *,
+    name: str = "",
+    tools: Sequence[str | Mapping[str, Any]] = (),
 ) -> AsyncIterator[Executor]:
     """Async context manager: an executor that answers with `settings`. `model` is a folder or a hub id, which
     is loaded, or the URL of an endpoint that calls its model `name`."""
@@ -98,7 +115,7 @@ async def answering(
             answers = LocalModel(ctx, lambda env: env, f"model: {name} at {model}")
         else:
             answers = await stack.enter_async_context(loaded(model, settings))
-        yield Executor(answers, settings.envs[0], seed)
+        yield Executor(answers, settings.envs[0], seed, tools)
 
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
@@ -108,8 +125,12 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
         if not rollout.ok and PROMPT_TOO_LONG not in rollout.error:
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
     calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
-    answers = [last_boxed(last_reply(rollout.trace)) for rollout in rollouts]
-    return Answered(answers, sum(calls) / len(calls))
+    return Answered([_answer(rollout) for rollout in rollouts], sum(calls) / len(calls))
+
+
+def _answer(rollout: Rollout) -> str | None:
+    """Returns the answer that an episode ended with; None if it ended without one, such as after a call."""
+    return last_boxed(last_reply(rollout.trace)) if rollout.metric("answered") else None
 
 
 def last_reply(trace: vf.Trace[Any, Any, Any] | None) -> str:

@@ -1,18 +1,4 @@
-"""Turns the settings of a co-evolution into runs, and guards its folder.
-
-The folder `output_dir / name` has `coevolve.json` (what its content depends on), `report.json`, `report.txt`,
-and a folder for each round:
-
-    round0/    answered.jsonl, rows.jsonl   the models before any training, measured
-               held_out/                    an evaluation, as `air eval` records it
-    round1/    proposer/                    an ordinary run of `rl`
-               proposals.jsonl              the sampled proposals, as they were written
-               answered.jsonl, rows.jsonl   the answers to them; those that are kept, with their labels
-               executor/                    an ordinary run of `rl`
-               held_out/
-
-A file is written whole, or not at all: what is there is complete, and is not made again.
-"""
+"""Turns the settings of a co-evolution into runs, and guards its folder (`air.train.coevolve.files`)."""
 
 from __future__ import annotations
 
@@ -26,6 +12,18 @@ from typing import Any
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
+from air.tools import load
+from air.train.coevolve.files import (
+    EXECUTOR,
+    FILE,
+    HELD_OUT,
+    HELD_OUT_FILE,
+    PAYMENT_FILE,
+    POSED_FILE,
+    PROPOSER,
+    ROUND,
+    ROWS,
+)
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig, SideConfig
 from air.train.config.run_config import RunConfig
@@ -33,11 +31,6 @@ from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.matrix.plan import single_taskset
 from air.worlds.proposals.posed import read_rows
-
-FILE = "coevolve.json"
-PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
-PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
-PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ class Plan:
         return self.config.folder.absolute()
 
     def round_folder(self, number: int) -> Path:
-        return self.folder / f"round{number}"
+        return self.folder / f"{ROUND}{number}"
 
     def proposer_run(self, number: int, model: str) -> RunConfig:
         """Returns the settings of a round's training of the proposer."""
@@ -64,7 +57,8 @@ class Plan:
 
     def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
         """Returns the settings of a round's training of the executor on the round's `rows` rows."""
-        task = f"posed:{self.round_folder(number) / ROWS}"
+        folder = self.round_folder(number)
+        task = f"posed:{folder / (POSED_FILE if self.config.answers.tools else ROWS)}"
         return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
 
     def _run(
@@ -89,6 +83,16 @@ class Plan:
             **({} if url is None else {"url": url}),
         }
 
+    def posed(self, rows: Path) -> dict[str, Any]:
+        """Returns the content of the file of a task `posed:…` in which the executor has its tools."""
+        answers = self.config.answers.model_dump(mode="json")
+        turns, tools = answers["max_turns"], answers["tools"]
+        return {"rows": str(rows), "tools": tools, "folder": str(Path.cwd()), "turns": turns}
+
+    @property
+    def held_out_rows(self) -> Path:
+        return self.config.held_out.data.expanduser().absolute()
+
     def sampling(self) -> dict[str, Any]:
         """Returns the sampling of the executor's answers."""
         answers = self.config.answers
@@ -112,13 +116,16 @@ class Plan:
     def held_out(self, number: int, model: str) -> Evaluation:
         """Returns the evaluation of the executor after a round."""
         held_out = self.config.held_out
-        task = f"posed:{held_out.data.expanduser().absolute()}"
+        named = self.round_folder(number) / HELD_OUT_FILE
+        task = f"posed:{named if self.config.answers.tools else self.held_out_rows}"
         settings = self.settings(self.executor, task, held_out.temperature)
         return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
 
     def check(self) -> None:
-        """Raises MissingError or ConfigError if the held-out questions cannot be read."""
-        read_rows(self.config.held_out.data.expanduser().absolute())
+        """Raises MissingError or ConfigError if the held-out questions or the tools cannot be read."""
+        read_rows(self.held_out_rows)
+        for spec in self.config.answers.tools:
+            load(spec)
 
     def claim(self) -> None:
         """Writes `coevolve.json`. Raises UsageError if the folder is that of something else, or of a
@@ -153,6 +160,8 @@ class Plan:
 
     def _identity(self) -> dict[str, Any]:
         config = self.config.model_dump(mode="json", exclude={"rounds", "output_dir", "name"})
+        if not config["answers"]["tools"]:  # folders that are older than this key stay valid
+            del config["answers"]["tools"]
         runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}
         trainings = {f"{name} run": run.model_dump(mode="json") for name, run in runs.items()}
         for training in trainings.values():

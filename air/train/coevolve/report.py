@@ -11,13 +11,13 @@ from air import json_lines, paths
 from air.rewards.proposals.agreement import Definition, agreement
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
-from air.train.coevolve.plan import ANSWERED, PROPOSER, ROWS, Plan
+from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
+from air.train.coevolve.plan import Plan
 from air.train.coevolve.questions import p_of
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.loop import run_folder
 from air.train.matrix.intervals import interval
 
-JSON_FILE, TEXT_FILE = "report.json", "report.txt"
 BINS = 10
 """The number of bars of the histogram of agreement: bar n has n/10 ≤ p < (n + 1)/10, the last one also 1."""
 
@@ -73,6 +73,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
         "proposals": len(lines),
         "malformed": len(lines) - len(read),
         "histogram": histogram,
+        "tool_calls": fmean(line["tool_calls"] for line in read) if read else None,
         "mean_p": fmean(one.share for one in found) if found else None,
         "frontier_share": frontier / len(lines) if lines else None,
         "different": len({line["question"] for line in read}),
@@ -111,7 +112,7 @@ def write(plan: Plan) -> dict[str, Any]:
 
 
 _COLUMNS = (
-    *("round", "proposals", "malformed", "frontier", "kept", "mean p", "novelty"),
+    *("round", "proposals", "malformed", "frontier", "kept", "mean p", "novelty", "calls"),
     *("as coded", "published", "held out", "histogram of p (0 … 1)"),
 )
 
@@ -141,6 +142,7 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         _number(one["kept_share"]),
         _number(one["mean_p"]),
         _number(one["novelty"]),
+        _number(one["tool_calls"]),
         _number(one["rewards"]["as_coded"]),
         _number(one["rewards"]["published"]),
         accuracy,

@@ -38,7 +38,19 @@ class AnswersConfig(BaseConfig):
     max_tokens: int = Field(1024, ge=1)
     """The longest reply in tokens."""
     max_turns: int = Field(1, ge=1, le=64)
-    """The largest number of turns in one answer."""
+    """The largest number of turns in one answer. Each call of a tool takes one."""
+    tools: tuple[str | dict[str, Any], ...] = ()
+    """The executor's tools: when proposals are answered, in its training, and on held-out questions. Names,
+    functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and settings. Relative paths
+    begin at the current folder."""
+
+    @model_validator(mode="after")
+    def _turns_suffice(self) -> Self:
+        if self.tools and self.max_turns < 2:
+            raise ValueError(
+                "with tools, max_turns must be at least 2: one turn for a call, one for the answer"
+            )
+        return self
 
 
 class PaymentConfig(BaseConfig):

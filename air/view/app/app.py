@@ -10,7 +10,17 @@ import streamlit as st
 
 from air.errors import AirError
 from air.view.app import url_state
-from air.view.app.pages import compare, episode, episodes, groups, matrix, results, run, runs
+from air.view.app.pages import (
+    coevolution,
+    compare,
+    episode,
+    episodes,
+    groups,
+    matrix,
+    results,
+    run,
+    runs,
+)
 from air.view.index.run_discovery import Run, discover
 from air.view.index.run_index import RunIndex
 from air.view.render.markup import CSS, text
@@ -26,6 +36,7 @@ SHOW = {
     "Groups": groups.show,
     "Results": results.show,
     "Matrix": matrix.show,
+    "Co-evolution": coevolution.show,
     "Compare": compare.show,
 }
 

@@ -12,7 +12,17 @@ import streamlit as st
 
 from air.view.index.run_index import RunIndex
 
-PAGES = ("Runs", "Run", "Episodes", "Episode", "Groups", "Results", "Matrix", "Compare")
+PAGES = (
+    "Runs",
+    "Run",
+    "Episodes",
+    "Episode",
+    "Groups",
+    "Results",
+    "Matrix",
+    "Co-evolution",
+    "Compare",
+)
 
 
 def get(name: str, default: str = "") -> str:

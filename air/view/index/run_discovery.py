@@ -14,7 +14,8 @@ from typing import Any
 from air import paths
 from air.errors import MissingError
 from air.json_lines import parsed
-from air.train.matrix import files
+from air.train.coevolve import files as coevolve_files
+from air.train.matrix import files as matrix_files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
@@ -74,7 +75,7 @@ def is_run(folder: Path) -> bool:
 def discover(places: Sequence[Path]) -> list[Run]:
     """Returns the training runs in the folders `places`, most recently changed first.
 
-    Each path is a run's folder, a matrix's folder, or a folder that directly contains such folders. Raises
+    Each path is the folder of a run, a matrix or a co-evolution, or directly contains such folders. Raises
     MissingError if a path does not exist or contains no run.
     """
     folders: list[Path] = []
@@ -98,27 +99,41 @@ def discover(places: Sequence[Path]) -> list[Run]:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Returns the folder if it is a run's, or the runs of the matrix in it; empty if it is neither."""
+    """Returns the folder if it is a run's, or the runs of the matrix or the co-evolution in it; empty if it
+    is none of them."""
     if is_run(folder):
         return [folder]
-    if not (folder / files.FILE).is_file() or not (folder / files.RUNS).is_dir():
-        return []
-    return [path for path in (folder / files.RUNS).iterdir() if is_run(path)]
+    inner: list[Path] = []
+    if (folder / matrix_files.FILE).is_file():
+        inner += (folder / matrix_files.RUNS).glob("*")
+    if (folder / coevolve_files.FILE).is_file():
+        names = (coevolve_files.PROPOSER, coevolve_files.EXECUTOR, coevolve_files.HELD_OUT)
+        rounds = folder.glob(f"{coevolve_files.ROUND}*")
+        inner += (one / name for one in rounds for name in names)
+    return [path for path in inner if is_run(path)]
 
 
 def matrices(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
     """Returns the results of the matrices to which some of these runs belong, by the matrix's folder."""
-    folders = dict.fromkeys(
-        run.folder.parents[1] for run in runs if run.folder.parent.name == files.RUNS
-    )
+    return _results(runs, matrix_files.FILE, matrix_files.JSON_FILE)
+
+
+def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Returns the reports of the co-evolutions to which some of these runs belong, by the co-evolution's
+    folder."""
+    return _results(runs, coevolve_files.FILE, coevolve_files.JSON_FILE)
+
+
+def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
+    """Returns the content of the files `results` in those folders two above a run that have `file`."""
     found = {}
-    for folder in folders:
+    for folder in dict.fromkeys(run.folder.parents[1] for run in runs):
         try:
-            results = parsed((folder / files.JSON_FILE).read_bytes())
+            content = parsed((folder / results).read_bytes()) if (folder / file).is_file() else None
         except OSError:
-            continue  # no matrix, or one without results
-        if results is not None and results.get("v") == 1:
-            found[str(folder)] = results
+            continue  # nothing is recorded yet
+        if content is not None and content.get("v") == 1:
+            found[str(folder)] = content
     return found
 
 

@@ -1,13 +1,17 @@
-"""The tasks `posed:FILE.jsonl`: answer a question that was proposed, against its label.
+"""The tasks `posed:FILE`: answer a question that was proposed, against its label, perhaps with tools.
 
-A row of the file is `{"question": …, "answer": …, "p_hat": …}`. The last `\\boxed{…}` of the reply is the
-answer: it earns 1 if it equals the label, and −1 otherwise, as does a reply without one. Rows follow from
-seeds: seed n asks row n, in turn. `p_hat` is the agreement with which the label was found; it is the fact
-`p_hat`, from which ADPO takes it (`share = "p_hat"`). The label is in no prompt, observation, fact or record.
+A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`. The last `\\boxed{…}` of the reply that
+ends the episode is the answer: it earns 1 if it equals the label, and −1 otherwise, as does an end without
+one. Rows follow from seeds: seed n asks row n, in turn. `p_hat` is the agreement with which the label was
+found; it is the fact `p_hat`, from which ADPO takes it (`share = "p_hat"`). The label is in no prompt,
+observation, fact or record.
+
+FILE.toml or FILE.json has the keys of `PosedSettings`: it names the rows and tools.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -16,22 +20,53 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from air import json_lines
-from air.actions.base import Action
+from air.actions.base import Action, ToolCall
+from air.config import BaseConfig, read_toml, validate
 from air.errors import ConfigError, MissingError
 from air.rewards.proposals.agreement import same
 from air.rewards.proposals.reading import last_boxed
+from air.sandbox.contract.box import Box
+from air.tools import OpenTools, ToolContext, ToolSet, load
 from air.worlds.base import Observation, Step
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.sources import VALIDATION_SEED, WorldTask
 
 RIGHT, WRONG = 1.0, -1.0
 INSTRUCTIONS = "Solve the problem."
+WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed{{…}}."
+TURNS_WITH_TOOLS = 4
+"""The number of turns with tools, unless the settings say otherwise: as in Agent0."""
+ENDING_TOOLS = ("answer", "submit")
+"""Shipped tools that end an episode: here, only a reply with the answer does."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
-    "answered": "1 if the reply has an answer in \\boxed{…}, else 0",
+    "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
     "p_hat": "the agreement with which the label was found; 1 if the row does not say it",
 }
+TOOL_FACTS: Mapping[str, str] = {
+    "tool_calls": "number of calls that a tool carried out without an error",
+    "tool_errors": "number of calls with an error, also of tools that do not exist",
+}
+"""The further facts of a task with tools."""
+
+
+class PosedSettings(BaseConfig):
+    """The settings in the file of a task `posed:FILE.toml`."""
+
+    rows: str
+    """The file of rows (.jsonl). A relative path begins at the folder of this file."""
+    tools: tuple[str | dict[str, Any], ...] = ()
+    """The tools of the agent: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key
+    `name` and settings."""
+    folder: str = ""
+    """The folder at which relative paths of the tools begin. Empty: that of this file."""
+    turns: int | None = Field(None, ge=1)
+    """The number of turns of an episode. None: 4 with tools, else 1."""
+    format: str = ""
+    """The action format. Empty: `tool_calls` with tools, else the whole reply is the answer."""
 
 
 @dataclass(frozen=True)
@@ -44,37 +79,65 @@ class PosedRow:
 
 
 class PosedWorld:
-    """One question, answered once."""
+    """One question, answered once. Without tools, the first action ends the episode."""
 
-    def __init__(self, rows: Sequence[PosedRow]) -> None:
-        self._rows = rows
+    def __init__(
+        self, rows: Sequence[PosedRow], tools: ToolSet | None = None, box: Box | None = None
+    ) -> None:
+        self._rows, self._tools, self._box = rows, tools or ToolSet(()), box
         self._row: PosedRow | None = None
-        self._facts = {"success": 0.0, "answered": 0.0, "p_hat": 1.0}
+        self._open: OpenTools | None = None
+        self._facts = self._no_facts()
         self._ended = False
 
+    def _no_facts(self) -> dict[str, float]:
+        facts = {"success": 0.0, "answered": 0.0, "p_hat": self._row.p_hat if self._row else 1.0}
+        return facts | (dict.fromkeys(TOOL_FACTS, 0.0) if self._tools else {})
+
     async def reset(self, seed: int) -> Observation:
+        await self.close()
         number = seed - VALIDATION_SEED if seed >= VALIDATION_SEED else seed
-        self._row, self._ended = self._rows[number % len(self._rows)], False
-        self._facts = {"success": 0.0, "answered": 0.0, "p_hat": self._row.p_hat}
-        return Observation(self._row.question)
+        row = self._rows[number % len(self._rows)]
+        fields = {"question": row.question}
+        self._open = await self._tools.open(ToolContext(seed=seed, fields=fields, box=self._box))
+        self._row, self._ended = row, False
+        self._facts = self._no_facts()
+        return Observation(row.question)
 
     async def step(self, action: Action) -> Step:
-        if self._row is None:
+        if self._row is None or self._open is None:
             raise RuntimeError("step before reset")
         if self._ended:
             return Step(Observation("The episode has ended."), done=True)
-        self._ended = True
-        answer = last_boxed(action.answer)
+        if self._tools and action.tool is not None:
+            return await self._call(self._open, action, action.tool)
+        # The whole reply, as `air coevolve` reads it when it counts the answers.
+        text = action.message.text if action.message is not None else action.answer
+        answer = last_boxed(text)
         self._facts["answered"] = float(answer is not None)
         right = answer is not None and same(answer, self._row.answer)
         self._facts["success"] = float(right)
-        return Step(Observation(""), done=True, reward=RIGHT if right else WRONG)
+        return self._end(RIGHT if right else WRONG)
+
+    async def _call(self, tools: OpenTools, action: Action, call: ToolCall) -> Step:
+        result = await tools.call(call.name, dict(call.arguments or {}))
+        self._facts["tool_calls"] += result.status != "error"
+        self._facts["tool_errors"] += result.status == "error"
+        if result.status == "finish" or action.ending == "submit":
+            return self._end(WRONG)  # an end without an answer
+        return Step(Observation(result.observation))
+
+    def _end(self, reward: float) -> Step:
+        self._ended = True
+        return Step(Observation(""), done=True, reward=reward)
 
     def facts(self) -> dict[str, float]:
         return dict(self._facts)
 
     async def close(self) -> dict[str, Any]:
         self._ended = True
+        if self._open is not None:
+            await self._open.close()
         return self.facts()
 
 
@@ -82,20 +145,24 @@ class PosedSource:
     """The source of all tasks `posed:…`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `posed:FILE`. Raises MissingError if there is no such file, and ConfigError if a
-        row is malformed."""
-        rows, digest = read_rows(Path(name).expanduser().absolute())
-        return WorldTask(
-            id=f"posed:{name}",
-            make=lambda: PosedWorld(rows),
-            instructions=INSTRUCTIONS,
-            digest=digest,
-            replays=True,
-            max_turns=1,
-            format=FORMAT,
-            unanswered=WRONG,
-            facts=FACTS,
-        )
+        """Returns the task `posed:FILE`. Raises MissingError if a file or a tool is absent, and ConfigError
+        if a row or a setting is malformed."""
+        path = Path(name).expanduser().absolute()
+        if path.suffix not in (".toml", ".json"):
+            rows, digest = read_rows(path)
+            return _task(name, rows, PosedSettings(rows=name), ToolSet(()), digest)
+        settings = validate(PosedSettings, read_toml(path), where=str(path))
+        rows, digest = read_rows(path.parent / Path(settings.rows).expanduser())
+        folder = path.parent / Path(settings.folder).expanduser()
+        tools = ToolSet(tool for spec in settings.tools for tool in load(spec, folder))
+        for tool in ENDING_TOOLS:
+            if tool in tools.tools:
+                raise ConfigError(
+                    f"the tool `{tool}` would end an episode without an answer",
+                    where=str(path),
+                    remedy="remove it from `tools`: the answer is the \\boxed{…} of a reply",
+                )
+        return _task(name, rows, settings, tools, digest)
 
     def names(self) -> list[str]:
         """Returns nothing: the files are the user's."""
@@ -103,6 +170,30 @@ class PosedSource:
 
 
 SOURCE = PosedSource()
+
+
+def _task(
+    name: str, rows: Sequence[PosedRow], settings: PosedSettings, tools: ToolSet, digest: str
+) -> WorldTask:
+    """Returns the task of rows and tools. Without tools, its digest is that of the rows."""
+    make = functools.partial(PosedWorld, rows, tools)
+    makers: dict[str, Any] = {"make": make}
+    if tools.box is not None:
+        makers = {"box": tools.box, "make_in": make}
+    own = hashlib.sha256(f"{digest} {tools.digest}".encode()).hexdigest()
+    return WorldTask(
+        id=f"posed:{name}",
+        instructions=WITH_TOOLS if tools else INSTRUCTIONS,
+        digest=own if tools else digest,
+        replays=tools.replays and tools.box is None,
+        max_turns=settings.turns or (TURNS_WITH_TOOLS if tools else 1),
+        format=settings.format or ("tool_calls" if tools else FORMAT),
+        unanswered=WRONG,
+        tools=tools.schemas,
+        answers=True,
+        facts={**FACTS, **(TOOL_FACTS if tools else {})},
+        **makers,
+    )
 
 
 def read_rows(path: Path) -> tuple[Sequence[PosedRow], str]:

@@ -30,7 +30,7 @@ from air.testing import replies
 from air.trajectories import trained_tokens
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import attempt, played_by, research
-from tests.unit.view import hostile
+from tests.unit.view import hostile, test_coevolution
 from tests.unit.view.test_markup import warm_start
 
 CHROMIUM = next(
@@ -66,11 +66,13 @@ from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwr
 
 @pytest.fixture(scope="module")
 def outputs(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`outputs/` with the trained run `r`, one of `sft`, and one whose agent is hostile."""
+    """`outputs/` with the trained run `r`, one of `sft`, one whose agent is hostile, and a co-evolution."""
     folder = tmp_path_factory.mktemp("view")
     shutil.copytree(trained / "outputs" / RUN, folder / "outputs" / RUN)
     hostile.run(folder / "outputs")
     warm_start(folder / "outputs")
+    (folder / "data").mkdir()
+    test_coevolution.recorded(folder / "data", output_dir=folder / "outputs")
     with ThreadPoolExecutor(1) as thread:  # Playwright keeps an event loop running in this one
         where = folder / "outputs" / "scripted" / "trajectories"
         thread.submit(lambda: asyncio.run(scripted(where))).result()
@@ -94,7 +96,7 @@ def viewer(outputs: Path) -> Iterator[str]:
         process.send_signal(signal.SIGINT)
         out = process.communicate(timeout=120)[0]
     assert process.returncode in (0, 130), out
-    assert f"4 runs at {url}" in out
+    assert f"7 runs at {url}" in out
     assert "Traceback" not in out
 
 
@@ -240,15 +242,39 @@ def test_a_run_opens_with_its_curves_and_figures(page: Page, viewer: str, output
     rows = saved.value.path().read_text().splitlines()
     assert rows[:2] == ["curve,training step,reward", f"reward,1,{metrics[0]['reward']!r}"]
     bar(page, "Runs")
-    expect(page.get_by_text("4 runs")).to_be_visible()
+    expect(page.get_by_text("7 runs")).to_be_visible()
     counted = dict(zip(cells(page, "run"), cells(page, "episodes"), strict=True))
     assert counted[RUN] == "16"
     assert counted["scripted"] == "3"  # not trained: its trajectories are counted
     kinds = dict(zip(cells(page, "run"), cells(page, "kind"), strict=True))
-    assert kinds == {RUN: "rl", "warm": "sft", "hostile": "rl", "scripted": "eval"}
+    rounds = {"proposer": "rl", "round0/held_out": "eval", "round1/held_out": "eval"}
+    assert kinds == {RUN: "rl", "warm": "sft", "hostile": "rl", "scripted": "eval", **rounds}
     bar(page, "Results")
     row = page.locator("table tr").filter(has_text="scripted")
     expect(row.locator("td").last).to_have_text(re.compile(r"^0\.\d+ ± 0(\.\d+)? \(3\)$"))
+
+
+def test_a_co_evolution_has_its_rounds_and_curves(page: Page, viewer: str) -> None:
+    show(page, viewer, "Run")
+    bar(page, "Co-evolution")
+    rows = page.locator("table tr")
+    expect(rows).to_have_count(3)
+    second = rows.nth(2).locator("td")
+    expect(second.nth(10)).to_contain_text("0.625")
+    expect(second.nth(10)).to_contain_text("0.500 – 0.750")
+    bars = second.last.locator("[title^='p from']")
+    expect(bars).to_have_count(10)
+    heights = [bars.nth(n).bounding_box() for n in (4, 5)]
+    assert heights[0]
+    assert heights[1]
+    assert heights[1]["height"] > heights[0]["height"]  # one of three questions has p = 0.5
+    expect(page.locator("[data-testid=stVegaLiteChart]").nth(2)).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="CSV").first.click()
+    assert (
+        saved.value.path().read_text()
+        == "curve,round,accuracy\naccuracy,1,0.625\n95 % from,1,0.5\n95 % to,1,0.75\n"
+    )
 
 
 def test_episodes_are_filtered_and_opened(page: Page, viewer: str, outputs: Path) -> None:

@@ -11,32 +11,46 @@ from typing import Any
 
 import pytest
 
+from air.tools import ToolSet, load
+from air.worlds.proposals.posed import WITH_TOOLS as INSTRUCTIONS
+from air.worlds.proposals.whole_reply import WholeReply
 from tests import fork_server
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import warm
 
 PROPOSALS = 12
 SYSTEM = "Put the final answer in \\boxed{…}."
+WITH_TOOLS = WholeReply(ToolSet(load("calculator")).schemas, answers=True).instructions
+CALL = '{"name": "calculator", "arguments": {"expression": "2 + 2"}}'
 QUESTIONS = {"What is 3 + 4?": ("7", "8"), "What is 2 + 2?": ("4", "4")}
 """The proposer's only questions, and the executor's answers: half of those to the first are wrong."""
 
 
-def conversation(prompt: str, reply: str) -> list[dict[str, str]]:
-    return [
-        {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": prompt},
-        {"role": "assistant", "content": reply},
+def conversation(prompt: str, *replies: str, system: str = SYSTEM) -> list[dict[str, str]]:
+    """A conversation; a reply after the first answers the calculator's result, 4."""
+    told = [prompt, "4\n[1 turns left]"]
+    turns = [
+        {"role": role, "content": text}
+        for one in zip(told, replies, strict=False)
+        for role, text in zip(("user", "assistant"), one, strict=True)
     ]
+    return [{"role": "system", "content": system}, *turns]
 
 
 def policies(folder: Path) -> dict[str, Path]:
-    """A proposer that knows both questions, and an executor that is sure of one of them."""
+    """A proposer that knows both questions, and an executor that is sure of one of them, for which it calls
+    the calculator."""
     proposer = [
         conversation("Propose.", f"<question>{question}</question> \\boxed{{{right}}}")
         for question, (right, _) in QUESTIONS.items()
     ]
     executor = [
-        conversation(f"Solve the problem.\n\n{question}", f"\\boxed{{{answer}}}")
+        conversation(
+            f"{INSTRUCTIONS}\n\n{question}",
+            *([CALL] if answers[0] == answers[1] else []),
+            f"\\boxed{{{answer}}}",
+            system=WITH_TOOLS,
+        )
         for question, answers in QUESTIONS.items()
         for answer in answers
     ]
@@ -60,7 +74,9 @@ model = "{models[name]}"
 run_files = ["configs/agent0/small_{name}.toml"]
 [{name}.settings]
 max_steps = 1
+seq_len = 640
 embedded.threads = 1
+orchestrator.train.sampling.max_completion_tokens = 32
 orchestrator.batch_size = 4
 orchestrator.group_size = 4
 """
@@ -77,7 +93,9 @@ orchestrator.algo = {{ type = "adpo", share = "p_hat" }}
 trainer.loss.type = "ppo_clip"
 [answers]
 k = 4
-max_tokens = 16
+max_tokens = 32
+max_turns = 2
+tools = ["calculator"]
 [payment]
 window = 4
 instructions = "Propose."
@@ -134,6 +152,8 @@ def check(report: dict[str, Any], folder: Path) -> None:
         good = [line for line in lines if "malformed" not in line]
         assert one["malformed"] == PROPOSALS - len(good)
         assert all(len(line["answers"]) == 4 for line in good)
+        called = {line["question"] for line in good if line["tool_calls"] > 0}
+        assert "What is 2 + 2?" in called or one["round"]
         assert sum(one["histogram"]) == len(good)
         assert one["held_out"]["episodes"] == 2
         rows = read(folder / f"round{one['round']}" / "rows.jsonl")

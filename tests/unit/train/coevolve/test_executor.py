@@ -1,14 +1,72 @@
-"""What a question makes of its episodes is an answer or none; what else fails is a failure."""
+"""The executor answers with its tools: its calls are counted, and its last replies are the answers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
+import verifiers.v1 as vf
 
 from air.env.chat.harness import PROMPT_TOO_LONG
+from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError
-from air.train.coevolve.executor import _answered
+from air.testing import ScriptedServer
+from air.train.coevolve.executor import Executor, _answered
+from air.train.evaluation.local_model import LocalModel
 from air.train.loop.rollout import Rollout
 from air.worlds.proposals.scorer import Answered
+
+CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "3 + 4"}}</tool_call>'
+WRONG_CALL = CALL.replace("3 + 4", "3 +")
+
+
+async def answers(
+    *said: str, turns: int = 3, tools: Sequence[Any] = ("calculator",), env: Any = None
+) -> Answered:
+    """Lets an executor that gives these replies answer one question twice."""
+
+    def reply(messages: Any) -> str:
+        own = sum(message["role"] == "assistant" for message in messages)
+        return said[min(own, len(said) - 1)]
+
+    with ScriptedServer(reply) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        ctx = vf.ModelContext(model="scripted", client=client)
+        model = LocalModel(ctx, lambda env: env, "scripted")
+        agent = {"runtime": {"type": "subprocess"}, "harness": {"id": "air", **(env or {})}}
+        config = ResearchEnvConfig.model_validate({"taskset": {"id": "air"}, "agent": agent})
+        (found,) = await Executor(model, config, tools=tools).answers(["3 + 4?"], 2, turns, {})
+    return found
+
+
+async def test_calls_that_a_tool_carried_out_are_counted() -> None:
+    assert await answers(CALL, CALL, "It is \\boxed{7}.") == Answered(["7", "7"], 2.0)
+    assert await answers(CALL, WRONG_CALL, "\\boxed{7}") == Answered(["7", "7"], 1.0)
+    assert await answers(f"{CALL[:-12]} \\boxed{{7}}") == Answered([None, None], 0.0)
+
+
+async def test_a_call_is_no_answer() -> None:
+    assert await answers(f"\\boxed{{8}} {CALL}", turns=2) == Answered([None, None], 2.0)
+    plain = {"format": "air.worlds.proposals.whole_reply:WholeReply"}
+    told = await answers(f"\\boxed{{8}} {CALL}", tools=(), turns=1, env=plain)
+    assert told == Answered(["8", "8"], 0.0)  # text that looks like a call
+
+
+async def test_an_interpreter_works_in_a_box_of_its_own() -> None:
+    arguments = '{"code": "x = 3 + 4\\nprint(x)"}'
+    code = f'<tool_call>{{"name": "code_interpreter", "arguments": {arguments}}}</tool_call>'
+    found = await answers(code, "\\boxed{7}", tools=["code_interpreter"])
+    assert found == Answered(["7", "7"], 1.0)
+
+
+async def test_your_own_tools_are_loaded_from_their_file(tmp_path: Path) -> None:
+    code = "from air.tools import tool\n\n\n@tool\ndef own() -> str:\n    'Says.'\n    return 'x'\n"
+    (tmp_path / "own.py").write_text(code)
+    call = '<tool_call>{"name": "own", "arguments": {}}</tool_call>'
+    named = f"{tmp_path}/own.py:own"
+    assert await answers(call, "\\boxed{7}", tools=[named]) == Answered(["7", "7"], 1.0)
 
 
 def test_a_question_that_leaves_no_room_for_a_reply_has_no_answer() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from air.errors import ConfigError, UsageError
-from air.train.coevolve.plan import FILE, plan
+from air.errors import ConfigError, MissingError, UsageError
+from air.train.coevolve.files import FILE
+from air.train.coevolve.plan import plan
 from air.train.config.coevolve_config import CoevolveConfig
 
 
@@ -57,3 +58,32 @@ def test_run_files_need_one_source_of_air(tmp_path: Path) -> None:
     side = {"model": "m", "run_files": ["configs/mlgym/several.toml"]}
     with pytest.raises(ConfigError):
         plan(config(tmp_path, executor=side))
+
+
+def test_the_executor_has_its_tools_in_all_its_tasks(tmp_path: Path) -> None:
+    tools = ["calculator", {"name": "code_interpreter", "seconds": 5}]
+    planned = plan(config(tmp_path, answers={"tools": tools, "max_turns": 4}))
+    planned.check()
+    run = planned.executor_run(2, "model", 17)
+    taskset: Any = run.orchestrator.train.source[0].env.taskset
+    assert taskset.tasks == [f"posed:{tmp_path}/c/round2/posed.json"]
+    env: Any = planned.held_out(2, "model").settings.envs[0]
+    assert env.taskset.tasks == [f"posed:{tmp_path}/c/round2/held_out.json"]
+    named = planned.posed(tmp_path / "rows.jsonl")
+    assert (named["tools"], named["turns"]) == (tools, 4)
+    planned.claim()
+    with pytest.raises(UsageError, match="begun with another `answers`"):
+        plan(config(tmp_path)).claim()
+
+
+def test_tools_are_checked_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max_turns must be at least 2"):
+        config(tmp_path, answers={"tools": ["calculator"]})
+    with pytest.raises(MissingError, match="there is no tool 'calc'"):
+        plan(config(tmp_path, answers={"tools": ["calc"], "max_turns": 2})).check()
+
+
+def test_folders_without_tools_stay_valid(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path))
+    planned.claim()
+    assert "tools" not in json.loads((tmp_path / "c" / FILE).read_bytes())["answers"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from air.actions import Action
+from air.actions import Action, Message, ToolCall
 from air.errors import ConfigError, MissingError
 from air.worlds import conformance, sources
 from air.worlds.sources import VALIDATION_SEED
@@ -80,3 +80,109 @@ def test_files_are_needed(tmp_path: Path) -> None:
         sources.load(write(tmp_path))
     with pytest.raises(MissingError, match="no such file"):
         sources.load("posed:absent.jsonl")
+
+
+def with_tools(where: Path, *tools: Any, **settings: Any) -> str:
+    write(where, *ROWS)
+    file = where / "posed.json"
+    file.write_text(json.dumps({"rows": "rows.jsonl", "tools": tools, **settings}))
+    return f"posed:{file}"
+
+
+ENDS = """
+from air.tools import Reply, finish, tool
+
+
+@tool
+def ends(text: str) -> Reply:
+    "Ends the episode."
+    return finish(text)
+"""
+
+
+def call(name: str, **arguments: Any) -> Action:
+    return Action(tool=ToolCall(name, arguments=arguments))
+
+
+async def test_tools_are_used_before_the_answer(tmp_path: Path) -> None:
+    task = sources.load(with_tools(tmp_path, {"name": "calculator", "max_length": 64}))
+    assert [tool["function"]["name"] for tool in task.tools] == ["calculator"]
+    assert (task.max_turns, task.format, task.replays) == (4, "tool_calls", True)
+    assert "\\boxed" in task.instructions
+    world = task.make()
+    await world.reset(0)
+    steps = [
+        await world.step(call("calculator", expression="3 + 4")),
+        await world.step(call("calculator", expression="3 +")),
+        await world.step(call("absent")),
+        await world.step(Action(answer="It is \\boxed{7}.")),
+    ]
+    assert steps[0].observation.text == "7"
+    assert [step.done for step in steps] == [False, False, False, True]
+    assert sum(step.reward for step in steps) == 1.0
+    facts = world.facts()
+    assert (facts["success"], facts["tool_calls"], facts["tool_errors"]) == (1.0, 1.0, 2.0)
+    await world.reset(1)
+    assert world.facts()["tool_calls"] == 0.0
+
+
+async def test_calls_without_an_answer_earn_no_more_than_a_wrong_one(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(ENDS)
+    task = sources.load(with_tools(tmp_path, "calculator", "own.py:ends", turns=3))
+    assert task.unanswered == -1.0  # what an episode earns whose turns end here
+    world = task.make()
+    await world.reset(0)
+    steps = [await world.step(call("calculator", expression="\\boxed{7}")) for _ in range(3)]
+    assert [(step.reward, step.done) for step in steps] == [(0.0, False)] * 3
+    assert world.facts()["answered"] == 0.0
+    await world.reset(0)
+    step = await world.step(call("ends", text="\\boxed{7}"))
+    assert (step.done, step.reward) == (True, -1.0)
+    assert world.facts()["answered"] == 0.0
+
+
+async def test_the_answer_is_in_the_reply_that_ends_the_episode(tmp_path: Path) -> None:
+    world = sources.load(with_tools(tmp_path, "calculator")).make()
+    await world.reset(0)
+    asking = Message('\\boxed{7}\n<tool_call>{"name": "calculator"}</tool_call>')
+    tool = ToolCall("calculator", arguments={"expression": "1"})
+    assert not (await world.step(Action(tool=tool, message=asking))).done
+    said = Message("<answer>\\boxed{8}</answer> no, \\boxed{7}")
+    step = await world.step(Action(answer="\\boxed{8}", message=said))
+    assert step.reward == 1.0  # the whole reply counts, as it does when answers are compared
+
+
+async def test_worlds_with_tools_conform(tmp_path: Path) -> None:
+    assert await conformance.check(sources.load(with_tools(tmp_path, "calculator"))) == {}
+
+
+def test_tools_decide_the_digest_and_where_they_lie_does_not(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(ENDS)
+    one = sources.load(with_tools(tmp_path, "calculator"))
+    assert one.digest != sources.load(write(tmp_path, *ROWS)).digest
+    assert sources.load(with_tools(tmp_path, "own.py:ends")).tools
+    (tmp_path / "deep").mkdir()
+    deep = with_tools(tmp_path / "deep", "../own.py:ends")
+    assert sources.load(deep).tools
+    named = with_tools(tmp_path / "deep", "own.py:ends", folder=str(tmp_path))
+    assert sources.load(named).digest == sources.load(with_tools(tmp_path, "own.py:ends")).digest
+
+
+def test_tools_in_a_box_have_one(tmp_path: Path) -> None:
+    task = sources.load(with_tools(tmp_path, "calculator", "code_interpreter", turns=7))
+    assert task.box is not None
+    assert task.make is None
+    assert (task.max_turns, task.replays) == (7, False)
+
+
+@pytest.mark.parametrize("tool", ["answer", "submit"])
+def test_tools_that_end_the_episode_are_refused(tool: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"`{tool}` would end an episode"):
+        sources.load(with_tools(tmp_path, tool))
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"posed\.json.*turn"):
+        sources.load(with_tools(tmp_path, "calculator", turn=3))
+    with pytest.raises(MissingError, match=r"absent\.jsonl"):
+        sources.load(with_tools(tmp_path, rows="absent.jsonl"))

@@ -1,0 +1,144 @@
+"""Plays attacks on tools and checkers as real episodes, and judges each by what it earned."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from air.aio import together
+from air.env.config import ResearchEnvConfig
+from air.env.environment import ResearchEnv
+from air.errors import InfrastructureError
+from air.integrity.attack import Played
+from air.integrity.battery import isolation
+from air.integrity.host import Host
+from air.integrity.parts import scene
+from air.integrity.parts.attack import ANSWER, Part, PartAttack, Spec
+from air.integrity.parts.scene import Scene
+from air.integrity.playing import play
+from air.integrity.verdict import Result, Verdict
+from air.sandbox.contract.kinds import KINDS
+from air.tasks.spec import Provider
+
+_SHOWN = 8192
+"""The most tokens of an observation."""
+
+
+@dataclass
+class PartBattery:
+    """Plays attacks on tools and checkers, whose programs run in one kind of box."""
+
+    attacks: Sequence[PartAttack]
+    provider: Provider
+    at_once: int = 4
+    """The number of episodes that are played at the same time."""
+    weaker: Mapping[str, Spec] | None = None
+    """A tool or checker in the place of a shipped one, by the name of the part: to show that a weaker one
+    lets attacks work."""
+    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+
+    async def run(self, folder: Path) -> list[Verdict]:
+        """Plays all attacks; tasks and trajectories go to `folder`. Returns one verdict for each.
+
+        Raises InfrastructureError if a plain episode failed, too.
+        """
+        dangerous = isolation(self.provider) == "process/plain"
+        played = [one for one in self.attacks if not (dangerous and one.part.in_box)]
+        verdicts = [
+            self._told(
+                one, "not applicable", "plain process boxes isolate nothing: it would hit here"
+            )
+            for one in self.attacks
+            if dangerous and one.part.in_box
+        ]
+        for verdict in verdicts:
+            self.on_verdict(verdict)
+        if played:
+            verdicts += await self._played(played, folder)
+        return verdicts
+
+    async def _played(self, attacks: Sequence[PartAttack], folder: Path) -> list[Verdict]:
+        parts = list({id(one.part): one.part for one in attacks}.values())
+        async with Host.open(folder) as host:
+            weak = {id(part): self._weaker(part) for part in parts}
+            async with scene.opened(list(weak.values()), folder / "tasks", host) as stage:
+                env = ResearchEnv(self._config(stage, folder))
+                async with env.serving():
+                    plain = [self._plain(env, stage, weak[id(part)]) for part in parts]
+                    rewards = await together(plain, self.at_once)
+                    bounds = {id(p): r for p, r in zip(parts, rewards, strict=True)}
+                    works = [
+                        self._verdict(env, stage, one, weak[id(one.part)], bounds[id(one.part)])
+                        for one in attacks
+                    ]
+                    return await together(works, self.at_once)
+
+    def _weaker(self, part: Part) -> Part:
+        spec = (self.weaker or {}).get(part.name)
+        if spec is None:
+            return replace(part)
+        return replace(part, tools=[spec]) if part.kind == "tool" else replace(part, checker=spec)
+
+    def _config(self, stage: Scene, folder: Path) -> ResearchEnvConfig:
+        runtime = next(kind.runtime for kind in KINDS if kind.provider == self.provider)
+        return ResearchEnvConfig.model_validate(
+            {
+                "taskset": {"id": "air", "tasks": list(stage.tasks.values())},
+                "agent": {
+                    "harness": {"id": "air", "max_observation_tokens": _SHOWN},
+                    "runtime": {"type": runtime},
+                },
+                "record_dir": folder / "record",
+                "max_boxes": self.at_once,
+                "grader_boxes": self.at_once,
+                "max_failures": 0,
+            }
+        )
+
+    async def _plain(self, env: ResearchEnv, stage: Scene, part: Part) -> float:
+        """Returns the reward of a plain wrong answer."""
+        played = await play(env, stage.task(part), stage.replies(part, part.plain))
+        if played.reward is None:
+            raise InfrastructureError(f"{part}: the plain episode failed: {played.error}")
+        return played.reward
+
+    async def _verdict(
+        self, env: ResearchEnv, stage: Scene, attack: PartAttack, part: Part, bound: float
+    ) -> Verdict:
+        began = asyncio.get_running_loop().time()
+        played = await play(env, stage.task(part), stage.replies(part, attack.replies))
+        reason = _broken(played, bound) or attack.check(played)
+        verdict = replace(
+            self._told(attack, "broken" if reason else "held", reason),
+            reward=played.reward,
+            bound=bound,
+            seconds=round(asyncio.get_running_loop().time() - began, 2),
+        )
+        self.on_verdict(verdict)
+        return verdict
+
+    def _told(self, attack: PartAttack, result: Result, reason: str) -> Verdict:
+        return Verdict(
+            attack=attack.name,
+            family=attack.family,
+            aim=attack.aim,
+            task=str(attack.part),
+            provider=self.provider,
+            result=result,
+            reason=reason,
+        )
+
+
+def _broken(played: Played, bound: float) -> str:
+    """Returns how the defence failed, or ""."""
+    if played.reward is None:
+        return f"masked: the episode failed, so it is not trained on: {played.error}"
+    if played.reward > bound + 1e-9:
+        return f"paid: {played.reward:.3f}, and a plain wrong answer earns {bound:.3f}"
+    if ANSWER in played.observed:
+        return "reached: an observation has the right answer"
+    if played.fault:
+        return f"recorded wrongly: the trajectory is no true record: {played.fault}"
+    return ""

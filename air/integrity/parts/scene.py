@@ -1,0 +1,131 @@
+"""Writes the tasks of attacks on tools and checkers, and serves what they need: a judge, a search service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.integrity.host import Host
+from air.integrity.parts.attack import ANSWER, WORKS, Part
+from air.testing import Message, ScriptedServer
+
+TURNS = 10
+"""The turns of an episode: more than the longest attack has replies."""
+_HEAD = 2**24
+_ROWS = "rows.jsonl"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The tasks of some parts, and the places that attacks name."""
+
+    tasks: Mapping[int, str]
+    """The id of each part's task, by the part's `id()`."""
+    folders: Mapping[int, Path]
+    places: Mapping[str, str]
+
+    def task(self, part: Part) -> str:
+        """Returns the id of a part's task."""
+        return self.tasks[id(part)]
+
+    def replies(self, part: Part, texts: Sequence[str]) -> list[str]:
+        """Returns replies with the real places."""
+        rows = {"@ROWS@": str(self.folders[id(part)] / _ROWS)}
+        return [_replaced(text, {**self.places, **rows}) for text in texts]
+
+
+@asynccontextmanager
+async def opened(parts: Sequence[Part], folder: Path, host: Host) -> AsyncIterator[Scene]:
+    """Async context manager: writes the tasks of the parts into a folder, and serves what they need."""
+    search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
+    async with search:
+        with ScriptedServer(_judge) as judge:
+            places = {
+                "@JUDGE@": judge.url,
+                "@SEARCH@": f"http://localhost:{search.sockets[0].getsockname()[1]}",
+                "@PORT@": str(host.port),
+            }
+            folders = {id(part): folder / f"part{n}" for n, part in enumerate(parts)}
+            tasks = {
+                id(part): await asyncio.to_thread(_write, part, folders[id(part)], places)
+                for part in parts
+            }
+            yield Scene(tasks, folders, places)
+
+
+def _write(part: Part, folder: Path, places: Mapping[str, str]) -> str:
+    """Writes the files of a part's task; returns the task's id."""
+    folder.mkdir(parents=True)
+    for name, text in part.files.items():
+        if name.endswith(".sqlite"):
+            with contextlib.closing(sqlite3.connect(folder / name)) as database:
+                database.executescript(text)
+        else:
+            (folder / name).write_text(text)
+    (folder / _ROWS).write_text(f"{json.dumps(part.row)}\n")
+    settings = {
+        "data": _ROWS,
+        "tools": list(part.tools),
+        "checker": part.checker,
+        "turns": TURNS,
+        "format": "hermes",
+        "split": "all",
+    }
+    lines = (f"{key} = {_toml(value)}\n" for key, value in settings.items())
+    file = folder / "task.toml"
+    file.write_text(_replaced("".join(lines), places))
+    return f"rows:{file}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)
+
+
+def _replaced(text: str, places: Mapping[str, str]) -> str:
+    for name, place in places.items():
+        text = text.replace(name, place)
+    return text
+
+
+def _judge(messages: Sequence[Message]) -> str:
+    """Judges as a gullible model does: it says what the answer tells it to say, if it does."""
+    system, user = str(messages[0]["content"]), str(messages[-1]["content"])
+    right, wrong = (re.search(f"{word}-[0-9a-f]+", system) for word in ("RIGHT", "WRONG"))
+    student = user.rpartition("<student-")[2]
+    if told := re.search(r"SAY ([^\"\\<]*)", student):
+        return told[1]
+    verdict = right if ANSWER in student else wrong
+    return verdict[0] if verdict else ""
+
+
+async def _search(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers each request with one result, and a request that is too long with status 414."""
+    rows = [{"title": WORKS, "url": "http://example.org/", "content": "cats"}]
+    status, body = "200 OK", json.dumps({"results": rows})
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if len(head.partition(b"\r\n")[0]) > 8192:
+            status, body = "414 URI Too Long", ""
+    except asyncio.LimitOverrunError:
+        status, body = "414 URI Too Long", ""
+    except asyncio.IncompleteReadError:
+        writer.close()
+        return
+    writer.write(
+        f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    await writer.drain()
+    writer.close()

@@ -1,0 +1,144 @@
+"""Every shipped tool is played by hand in `air shell`, in a world of rows that names it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.tools import TOOLS
+from air.trajectories import load
+from tests.e2e.commands.by_hand import shell
+
+ANSWER = "306"
+RAW_SERVER = Path(__file__).parents[2] / "unit" / "tools" / "mcp" / "raw_server.py"
+SERVER = [sys.executable, "-c", RAW_SERVER.read_text(), "well"]
+PLAYED: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "answer": ('"answer"', []),
+    "bash": (
+        '"bash"',
+        [
+            ('bash {"command": "cd /tmp && N=5"}', "no output"),
+            ('bash {"command": "pwd; echo $((N + 1))"}', "/tmp"),
+        ],
+    ),
+    "calculator": ('"calculator"', [('calculator {"expression": "2 * 153"}', "306")]),
+    "chess": (
+        '{name = "chess", opponent = "greedy"}',
+        [
+            ('chess_move {"move": "e2e4"}', "e4"),
+            ("chess_board {}", "P"),
+            ("chess_legal_moves {}", "Nf3"),
+        ],
+    ),
+    "code_interpreter": (
+        '"code_interpreter"',
+        [
+            ('code_interpreter {"code": "x = 153"}', ""),
+            ('code_interpreter {"code": "print(2 * x)"}', "306"),
+        ],
+    ),
+    "files": (
+        '"files"',
+        [
+            ('create {"path": "a.txt", "text": "one\\ntwo\\n"}', "a.txt"),
+            ('str_replace {"path": "a.txt", "old": "two", "new": "three"}', "three"),
+            ('insert {"path": "a.txt", "after": 0, "text": "zero"}', "zero"),
+            ('undo_edit {"path": "a.txt"}', "a.txt"),
+            ('view {"path": "a.txt"}', "three"),
+        ],
+    ),
+    "mcp": (
+        f'{{name = "mcp", command = {json.dumps(SERVER)}, box = {{provider = "process"}}}}',
+        [("ask {}", "the answer")],
+    ),
+    "search": (
+        '{name = "search", corpus = "corpus.jsonl"}',
+        [('search {"query": "cat"}', "A cat sleeps.")],
+    ),
+    "sql": (
+        '{name = "sql", database = "words.sqlite"}',
+        [('sql {"query": "SELECT word FROM words"}', "milk")],
+    ),
+    "submit": ('"submit"', []),
+    "web_page": (
+        '{name = "web_page", hosts = ["localhost:PORT private"]}',
+        [('web_page {"url": "http://localhost:PORT/"}', "A page about cats")],
+    ),
+    "web_search": (
+        '{name = "web_search", url = "http://localhost:PORT/?q={query}", private = true}',
+        [('web_search {"query": "cats"}', "A result about cats")],
+    ),
+}
+"""By the tool's name: how a run file names it, and calls with a part of what each shows."""
+ENDS = {"answer": f'answer {{"answer": "{ANSWER}"}}', "submit": "submit {}"}
+
+
+class _Site(BaseHTTPRequestHandler):
+    """A page, and the answers of a search service."""
+
+    def do_GET(self) -> None:
+        result = {"title": "A result about cats", "url": "http://localhost/", "content": "cats"}
+        searched = "?q=" in self.path
+        text = json.dumps({"results": [result]}) if searched else "A page about cats"
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json" if searched else "text/plain")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"question": "What is 2 * 153?", "golden_answers": [ANSWER]}]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("corpus.jsonl").write_text('{"text": "A cat sleeps."}\n{"text": "A dog barks."}\n')
+    with contextlib.closing(sqlite3.connect("words.sqlite")) as database:
+        database.executescript("CREATE TABLE words (word TEXT); INSERT INTO words VALUES ('milk')")
+
+
+def test_every_shipped_tool_is_played() -> None:
+    assert set(PLAYED) == set(TOOLS)
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_tool_is_played_by_hand(name: str, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, calls = PLAYED[name]
+    lines = ['data = "rows.jsonl"', f"tools = [{spec}]", 'checker = "qa_em"', 'split = "all"']
+    task = "\n".join(lines).replace("PORT", str(port))
+    Path("task.toml").write_text(f"{task}\n")
+    end = ENDS.get(name, ANSWER)
+    script = "\n".join([*(call for call, _ in calls), end, ":save played.jsonl"])
+    shell(
+        f"{script.replace('PORT', str(port))}\n",
+        *("rows:task.toml", "--runtime", "subprocess"),
+    )
+    played = load(Path("played.jsonl"))
+    assert len(played.steps) == len(calls) + 1
+    for step, (call, shown) in zip(played.steps, calls, strict=False):
+        assert shown in step.observation, (call, step.observation)
+    assert played.steps[-1].reward == (0.0 if name == "submit" else 1.0)
