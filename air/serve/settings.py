@@ -22,9 +22,9 @@ class ListenConfig(BaseConfig):
     port: int = Field(8080, ge=0, le=65535)
     """The port on which the server listens. 0 takes any free port."""
     token: str = ""
-    """The secret that every request must carry; empty: none. See `air.serve.token`."""
+    """The secret that every request must carry; empty: requests need none. See `air.serve.token`."""
     tls_cert: str = ""
-    """The file (PEM) with the server's certificate and those that signed it. Empty: plain HTTP."""
+    """The file (PEM) with the server's certificate and the certificates that signed it. Empty: plain HTTP."""
     tls_key: str = ""
     """The file with the private key of `tls_cert`."""
     max_body_mb: float = Field(64.0, gt=0)
@@ -37,9 +37,9 @@ class ListenConfig(BaseConfig):
     head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Seconds that a client may take for the headers of a request."""
     body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
-    """Seconds that a client may take for the body of a request, and one more for each 64 KiB that it sent."""
+    """Seconds that a client may take for the body of a request, plus one second for each 64 KiB of it."""
     answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a connection is cut if its client took nothing of an answer that is complete."""
+    """Seconds after which a connection is cut if its client reads nothing of a complete answer."""
     keep_alive_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds after which the server closes a connection without requests. A client that reuses a connection
     while the server closes it sees a failure, so a low value does harm."""
@@ -78,13 +78,13 @@ class ServeConfig(ListenConfig):
     limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
     """The limits of a box unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)
-    """Seconds that a client waits for its answer beyond the time limits in its request. A request that cannot
-    be answered within them because all boxes are in use is refused."""
+    """Seconds that a client waits for its answer in addition to the time limits in its request. A request
+    that would have to wait longer, because all boxes are in use, is refused."""
     datasets: Path | None = None
     """The folder of the datasets of SandboxFusion's endpoints; None: the server has none of its own."""
     domain: str = ""
-    """The domain of the ports of E2B's sandboxes, `PORT-ID.DOMAIN`, as their clients get it. Every name below
-    it must lead here. Empty: `localhost` and the server's port."""
+    """The domain in the addresses of ports of E2B's sandboxes, `PORT-ID.DOMAIN`. The DNS must resolve every
+    name below the domain to this server. Empty: `localhost` and the server's port."""
 
     @property
     def most_paused(self) -> int:

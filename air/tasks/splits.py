@@ -26,7 +26,7 @@ SPLIT_SEED = 1912
 """The public seed; a task's declared and recorded scores hold only for it."""
 _FILE = "split_secret"
 _SECRET = re.compile(r"[0-9a-f]{64}\n")
-_DATA_BITS, _GRADING_BITS = 63, 31  # old functions of numpy and scikit-learn need seeds below 2³²
+_DATA_BITS, _GRADING_BITS = 63, 31  # 31: numpy's and scikit-learn's older functions take no more
 
 
 @dataclass(frozen=True)
