@@ -40,7 +40,7 @@ class Bodies:
 
 
 class Body:
-    """The body of one request: the `receive` function of its application.
+    """The body of one request. The application calls this object as its ASGI function `receive`.
 
     Raises BodyRefused if the client sends too slowly, or if the server keeps too many bytes altogether.
     """

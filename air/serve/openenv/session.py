@@ -35,7 +35,7 @@ class _Problem(Exception):
 
 
 class Session:
-    """Serves one client. Episodes end with the connection, whatever they are doing."""
+    """Serves one client. When the connection ends, a running episode ends at once."""
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket
