@@ -60,8 +60,8 @@ def total(
     *,
     unplayed: int = 0,
 ) -> float:
-    """Returns the reward of a task from the rewards of its played steps, as Harbor computes it: their mean
-    (strategy `mean`), or the reward of the last played step (`final`).
+    """Returns the reward of a task from the rewards of its played steps, as Harbor computes it: the mean over
+    the steps (strategy `mean`), or the reward of the last step (`final`).
 
     A reward of None means that grading failed; it counts as `lowest`. `unplayed` is the number of further
     steps that were not played because the agent ended the episode. They count as `lowest`, too, so that an

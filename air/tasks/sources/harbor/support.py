@@ -1,4 +1,4 @@
-"""Says why air cannot play a valid Harbor task, and logs what air does differently from Harbor."""
+"""Says why air refuses a Harbor task, although its files are valid."""
 
 from __future__ import annotations
 
