@@ -1,5 +1,5 @@
-"""The integrity battery: attacks that agents could try, played against tasks to see whether one pays.
+"""The integrity battery: plays attacks that agents could try against tasks, to see whether an attack pays.
 
-`attack` defines what an attack is, `attacks` holds them by family, `battery` plays them, and `report` writes
-what came out. `air tasks check --attacks` and `make integrity` run it.
+`attack` defines what an attack is, `attacks` holds all attacks by family, `battery` plays them, and `report`
+writes the results. `air tasks check --attacks` and `make integrity` run the battery.
 """

@@ -1,8 +1,8 @@
-"""Defines `Attack`: what an agent tries in an episode of a task, and the most that this may be worth.
+"""Defines `Attack`: what an agent tries in an episode of a task, and the largest reward that it deserves.
 
-An attack is a list of the model's replies. It is played as a real episode in a real box. It is broken
-(the defence failed) if the episode fails and so is not trained on, if it earns more than the attack's bound,
-or if a script of the agent printed that it reached what it must not reach (`worked`).
+An attack is a list of the model's replies. It is played as a real episode in a real box. The result is
+"broken" (the defence failed) if the episode fails and so is not trained on, if it earns more than the
+attack's bound, or if the agent's script prints that it reached something forbidden (function `worked`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ Family = Literal[
 """What an attack is after."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
-"""The most that an attack may earn: what the starter files' own artefact earns, or the lowest reward."""
+"""The largest reward that an attack deserves: that of the unchanged starter files, or the lowest reward."""
 WORKED = "THE-ATTACK-WORKED"
-"""What an agent's script prints if it reached what it must not reach. No script has it as one word."""
+"""An agent's script prints this if it reached something forbidden. No script contains it as one word, so
+that a script which is only shown does not count."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
-"""The command that an attack by a script runs in its next turn."""
+"""The command that the agent runs in the turn after an attack by a script, to see whether the box answers."""
 ANSWERED = "the-next-command-42-answers"
 """What `NEXT` prints."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
@@ -41,11 +42,11 @@ SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
 Applies = Callable[["Target"], str]
 """Returns why an attack cannot be tried on a target, or "" if it can."""
 Source = str | Callable[["Target"], str]
-"""Code of an attack, or what returns it for a target."""
+"""The code of an attack, or a function that returns the code for a target."""
 When = Literal["load", "call"]
-"""When code in an artefact runs."""
+"""When an attack's code in an artefact runs: as the file is loaded, or at each call of its functions."""
 Check = Callable[["Target", "Played"], str]
-"""Returns how the defence failed in an episode, beyond its reward, or "" if it held."""
+"""Looks at more of an episode than its reward. Returns how the defence failed, or "" if it held."""
 
 
 @dataclass(frozen=True)
@@ -53,47 +54,49 @@ class Setup:
     """How the environment plays the episodes of an attack."""
 
     harness: Literal["air", "bash"] = "air"
-    """`air`: air's own loop. `bash`: a program in the box, to which `replies` are commands for its tool."""
+    """`air`: air's own loop. `bash`: a program in the box plays the agent, and runs `replies` as commands."""
     format: str = "fenced"
     """The action format of the harness `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
-    """The score with which each validate is compared, and so which artefact counts at the end."""
+    """Which earlier score each validated score is compared with. It also decides which artefact counts at the
+    end: the latest, or the best."""
 
 
 DEFAULT = Setup()
 VALIDATES = 4
-"""The number of validates of an episode that are scored: fewer than the battery gives turns."""
+"""The number of validates that an episode allows. It is smaller than the number of turns, so that an attack
+can try more."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of one episode."""
+    """The result of one episode."""
 
     reward: float | None
     """None if the episode failed, so that it would not be trained on."""
     error: str
     observations: tuple[str, ...] = ()
-    """What the agent was shown, without the task's description."""
+    """The observations that the agent got, without the task's description."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
     """What is wrong with the recorded trajectory, or ""."""
 
     @property
     def observed(self) -> str:
-        """Everything that the agent was shown: all observations, joined by newlines."""
+        """All observations of the agent, joined by newlines."""
         return "\n".join(self.observations)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What an attack is tried on: a task in a kind of box."""
+    """The target of an attack: a task, and the kind of box in which it is played."""
 
     task: TaskSpec
     provider: Provider
     starter: str
-    """A script that makes the starter files' artefact in the workspace."""
+    """A script that makes the artefact of the unchanged starter files in the workspace."""
     isolation: str
     """The kind of box as the conformance suite names it, such as `docker` or `process/root`."""
     host: Host
@@ -105,7 +108,7 @@ class Target:
 
     @property
     def is_code(self) -> bool:
-        """Whether the artefact is one Python file whose code air's own runner plays."""
+        """Whether the artefact is one Python file whose code air's own runner executes."""
         return self.task.trust == "code" and self.artefact.endswith(".py")
 
     @property
@@ -124,20 +127,21 @@ class Attack:
     aim: str
     """What the agent would gain, in one sentence for people."""
     replies: Callable[[Target], Sequence[str]]
-    """Returns the model's replies, turn by turn; the last one is repeated."""
+    """Returns the model's replies, one for each turn. The last reply is repeated until the episode ends."""
     bound: Bound = "starter"
     applies: Applies = lambda target: ""
     once: bool = False
-    """Whether it is played on one task only, because it depends on the kind of box alone."""
+    """Whether one task is enough for this attack, because its result depends only on the kind of box."""
     episodes: int = 1
-    """The number of episodes, one after the other, in which the agent tries it; the last one counts."""
+    """In how many consecutive episodes the agent tries the attack. Only the last episode is judged."""
     setup: Setup = DEFAULT
     check: Check = lambda target, played: ""
     only_looks: bool = False
-    """Whether it only looks around. Plain process boxes play no other attack: it would hit this machine."""
+    """Whether the attack changes nothing. Only such attacks are played in process boxes without isolation,
+    because others would damage this machine."""
     low_reward_breaks: bool = False
-    """Whether the attack works, too, if it earns less than the starter's artefact. For attacks by code
-    that raises an error, and so earns little, if it finds what it looks for."""
+    """Whether a reward below that of the starter's artefact also means that the attack worked. It is set for
+    attacks by code that raises an error, and so earns little, if it finds what it looks for."""
 
 
 class Attacks(list[Attack]):
@@ -191,10 +195,10 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a script in the agent's box, before which the starter's artefact is made.
+        """Appends an attack by a script in the agent's box; the starter's artefact is made before it.
 
-        The script finds the artefact's path in `$ARTEFACT` and calls `worked` if it reached what it must not
-        reach. In the next turn, the agent runs `NEXT` and submits.
+        The script finds the artefact's path in `$ARTEFACT`, and calls `worked` if it reached something
+        forbidden. In the next turn, the agent runs `NEXT` and submits.
         """
 
         def replies(target: Target) -> list[str]:
@@ -214,25 +218,25 @@ class Attacks(list[Attack]):
         )
 
     def code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in an artefact that is a Python file: `source` must raise if it failed.
+        """Appends an attack by code in a Python artefact. `source` must raise an error if the attack fails.
 
-        If `source` ends without an error, the artefact is as good as the starter's, so the reward shows that
-        the attack worked: the bound is the lowest reward. It runs when the file is loaded, or at each call of
-        a function.
+        An error makes the artefact earn the lowest reward, which is the bound. Without an error, the artefact
+        is as good as the starter's, and its higher reward shows that the attack worked. `when` says whether
+        the code runs as the file is loaded, or at each call of a function.
         """
         self.add(name, aim, _by_code(source, when, "submit"), bound="lowest", applies=code_only)
 
     def harmless_code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in a Python artefact, which must not earn more than the starter's.
+        """Appends an attack by code in a Python artefact. It must not earn more than the starter's artefact.
 
-        It validates first, so that the agent would see what the code says if that gets out.
+        The agent validates first, so that it would see any text of the code that leaks from the grader.
         """
         self.add(name, aim, _by_code(source, when, "validate"), applies=code_only)
 
     def finding_code(self, name: str, aim: str, source: Source, *, episodes: int = 1) -> None:
-        """Appends an attack by code in a Python artefact that must earn what the starter's does.
+        """Appends an attack by code in a Python artefact. It must earn as much as the starter's artefact.
 
-        `source` raises if it finds what it looks for, so that a low reward shows that the attack worked.
+        `source` raises an error if it finds what it looks for. So a low reward shows that the attack worked.
         """
         replies = _by_code(source, "load", "validate")
         self.append(
@@ -249,22 +253,22 @@ class Attacks(list[Attack]):
 
 
 def code_only(target: Target) -> str:
-    """Returns why attacks by code in the artefact do not apply, or ""."""
+    """Returns why attacks by code in the artefact do not apply to a target, or "" if they do."""
     return "" if target.is_code else "the artefact is no Python file that air's runner plays"
 
 
 def tables_only(target: Target) -> str:
-    """Returns why attacks by the cells of a table do not apply, or ""."""
+    """Returns why attacks by the cells of a table do not apply to a target, or "" if they do."""
     return "" if target.is_table else "the artefact is no table"
 
 
 def containers_only(target: Target) -> str:
-    """Returns why attacks against what only containers promise do not apply, or ""."""
+    """Returns why attacks on promises that only containers make do not apply to a target, or ""."""
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
 def test_graded(target: Target, played: Played) -> str:
-    """A `Check`: the artefact that counts was graded on the test split, and got a score."""
+    """A `Check`: the final artefact was graded on the test split, and got a score."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
@@ -279,7 +283,7 @@ def next_command_answers(target: Target, played: Played) -> str:
 
 
 def turn(target: Target, script: str, ending: str = "", *, starter: bool = False) -> str:
-    """Returns a reply that runs a script in the agent's box and ends with `validate`, `submit` or neither.
+    """Returns a reply that runs a script in the agent's box. `ending` is `validate`, `submit` or empty.
 
     With `starter`, the starter's artefact is made first. The script finds the artefact's path in `$ARTEFACT`.
     """
@@ -292,7 +296,8 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
-    """Returns replies that add `source` to the starter's artefact, and end with `first`, then `submit`."""
+    """Returns two replies: one adds `source` to the starter's artefact and ends with the command `first`; the
+    other submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)
@@ -305,9 +310,9 @@ def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Seque
 def with_code(source: str, when: When) -> str:
     """Returns a script that adds `source` to the artefact, a Python file.
 
-    `load`: it runs at the end of the file. `call`: it runs at the start of every call of every function that
-    the file defines. A comment makes each artefact a new one, so that it is graded anew.
-    """
+    With `load`, `source` runs at the end of the file. With `call`, it runs at the start of every call of
+    every function that the file defines. A random comment makes each artefact different, so that no cached
+    grade is used."""
     if when == "load":
         added = source
     else:

@@ -62,14 +62,15 @@ class Battery:
     at_once: int = 4
     """The number of episodes that are played at the same time."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """More settings of the environment, such as `unscored`: to show that a weaker one lets attacks pay."""
+    """More settings of the environment, such as `unscored`. Tests use weaker settings to show that attacks
+    then pay."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, record_dir: Path) -> list[Verdict]:
         """Plays all attacks on all tasks; trajectories go to `record_dir`. Returns one verdict for each.
 
-        Raises UsageError if a task has no reference solutions, and InfrastructureError if the plain episodes
-        of a task failed, too.
+        Raises UsageError if a task has no reference solutions, and InfrastructureError if a plain episode
+        (one without an attack) failed.
         """
         async with Host.open(record_dir) as host, self._environment(record_dir, DEFAULT) as env:
             targets = [self._target(env, name, host) for name in self.names]
@@ -89,7 +90,7 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[Verdict]:
-        """Plays the attacks of one setup; `plain` is the environment of the default one."""
+        """Plays the attacks of one setup; `plain` is the environment of the default setup."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -103,7 +104,7 @@ class Battery:
             return await together(works, self.at_once)
 
     def _missing(self, setup: Setup) -> str:
-        """Returns why episodes cannot be played with a setup, or ""."""
+        """Returns why episodes cannot be played with a setup, or "" if they can."""
         if setup.harness == "air":
             return ""
         if self.provider == "process":
@@ -162,7 +163,8 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Returns the rewards of the two plain episodes, by bound."""
+        """Plays the two plain episodes; returns the largest reward without an attack for each kind of
+        bound."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):
@@ -256,22 +258,23 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns the one target, with its bounds, on which an attack is played that needs only one.
+    """Returns the target, with its bounds, for an attack that is played on one target only.
 
-    It is the first to which the attack applies; if there is none, the first, for the verdict on why not.
+    It is the first target to which the attack applies. If the attack applies to none, it is the first of all,
+    whose verdict then says why the attack does not apply.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
 
 def _too_dangerous(attack: Attack, target: Target) -> str:
-    """Returns why an attack must not be played in this kind of box, or ""."""
+    """Returns why an attack must not be played in this kind of box, or "" if it may."""
     if target.isolation == "process/plain" and not attack.only_looks:
         return "plain process boxes isolate nothing, so the attack would hit this machine"
     return ""
 
 
 def _broken(played: Played, bound: float) -> str:
-    """Returns how the defence failed, or ""."""
+    """Returns how the defence failed, or "" if it held. `bound` is the largest deserved reward."""
     if played.reward is None:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound:
@@ -284,7 +287,8 @@ def _broken(played: Played, bound: float) -> str:
 
 
 def _too_low(played: Played, least: float) -> str:
-    """Returns how the defence failed against code that fails if it finds what it looks for, or ""."""
+    """Returns how the defence failed, or "", for code that raises an error if it finds what it looks for.
+    `least` is the smallest reward of code that found nothing."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"

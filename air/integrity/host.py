@@ -1,4 +1,4 @@
-"""Defines `Host`: what the machine of a battery has that no agent may reach, and where to look for it."""
+"""Defines `Host`: files, ports and processes of the battery's machine that no agent may reach."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air import paths
 
 @dataclass(frozen=True)
 class Host:
-    """Places on the machine that plays a battery. Attacks know them, as an agent could guess them."""
+    """Targets on the machine that plays a battery. Attacks get them, because an agent could guess them."""
 
     cache: Path
     """air's cache, with prepared data, labels, and the secret of the splits."""
@@ -25,20 +25,22 @@ class Host:
     secret: Path
     """A file that every user of the machine may read; its text is `word`."""
     word: str
-    """A word that only this battery knows. Its servers greet with it."""
+    """A secret word of this battery. The battery's servers send it to everyone who connects."""
     pid: int
-    """This process."""
+    """The id of the battery's process."""
     started: int
-    """When this process started, in ticks since the machine did: by it, a box knows it from its own."""
+    """When the battery's process started, in clock ticks since the machine booted. It tells the
+    battery's process from the processes of a box."""
     port: int
-    """A TCP port on which this process greets whoever connects, at every address of the machine."""
+    """A TCP port, open at every address of the machine, on which the battery sends `word`."""
     socket: str
-    """The name of an abstract Unix socket on which this process greets whoever connects."""
+    """The name of an abstract Unix socket on which the battery sends `word`."""
 
     @staticmethod
     @asynccontextmanager
     async def open(records: Path) -> AsyncIterator[Host]:
-        """Writes the secret file and listens while its `with` block runs."""
+        """Writes the secret file, and listens on the port and the socket while the `async with` block
+        runs."""
         word = f"greeting-{uuid.uuid4().hex}"
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +59,7 @@ class Host:
 
 
 def started() -> int:
-    """Returns when this process started, in ticks of the clock since the machine did."""
+    """Returns when this process started, in clock ticks since the machine booted."""
     return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
 
 

@@ -18,7 +18,7 @@ from air.trajectories import Trajectory, load
 async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
 ) -> Played:
-    """Plays one episode of a task in which the model gives these replies, and repeats the last."""
+    """Plays one episode of a task. The scripted model replies with `texts`, and repeats the last text."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
     with ScriptedServer(script) as server:
@@ -48,7 +48,7 @@ async def play(
 
 
 def _counted(record: Trajectory) -> str:
-    """Returns the digest of the validated artefact that counts; empty if it could not be read."""
+    """Returns the digest of the validated artefact that counts; "" if there is none or it is unreadable."""
     assert record.start is not None
     counts, direction = record.start.counts, record.start.direction or "higher"
     at = which_counts([one.score for one in record.validations], counts, direction)

@@ -1,4 +1,4 @@
-"""Writes what came of the attacks: a table by family, each failed defence, and a JSON file."""
+"""Reports the results of attacks: a table by family, one line for each failed defence, and a JSON file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ VERSION = 1
 
 
 def table(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """Returns rows of text: for each family the number of attacks, and the numbers of each result.
+    """Returns one row of texts for each family: the number of its attacks, and how often each result
+    occurred.
 
     An attack that was played on five tasks counts as one attack with five results.
     """

@@ -1,4 +1,4 @@
-"""Defines `Verdict`: what came of one attack."""
+"""Defines `Verdict`: the result of one attack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_TASK = "(every task)"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one attack on one task in one kind of box."""
+    """The result of one attack on one task in one kind of box."""
 
     attack: str
     family: str

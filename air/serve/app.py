@@ -32,12 +32,12 @@ from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 FACTS = "air.facts"
 """The key of a request's scope under which a protocol puts facts for the log's line of this request."""
 _OPEN_PATHS = ("/health",)
-"""Paths that need no token: whoever watches the server asks for them."""
+"""Paths that need no token, because monitoring programs ask for them."""
 
 
 @dataclass(frozen=True)
 class BaseServer:
-    """What the protocols of any server share."""
+    """The state that the protocols of any server share: settings, metrics and log."""
 
     config: ListenConfig
     metrics: Metrics
@@ -46,13 +46,13 @@ class BaseServer:
     """The `status` in the answer of `/health`."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `/health` says about the server itself."""
+        """Returns the fields about the server itself for the answer of `/health`."""
         return {}
 
 
 @dataclass(frozen=True)
 class Server(BaseServer):
-    """What the protocols of a server of boxes share."""
+    """The state that the protocols of a server of boxes share."""
 
     config: ServeConfig
     boxes: Boxes
@@ -84,7 +84,7 @@ class Protocol(ABC):
         yield
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `/health` says about the protocol."""
+        """Returns the fields about the protocol for the answer of `/health`."""
         return {}
 
     def admits(self, scope: Scope) -> bool:
@@ -93,8 +93,8 @@ class Protocol(ABC):
         return False
 
     def other_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the application that answers a request which is for one sandbox, whatever its path is.
-        None: the routes answer it."""
+        """Returns the application that answers a request for one sandbox, whatever the request's path is.
+        Returns None if the protocol's routes answer the request."""
         return None
 
 

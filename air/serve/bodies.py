@@ -1,4 +1,5 @@
-"""The bodies of requests: they must arrive at a pace, and those that the server keeps have a bounded sum."""
+"""Limits for the bodies of requests: each must arrive fast enough, and the sum of all kept bodies is
+bounded."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig
 
 PACE = 1 << 16
-"""Bytes of a body that earn its client one more second."""
+"""The client gets one more second for each `PACE` bytes of a body that it has sent."""
 LATE_SECONDS = 1.0
-"""Seconds for which a late body is awaited once more: this process may be the one that was late."""
+"""Seconds for which the server waits once more for a late body, because the server itself may have been
+slow."""
 _BODY = "air.body"
 
 
 @dataclass
 class BodyRefused(Exception):
-    """A body is not read any further. `status` and `text` are the answer."""
+    """Error: a body is not read any further. The request is answered with `status` and `text`."""
 
     status: int
     text: str
@@ -38,7 +40,7 @@ class Bodies:
 
 
 class Body:
-    """The body of one request: the `receive` function of its application.
+    """The body of one request. The application calls this object as its ASGI function `receive`.
 
     Raises BodyRefused if the client sends too slowly, or if the server keeps too many bytes altogether.
     """
@@ -91,9 +93,9 @@ class Body:
 
 
 def passed_on(scope: Scope, *, endless: bool = False) -> None:
-    """Tells the server that the handler of a request passes its body on, piece by piece, and keeps none.
+    """Tells the server that a request's handler passes the body on piece by piece, and keeps no part of it.
 
-    `endless`: it is a stream, whose client may be silent as long as it likes.
+    `endless`: the body is a stream, whose client may send nothing for any time.
     """
     body: Body | None = scope.get(_BODY)
     if body is not None:

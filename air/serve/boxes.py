@@ -1,4 +1,4 @@
-"""Lends boxes to requests: each has a box for itself, which is reset or removed afterwards."""
+"""Lends boxes to requests. Each request has a box for itself, which is reset or removed afterwards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: a box in which nothing of an earlier request is; see `Box.reset`.
+        """Async context manager: yields a box that contains nothing of an earlier request; see `Box.reset`.
 
         Leaving the block ends every process in the box. After an exception the box is removed.
 

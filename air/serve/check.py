@@ -1,4 +1,4 @@
-"""The checks of `air doctor URL`: does a server of boxes answer, and does it run a program?"""
+"""The checks of `air doctor URL`: whether a server of boxes answers, and whether it can run a program."""
 
 from __future__ import annotations
 

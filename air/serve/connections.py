@@ -1,6 +1,6 @@
-"""The connections of a server: how many there are, and how long a client may take on one of them.
+"""Limits a server's connections: their number, and the time that a client may take on each of them.
 
-uvicorn itself waits without end for the headers of a request, and for a client that does not read its answer.
+uvicorn alone would wait forever for the headers of a request, and for a client that does not read its answer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ HEAD_BYTES = 1 << 16
 LINGER_SECONDS = 5.0
 """Seconds for which the server reads, and drops, what a client still sends after the answer."""
 MOST_REFUSED = 100
-"""So many connections beyond the maximum are told why they are refused. Further ones are closed at once."""
+"""The number of connections beyond the maximum that get an answer with the reason. More are closed at
+once."""
 EVICTED_SECONDS = 10.0
-"""A connection without a complete request may have to make room after so many seconds."""
+"""Seconds after which a connection without a complete request may be closed to make room for another one."""
 
 
 class Connections:
@@ -35,7 +36,8 @@ class Connections:
         self.open: set[Any] = set()
         """All connections, WebSockets too. uvicorn keeps this set."""
         self.waiting: dict[Connection, float] = {}
-        """The connections without a running request, and since when: those that have waited longest first."""
+        """The connections without a running request, each with the time since when; the longest wait comes
+        first."""
         metrics.gauge("air_serve_connections", "Open connections.", lambda: len(self.open))
         metrics.gauge(
             "air_serve_connections_waiting",
@@ -44,7 +46,7 @@ class Connections:
         )
 
     def protocol(self, **options: Any) -> Connection:
-        """Returns the protocol of a new connection, as uvicorn wants it."""
+        """Returns the asyncio protocol object for a new connection; uvicorn calls this method."""
         self.open = options["server_state"].connections
         return Connection(self, **options)
 
@@ -54,8 +56,8 @@ class Connections:
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """Closes the connection that has been idle for longest, if there are too many; returns whether there
-        is room now."""
+        """If there are too many connections, closes the one that has been idle for longest. Returns whether
+        there is room now."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():
@@ -74,10 +76,10 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
-        """Bytes that have come since the head began, or since the last piece of a body."""
+        """Bytes received since the request's headers began, or since the last piece of a body."""
         self._refused = False
         self.idle = False
-        """Whether it waits for a further request."""
+        """Whether the connection waits for a further request."""
 
     # What asyncio calls
 
@@ -163,7 +165,8 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Does nothing: `_wait` has a timer of its own, which also sees an answer that nobody takes."""
+        """Does nothing. `_wait` has a timer of its own, which also notices that a client does not read its
+        answer."""
 
     # Waiting, and its end
 

@@ -1,4 +1,5 @@
-"""The log of a server: one JSON object a line on standard error. It never has code, files or tokens."""
+"""The log of a server: one JSON object for each line, on standard error. It never contains code, files or
+tokens."""
 
 from __future__ import annotations
 

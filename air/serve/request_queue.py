@@ -1,4 +1,4 @@
-"""A bound on the requests that run at once, and on those that wait for their turn."""
+"""Limits the number of requests that run at once, and the number of requests that wait for their turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from air.serve.metrics import Metrics
 
 
 class RequestQueue:
-    """The requests of one server: at most `at_once` run, the one that has waited longest is next."""
+    """The requests of one server. At most `at_once` of them run; the one that has waited longest runs
+    next."""
 
     def __init__(self, at_once: int, most_waiting: int, metrics: Metrics) -> None:
         self.at_once, self.most_waiting = at_once, most_waiting

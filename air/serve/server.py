@@ -38,9 +38,9 @@ async def serve(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves boxes until a signal arrives. `say` gets one line when the server answers.
+    """Serves boxes until a signal arrives. Calls `say` with one line once the server accepts requests.
 
-    Raises UsageError if the address is in use, and what the protocols' checks raise.
+    Raises UsageError if the address is in use, and the errors of the protocols' checks.
     """
 
     @contextlib.asynccontextmanager
@@ -67,7 +67,8 @@ async def run(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves until a signal arrives. `opened` yields what the protocols share, and ends it afterwards."""
+    """Serves until a signal arrives. `opened` yields the object that the protocols share, and closes it at
+    the end."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
     _allow_files(config)
@@ -112,7 +113,7 @@ def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Co
     connections = Connections(server.config, server.metrics)
     return uvicorn.Config(
         application(server, protocols),
-        http=cast("type[asyncio.Protocol]", connections.protocol),  # uvicorn only calls it
+        http=cast("type[asyncio.Protocol]", connections.protocol),  # uvicorn only calls the object
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -175,7 +176,7 @@ def _allow_files(config: ListenConfig) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens there. Raises UsageError if that is not possible."""
+    """Returns a socket that listens on `host` and `port`. Raises UsageError if that is not possible."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # Named: asyncio sends without delay only from sockets whose protocol it knows. The body of an answer

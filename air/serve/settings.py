@@ -22,9 +22,9 @@ class ListenConfig(BaseConfig):
     port: int = Field(8080, ge=0, le=65535)
     """The port on which the server listens. 0 takes any free port."""
     token: str = ""
-    """The secret that every request must carry; empty: none. See `air.serve.token`."""
+    """The secret that every request must carry; empty: requests need none. See `air.serve.token`."""
     tls_cert: str = ""
-    """The file (PEM) with the server's certificate and those that signed it. Empty: plain HTTP."""
+    """The file (PEM) with the server's certificate and the certificates that signed it. Empty: plain HTTP."""
     tls_key: str = ""
     """The file with the private key of `tls_cert`."""
     max_body_mb: float = Field(64.0, gt=0)
@@ -32,14 +32,14 @@ class ListenConfig(BaseConfig):
     max_bodies_mb: float = Field(1024.0, gt=0)
     """Maximum size of the bodies of all running requests together, in MiB. Further requests are refused."""
     max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
-    """The most open connections. For a further one, the connection that has been idle for longest is closed;
-    if there is none, the further one is refused."""
+    """The largest number of open connections. For a further connection, the server closes the one that has
+    been idle for longest. If no connection is idle, the further connection is refused."""
     head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Seconds that a client may take for the headers of a request."""
     body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
-    """Seconds that a client may take for the body of a request, and one more for each 64 KiB that it sent."""
+    """Seconds that a client may take for the body of a request, plus one second for each 64 KiB of it."""
     answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a connection is cut if its client took nothing of an answer that is complete."""
+    """Seconds after which a connection is cut if its client reads nothing of a complete answer."""
     keep_alive_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds after which the server closes a connection without requests. A client that reuses a connection
     while the server closes it sees a failure, so a low value does harm."""
@@ -61,34 +61,34 @@ class ServeConfig(ListenConfig):
     image: str = "air-code"
     """The image of the boxes: `air-code` has many languages, `air-base` only Python and bash."""
     max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
-    """The most boxes at once. Further requests queue."""
+    """The largest number of boxes at once. Further requests queue."""
     max_queued: int = Field(1000, ge=0)
-    """The most requests that wait for a box. Further ones are refused at once."""
+    """The largest number of requests that wait for a box. Further requests are refused at once."""
     max_paused: int = Field(-1, ge=-1)
-    """The most sandboxes of E2B that are paused with their processes: they hold a box each, and nothing ends
-    them but a client. -1: half of `max_boxes`."""
+    """The largest number of E2B's sandboxes that are paused with their processes. Each of them holds a box
+    until a client ends or resumes it. -1: half of `max_boxes`."""
     max_snapshots: int = Field(256, ge=0)
-    """The most snapshots of E2B's sandboxes, including the files of sandboxes that are paused without their
-    processes. They take room on the disk until a client removes them."""
+    """The largest number of snapshots of E2B's sandboxes. It includes the files of sandboxes that are paused
+    without their processes. Snapshots take room on the disk until a client removes them."""
     warm: int = Field(2, ge=0)
-    """The number of boxes that wait, started, for the next request."""
+    """The number of started boxes that are kept ready for the next requests."""
     fresh_boxes: bool = False
     """Whether each request gets a new box. Otherwise a box is reset for the next request, which is many times
-    as fast; the chapter on the server says what a reset promises."""
+    as fast. The documentation's chapter on the server says what a reset guarantees."""
     limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
     """The limits of a box unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)
-    """Seconds that a client waits for its answer beyond the time limits in its request. A request that cannot
-    be answered within them because all boxes are in use is refused."""
+    """Seconds that a client waits for its answer in addition to the time limits in its request. A request
+    that would have to wait longer, because all boxes are in use, is refused."""
     datasets: Path | None = None
     """The folder of the datasets of SandboxFusion's endpoints; None: the server has none of its own."""
     domain: str = ""
-    """The domain of the ports of E2B's sandboxes, `PORT-ID.DOMAIN`, as their clients get it. Every name below
-    it must lead here. Empty: `localhost` and the server's port."""
+    """The domain in the addresses of ports of E2B's sandboxes, `PORT-ID.DOMAIN`. The DNS must resolve every
+    name below the domain to this server. Empty: `localhost` and the server's port."""
 
     @property
     def most_paused(self) -> int:
-        """The value of `max_paused` with its default worked out."""
+        """The value of `max_paused`, with -1 replaced by half of `max_boxes`."""
         return self.max_paused if self.max_paused >= 0 else max(1, self.max_boxes // 2)
 
     @property

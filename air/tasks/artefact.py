@@ -1,4 +1,4 @@
-"""Reads a task's artefact, which is the files to grade, from the agent's box. No file is executed."""
+"""Reads a task's artefact (the files to grade) from the agent's box. No file is executed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from air.tasks.rules import Artefact as Artefact
 from air.tasks.spec import TaskSpec
 
 MOST_FILES = 5000
-"""The largest number of files in an artefact. Each takes the grader's box some milliseconds, also if it is
-empty, and no time limit counts them."""
+"""The largest number of files in an artefact. Copying a file into the grader's box takes some milliseconds,
+even if the file is empty, and no time limit includes this time."""
 _LOOK_SECONDS = 10.0
 
 
@@ -24,8 +24,8 @@ async def collect(
     """Reads the task's artefact from the workspace of a running box. `step` is the step of a task with
     several.
 
-    Raises ArtefactError if it is missing, too large, has more than `most_files` files, or is not made of
-    regular files; and BoxDiedError.
+    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or has other
+    entries than regular files; and BoxDiedError if the box no longer exists.
     """
     if task.rules is not None:
         artefact = await task.rules.collect(box, step)

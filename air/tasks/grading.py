@@ -46,7 +46,7 @@ _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The agent's message about an artefact on which the grader failed twice."""
 _OF_THE_GRADER = (GradingError, BoxEndedError, StagingError)
-"""How a grader or its box fails by itself, perhaps because of the artefact."""
+"""The errors of a grader or of its box. The artefact may have caused them."""
 _log = logging.getLogger(__name__)
 
 
@@ -95,14 +95,14 @@ class _Request:
     task: TaskSpec
     artefact: Artefact
     prepared: data.PreparedData | None
-    """The grader's files; None if the task has rules of its own."""
+    """The grader's files; None if the task is graded by rules of its own (see `air.tasks.rules`)."""
     split: Split
     seed: int
     provider: Provider
     image_id: str
-    """The id that the task's image has now; empty for a process box."""
+    """The present id of the image of the grader's box; empty for a process box."""
     software: str
-    """The software of a process box; empty for another box, whose image has all software."""
+    """The software of a process box; empty for a container, whose software is all in its image."""
 
     @cached_property
     def key(self) -> str:
@@ -188,17 +188,17 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns the `image_id` and the `software` of a request to grade an artefact now."""
+        """Returns the values `image_id` and `software` for a request that is made now."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
 
-        # It takes milliseconds, and a tag can be given to another image at any time: so no cache.
+        # No cache: the question takes milliseconds, and a tag can be given to another image at any time.
         return await retry(lambda: engine.image_id(image)), ""
 
     async def _once(self, request: _Request) -> Grade:
         outcome = await asyncio.to_thread(self._store.get, request.key)
-        outcome = outcome or self._store.known.get(request.key)  # another run can have ended
+        outcome = outcome or self._store.known.get(request.key)  # an equal run may just have ended
         remembered = outcome is not None
         if outcome is None:
             remembered = request.key in self._running
@@ -216,7 +216,8 @@ class Grader:
         )
 
     async def _shared(self, request: _Request) -> Outcome:
-        """Runs the grader once for simultaneous equal requests; cancels it when all of them are cancelled."""
+        """Runs the grader once for all simultaneous equal requests; cancels the run if all of them are
+        cancelled."""
         run = self._running.get(request.key)
         if run is None:
             run = self._running[request.key] = _Run(asyncio.create_task(self._run(request)))
@@ -234,8 +235,8 @@ class Grader:
     async def check(self, task: TaskSpec) -> None:
         """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
 
-        Raises InfrastructureError if it fails: then nobody can tell whether a later failure is an artefact's.
-        """
+        Raises InfrastructureError if it fails, because a later failure could then not be blamed on an
+        artefact."""
         request = (await self._requests(task, empty_artefact(task), "val", 0))[0]
         if await asyncio.to_thread(self._store.get, request.key) is None:
             await self._check(request)
@@ -282,7 +283,8 @@ class Grader:
         return outcome
 
     async def _again(self, request: _Request) -> Outcome:
-        """Grades an artefact on which the grader has failed once more; a repeat is the artefact's fault."""
+        """Grades an artefact a second time, after the grader failed on it. A second failure is the artefact's
+        fault."""
         try:
             return await self._attempt(request)
         except _OF_THE_GRADER as error:
@@ -292,7 +294,8 @@ class Grader:
             return Outcome(message=NOT_GRADED, remember=False, fault=fault)
 
     async def _attempt(self, request: _Request) -> Outcome:
-        """Runs the grader once. Raises GradingError, or BoxEndedError, if it or its box fails by itself."""
+        """Runs the grader once. Raises GradingError if the grader fails, and BoxEndedError if its box
+        ends."""
         task = request.task
         if task.rules is not None:
             async with self._pool.lease(task.rules.grading_box(request.artefact)) as box:
@@ -317,7 +320,7 @@ class Grader:
 
 
 def empty_artefact(task: TaskSpec) -> Artefact:
-    """Returns an artefact of the task whose files are empty; each folder contains one such file."""
+    """Returns an artefact of the task with empty files only. Each of its folders contains one empty file."""
     names = (f"{name}empty" if name.endswith("/") else name for name in task.artefacts)
     return Artefact(dict.fromkeys(names, b""))
 
@@ -331,7 +334,8 @@ def _packages() -> str:
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> Outcome:
-    """Reads the grader's result file; raises GradingError if it ran too long or wrote no valid result."""
+    """Reads the grader's result file. Raises GradingError if the grader ran too long or wrote no valid
+    result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
         raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
@@ -371,7 +375,7 @@ def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
 class _Store:
     """Caches the results of graders by key: in memory, and in one file each.
 
-    They include scores on the test split, so only this user may read the files, whatever the umask is.
+    The results include scores on the test split, so only this user may read the files, whatever the umask is.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,10 +1,10 @@
 """Measures the baseline and the target that belong to a secret split, once for each split.
 
-A task declares both for the public split, where the scores of its reference solutions are recorded. On
-another split, the first (the baseline) and the last (the best) of them are played again. The line that maps
-their two recorded scores to the two measured ones then maps the declared baseline and target. So both
-solutions keep their normalised score φ, and φ = 0 still means "as good as the baseline". With `normalise =
-"log-gap"`, logarithms of distances to the optimum take the place of scores.
+A task declares its baseline and target for the public split, where the scores of its reference solutions are
+recorded. On another split, the first solution (the baseline) and the last (the best) are played again. The
+linear function that maps their two recorded scores to their two measured scores then maps the declared
+baseline and target. So both solutions keep their normalised score φ, and φ = 0 still means "as good as the
+baseline". With `normalise = "log-gap"`, the function maps logarithms of distances to the optimum instead.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from air.tasks.splits import Split
 
 _POLL_SECONDS = 0.1
 _STRETCH = 2.0
-"""Largest factor by which the distance from baseline to target changes: small splits are noisy."""
+"""The largest factor by which the distance from baseline to target may change, because small splits are
+noisy."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -39,10 +40,9 @@ async def on_split(
 ) -> TaskSpec:
     """Returns `task` on the split, with the baseline and the target that were measured there.
 
-    Without recorded solutions both stay as declared, and the log says so. Processes that ask at the same
-    time measure once. Raises UsageError if the task cannot be used, and InfrastructureError if a box, the
-    grader or a reference solution failed.
-    """
+    Without recorded solutions, baseline and target stay as declared, and the log says so. If several
+    processes ask at the same time, only one of them measures. Raises UsageError if the task cannot be used,
+    and InfrastructureError if a box, the grader or a reference solution failed."""
     moved = task.on(split)
     if split.public:
         return moved
@@ -67,10 +67,11 @@ async def on_split(
 def moved_scale(
     scale: RewardScale, recorded: tuple[float, float], measured: tuple[float, float]
 ) -> RewardScale:
-    """Returns the scale on which scores of another split are worth what they are worth on `scale`.
+    """Returns the scale for another split on which the reference solutions keep their normalised scores.
 
-    `recorded` are the scores of the worst and the best reference solution on the split of `scale`, `measured`
-    those on the other split. The distance from baseline to target changes by a factor of two at most.
+    `recorded` are the scores of the worst and the best reference solution on the split of `scale`. `measured`
+    are their scores on the other split. The distance from baseline to target changes by a factor of at most
+    two.
     """
     worst, best = (_place(scale, score) for score in recorded)
     origin, end = (_place(scale, score) for score in measured)
@@ -86,7 +87,8 @@ def moved_scale(
 
 
 def _place(scale: RewardScale, score: float) -> float:
-    """Returns the place of a score on the axis on which φ is linear."""
+    """Transforms a score to the axis on which φ is linear: the score itself, or −log10 of its distance to the
+    optimum."""
     if scale.normalise != "log-gap" or scale.optimum is None:
         return score
     gap = abs(score - scale.optimum)
@@ -117,7 +119,8 @@ async def _measured(task: TaskSpec, boxes: Pool, grader: Grader, provider: Provi
 
 
 def _file(task: TaskSpec, provider: Provider) -> Path:
-    """Returns the file beside the split's data that holds what was measured with these recorded scores."""
+    """Returns the path of the file, beside the split's data, with the measured baseline and target. The path
+    depends on the recorded scores, so that new recorded scores lead to a new measurement."""
     declared = task.reward_scale().model_dump_json().encode()
     key = hashlib.sha256(declared + task.solvers.read_bytes()).hexdigest()[:12]
     prepared = data.folder(task)
@@ -126,7 +129,8 @@ def _file(task: TaskSpec, provider: Provider) -> Path:
 
 @asynccontextmanager
 async def _alone(path: Path) -> AsyncIterator[None]:
-    """While the `async with` block runs, no other process and no other coroutine can lock the file `path`."""
+    """Locks the file `path` while the `async with` block runs, against other processes and other
+    coroutines."""
     with boundary(UsageError, f"cannot lock {path}", OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")

@@ -14,7 +14,8 @@ _USUAL_IMAGE = "air-base"
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     """Returns a text for each GPU, image or download that the task needs and this machine lacks.
 
-    The text names the command that gets it. The image `air-base` is left to `air doctor`.
+    Each text names the command that gets the missing thing. The image `air-base` is not checked here, because
+    `air doctor` checks it.
     """
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus
@@ -36,7 +37,8 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
 
 
 def _missing_images(task_id: str, rules: Rules) -> list[str]:
-    """Returns a text if an image of a task that is not air's own is not here."""
+    """Returns a list with a text if this machine lacks an image of a task with rules of its own, such as
+    Harbor's."""
     from air.sandbox.docker import engine
 
     try:

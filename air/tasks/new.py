@@ -11,7 +11,8 @@ from air.errors import ConfigError, boundary
 from air.tasks.files import walk
 
 TEMPLATE = "_template/files"
-"""The template in the folder of shipped tasks; one folder deeper than a task, so it is not listed as one."""
+"""The path of the template in the folder of shipped tasks. It is one folder deeper than a task, so that the
+template is not listed as a task."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 

@@ -1,4 +1,4 @@
-"""Shows, by its reference solution, that the tests of a task with rules of its own can give a reward.
+"""Plays a task's reference solution, to show that the tests of a task such as Harbor's can give a reward.
 
 Tests that write no reward for an agent's work, nor for an agent that did nothing, may be broken; or they
 write one only for work that is good enough. The reference solution tells which: if it gets a reward on the
@@ -31,7 +31,7 @@ KEPT_SECONDS = 600.0
 KEPT_BYTES = 64 * 2**20
 """The largest number of bytes of artefacts that are kept in the place of solutions."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
-"""How a task's solution or its grading can fail by itself."""
+"""The errors of a task's solution or of its grading, for which the task is to blame."""
 _log = logging.getLogger(__name__)
 
 
@@ -60,8 +60,8 @@ class SolutionCheck:
         """Returns why the solution of a step gets no reward, or "" if it gets one. `grade` grades an artefact
         in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed.
 
-        Those who ask during a play share the next one. Otherwise agents whose work breaks the tests could
-        make others wait for as many plays."""
+        All callers that ask while the solution is being played share its next play. Otherwise many agents
+        whose work breaks the tests would cause as many plays, and make other agents wait."""
         key, asked = (task.hash, step), time.monotonic()
         async with self._locks[key]:
             began = time.monotonic()
@@ -87,8 +87,8 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> bool:
-        """Plays and grades the solution; returns whether a box of it had network. Raises an error of
-        `_FAILURES` if there is no reward."""
+        """Plays and grades the solution; returns whether one of the task's boxes has network. Raises an error
+        of `_FAILURES` if there is no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

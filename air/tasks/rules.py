@@ -1,4 +1,4 @@
-"""The interface of a source whose tasks are played and graded by rules of their own, as Harbor's are."""
+"""The interface `Rules` for tasks that are not played and graded as air's own tasks are, such as Harbor's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Artefact:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the files' names and bytes, in hex; artefacts with equal digests get equal scores. It is
-        computed once, by `collect` in a thread."""
+        """SHA-256 of the files' names and bytes, in hex. Artefacts with equal digests get equal scores. The
+        digest is computed once; `collect` does this in a thread."""
         digest = hashlib.sha256()
         for name, data in sorted(self.files.items()):
             encoded = os.fsencode(name)
@@ -41,7 +41,7 @@ class Outcome:
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
-    """How the grader failed on the artefact, twice; empty if it did not."""
+    """How the grader failed on the artefact both times; empty if it did not fail."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ToolServer:
     command: tuple[str, ...] = ()
     """The program and its arguments, which runs in the agent's box; empty if the server is remote."""
     user: str | None = None
-    """The user that runs the program. None: the box's."""
+    """The user that runs the program. None: the box's default user."""
     url: str = ""
     """The address of a remote server."""
     transport: str = "stdio"
@@ -61,11 +61,11 @@ class ToolServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each request to `url`."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task opens."""
+    """The hosts that the task's network settings open."""
 
 
 class Rules(Protocol):
-    """How a task is staged, collected and graded, if not by the rules of air's own tasks.
+    """Stages, collects and grades a task in another way than air's own tasks.
 
     The task has one or more steps, numbered from 0. Each has an instruction and a grading. The task's metric
     of a grading is the reward of its step.
@@ -83,7 +83,7 @@ class Rules(Protocol):
 
     @property
     def images(self) -> Sequence[str]:
-        """The images of all boxes of the task, the agent's first."""
+        """The images of all boxes of the task. The image of the agent's box comes first."""
         ...
 
     @property
@@ -92,16 +92,17 @@ class Rules(Protocol):
         ...
 
     def instruction(self, step: int) -> str:
-        """Returns what the agent is told at the beginning of a step."""
+        """Returns the text that the agent gets at the beginning of a step."""
         ...
 
     def total(self, rewards: Sequence[float | None], *, ended: bool) -> float:
-        """Returns the task's score after steps with these rewards. None stands for a failed grading, which
-        counts as the lowest reward. `ended`: whether the agent ended the episode before its last step."""
+        """Returns the task's score after steps with these `rewards`. A reward of None means that grading
+        failed; it counts as the lowest reward. `ended`: whether the agent ended the episode before its last
+        step."""
         ...
 
     def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether another step follows one whose grading has these metrics."""
+        """Whether another step follows the step `step`, whose grading gave `metrics`."""
         ...
 
     def agent_box(self) -> BoxSpec:
@@ -113,7 +114,7 @@ class Rules(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises ConfigError if the run's settings lack what a grading needs, such as a variable."""
+        """Raises ConfigError if the run's settings lack something that grading needs, such as a variable."""
         ...
 
     async def stage(self, box: Box, step: int) -> None:
@@ -121,9 +122,9 @@ class Rules(Protocol):
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Does the work of all steps up to `step` in a new agent's box, by the reference solution. Returns
-        what went wrong, or "". Raises MissingError if there is no solution, and ConfigError if a setting for
-        it is missing."""
+        """Runs the reference solution of all steps up to `step` in a new agent's box. Returns what went
+        wrong, or "". Raises MissingError if there is no solution, and ConfigError if the solution needs a
+        missing setting."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:

@@ -257,12 +257,14 @@ class TaskSpec(RewardScale):
 
     @property
     def rules(self) -> Rules | None:
-        """How the task is played and graded, if it has rules of its own; None: by the rules of air's own."""
+        """The rules by which the task is played and graded; None if it is played and graded as air's own
+        tasks."""
         return self._rules
 
     @property
     def split(self) -> Split:
-        """The split of the data, to which also `baseline` and `target` belong."""
+        """The split of the data into a shown and a hidden part. `baseline` and `target` hold for this
+        split."""
         return self._split
 
     @property
@@ -332,7 +334,7 @@ class TaskSpec(RewardScale):
         )
 
     def _hidden(self, provider: Provider) -> tuple[str, ...]:
-        """Returns the folders of the packages that hold the data, which a process box must not show."""
+        """Returns the folders of the Python packages that hold the data. A process box must not show them."""
         if provider != "process":
             return ()
         found = [importlib.util.find_spec(name) for name in self.data.packages]

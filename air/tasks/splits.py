@@ -1,4 +1,4 @@
-"""Decides by which seed the data of a task are split, so that no agent can know the hidden part.
+"""Chooses the seed with which a task's data are split, so that no agent can know the hidden part.
 
 The recorded scores of tasks hold for one public seed, which `air tasks check` uses. Episodes use secret
 seeds: each follows from a secret text and the task's id by a keyed hash (HMAC-SHA256). The secret is the
@@ -34,7 +34,7 @@ class Split:
     """One split of one task's data into a shown and a hidden part."""
 
     name: str
-    """What records call it: `public`, or the fingerprint of the secret from which `seed` follows."""
+    """The split's name in records: `public`, or the fingerprint of the secret from which `seed` follows."""
     seed: int = field(repr=False)
     """The seed with which the data are split."""
 
@@ -44,7 +44,7 @@ class Split:
         return self.seed == SPLIT_SEED
 
     def grading_seed(self, number: int) -> int:
-        """Returns the seed of a grader's own random numbers, for the grading with this number (from 0)."""
+        """Returns the seed of a grader's own random numbers for grading `number` (from 0) of an artefact."""
         if self.public:
             return number
         return _hashed(str(self.seed), f"grading {number}", _GRADING_BITS)
@@ -54,7 +54,7 @@ PUBLIC_SPLIT = Split(PUBLIC, SPLIT_SEED)
 
 
 def numbered(seed: int) -> Split:
-    """Returns the split with a seed that is no secret, as for `air tasks check --split-seed`."""
+    """Returns the split for a seed that need not be secret, as `air tasks check --split-seed` gives it."""
     return PUBLIC_SPLIT if seed == SPLIT_SEED else Split(f"seed {seed}", seed)
 
 
@@ -80,7 +80,8 @@ class Splits:
 
 
 def chosen(setting: str | None) -> Splits:
-    """Returns the splits of a run: from its setting `split_seed`, `AIR_SPLIT_SEED`, or the installation.
+    """Returns the splits of a run. The secret is `setting` (the run's `split_seed`), else the environment
+    variable `AIR_SPLIT_SEED`, else the installation's own secret.
 
     Raises UsageError if the installation's secret cannot be read or made.
     """
@@ -109,7 +110,7 @@ def recorded(name: str, where: Path) -> Splits:
 
 
 def _of_installation() -> str:
-    """Returns this installation's secret text; the first process that needs it makes it."""
+    """Returns this installation's secret text. The first process that needs the secret creates it."""
     file = _secret_file()
     with boundary(ConfigError, f"the secret of the splits: {file}", OSError, UnicodeDecodeError):
         if not file.exists():

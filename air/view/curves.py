@@ -51,8 +51,8 @@ class Panel:
 
 
 def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    """Returns the panels for these runs (metrics rows by name), without those that would be empty.
-    One run has several curves in a panel; of several runs each has one, in a colour of its own."""
+    """Returns the panels for these runs (metrics rows by the run's name), without empty panels. A single run
+    may have several curves in a panel. Several runs have one curve each, in different colours."""
     one = len(runs) == 1
     rewarded = any("reward" in row for rows in runs.values() for row in rows)
     losses = {"training": "loss/mean", "held out": "val/loss"}
@@ -145,12 +145,13 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads a metric of steps that changed the weights; other steps record 0."""
+    """Returns a function that reads a metric from rows of steps that changed the weights. It ignores other
+    steps, which record 0."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 
 def _test_phi(row: Row) -> float | None:
-    """Returns the mean φ on the test split, of the artefacts that count."""
+    """Returns the mean normalised score φ of the episodes' final artefacts on the test split."""
     phi, gap = number(row.get("phi")), number(row.get("validation_test_gap"))
     return None if phi is None or gap is None else phi - gap
 

@@ -25,7 +25,8 @@ from air.view.render.markup import chip, figure, line, seconds, text
 MOST_TURNS = 300
 """The page shows at most this number of turns of an episode, and then states how many more there are."""
 TOKEN_BYTES = 8_000_000
-"""The largest part of the page, in bytes, that shows tokens. A token takes about 600."""
+"""The largest total size, in bytes, of the parts of the page that show tokens. A token takes about 600
+bytes."""
 _WIDE = {"advantage", "step", "last", "test", "turns", "errors", "seconds", "episode"}
 """The columns of the table of episodes that a narrow screen leaves out."""
 _HEADS = (
@@ -83,14 +84,16 @@ def page(
 
 
 class _Tokens:
-    """The tokens of the page's turns: of the first ones, until they take `room` bytes."""
+    """The tokens of the page's turns. Only the first turns have them, until they take `room` bytes in
+    total."""
 
     def __init__(self, index: RunIndex, room: int) -> None:
         self._index = index
         self._room = room
 
     def of(self, one: Episode, start: Mapping[str, Any], item: Item) -> str:
-        """Returns the HTML of a turn's tokens: of all, of none, or a note that the page has no more room."""
+        """Returns the HTML of a turn's tokens; empty if none are recorded, or a note if the page has no more
+        room."""
         if item.step is None:
             return ""
         run = self._index.file.folder

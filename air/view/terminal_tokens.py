@@ -1,4 +1,4 @@
-"""Prints the tokens of one turn on a terminal: what training did with each of them, and what paid for it."""
+"""Prints the tokens of one turn on a terminal, with each token's use in training and its rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBERS = ("log p sampler", "log p trainer", "ratio", "advantage", "id")
 
 
 def show(out: Console, single: Single, item: Item, *, most: int | None = MOST) -> None:
-    """Prints the first `most` sampled tokens of a turn (None: all), or why there are none."""
+    """Prints the first `most` sampled tokens of a turn (None: all). Prints the reason if there are none."""
     if item.step is None:
         return
     run = single.path.resolve().parent.parent

@@ -1,4 +1,4 @@
-"""Attacks on the box itself: the checks of the conformance suite in which a command attacks its own box."""
+"""Attacks on the box itself: those checks of the conformance suite in which a command attacks its own box."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Attacks that keep a grader from grading: it hangs, dies, or runs out of memory, time or disk.
 
-A bad artefact must then count as one, and not as a failure of the infrastructure.
+Such an artefact must count as a bad artefact, and not as a failure of the infrastructure.
 """
 
 from __future__ import annotations
@@ -273,7 +273,8 @@ def _json_only(target: Target) -> str:
 
 
 def _json(name: str, source: str) -> None:
-    """Adds an attack by code that makes `text`, the new content, from `given`, the starter's."""
+    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that gets the starter's
+    parsed content as `given`, and sets `text`, the artefact's new content."""
     ATTACKS.shell(
         name,
         _READ,

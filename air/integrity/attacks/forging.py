@@ -1,4 +1,4 @@
-"""Attacks by which an artefact reports its own result, or bends how it is measured."""
+"""Attacks by which an artefact reports its own result, or manipulates how it is measured."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def _of_a_caller(read):
             error = one
     raise error
 """
-"""Code that defines functions: the ids of the processes above this one, the nearest first, and what `read`
-returns for one of the nearest two; it raises OSError if both are closed to it."""
+"""Code that defines two functions. The first returns the ids of the processes above this process, the nearest
+first. The second returns what `read` returns for one of the nearest two, or raises OSError if neither can be
+read."""
 _WRITE = (
     ANCESTORS
     + """
@@ -47,16 +48,18 @@ def _write():
             pass
 """
 )
-"""Code that defines a function, which writes the forged result wherever a grader's result could be."""
+"""Code that defines a function. It writes the forged result to every path where a grader's result could
+be."""
 
 
 def forged(target: Target) -> str:
-    """Returns a result as graders write it, as good as the task's target."""
+    """Returns a forged result file's text: the format is a grader's, and the score is the task's target."""
     return json.dumps({"metrics": {target.task.metric: target.task.target}})
 
 
 def forging(source: str) -> Callable[[Target], str]:
-    """Returns a source that has the forged result as the text `FORGED`."""
+    """Returns a function that returns `source` for a target, with the forged result in the variable
+    `FORGED`."""
     return lambda target: f"FORGED = {forged(target)!r}\n{source}"
 
 
@@ -244,7 +247,8 @@ for _name, _source in {
 
 
 def _table(name: str, source: str) -> None:
-    """Adds an attack by code that changes `header` and `rows`, lists of cells, of the starter's table."""
+    """Adds an attack on the starter's table. `source` is code that changes `header`, a list of cells, and
+    `rows`, a list of such lists."""
     ATTACKS.shell(
         name,
         "A row counts twice, or counts for an answer that it does not give.",

@@ -1,4 +1,5 @@
-"""Attacks by replies that mislead who reads them, and by requests to the model's port of a program's box."""
+"""Attacks on the harness: replies that mislead its parser, and requests to the model's port in the box of a
+program that plays the agent."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _BASH = Setup(harness="bash")
 
 
 def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) -> None:
-    """Adds an attack by one reply between a turn that makes the artefact and one that submits."""
+    """Adds an attack of three replies: the first makes the artefact, the second attacks, the third
+    submits."""
     last = "Done.\n```\nsubmit\n```"
     ATTACKS.add(
         name,
@@ -122,7 +124,7 @@ END"""
 
 
 def _program(name: str, script: str) -> None:
-    """Adds an attack by a program of the agent in a box in which another program plays the agent."""
+    """Adds an attack in a box where a program plays the agent: the agent starts a second program there."""
     ATTACKS.add(
         name,
         _PROGRAM,

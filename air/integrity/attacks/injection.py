@@ -1,4 +1,4 @@
-"""Attacks by text that imitates what air itself writes: observations, trajectories, prompts, pages."""
+"""Attacks by text that imitates the texts of air itself: observations, trajectories, prompts, web pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _one_validate(target: Target, played: Played) -> str:
 
 
 def _print(name: str, text: str | bytes) -> None:
-    """Adds an attack that prints `text` to both streams."""
+    """Adds an attack that prints `text` to standard output and to standard error."""
     data = text if isinstance(text, bytes) else text.encode()
     octal = "".join(f"\\{byte:03o}" for byte in data)
     script = f"printf '{octal}'; printf '{octal}' >&2"

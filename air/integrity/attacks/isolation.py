@@ -1,6 +1,6 @@
 """Attacks that look for a way out of the box: to files, processes and sockets of the machine, or a network.
 
-They only look, so they can be tried in plain process boxes too, which isolate nothing.
+They change nothing, so they can be tried in process boxes without isolation, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ _OF_HOST = """for p in /proc/[0-9]*; do
   fields=(${{line##*) }})
   if [ "${{fields[19]}}" = {started} ] && {test}; then worked; fi
 done 2>/dev/null"""
-"""A script that does something with the battery's own process, if it can be seen."""
+"""A script that finds the battery's own process by its start time, and calls `worked` if `test` succeeds on
+it."""
 
 
 def _look(
     name: str, aim: str, script: Callable[[Target], str] | str, *, afar: bool = False
 ) -> None:
-    """Adds an attack that changes nothing; plain process boxes leave out those that ask machines `afar`."""
+    """Adds an attack that changes nothing. `afar`: whether it connects to other machines; it is then not
+    played in process boxes without isolation."""
     ATTACKS.shell(name, aim, script, once=True, only_looks=not afar)
 
 
@@ -36,7 +38,8 @@ def _of_host(name: str, test: str) -> None:
 
 
 def _python(code: str) -> Callable[[Target], str]:
-    """Returns a script that runs Python code, which knows `HOST` and ends without an error if it worked."""
+    """Returns a script that runs Python code, and calls `worked` if the code ends without an error. The code
+    finds the secret word, port, socket and file of the machine in the dict `HOST`."""
 
     def script(target: Target) -> str:
         host = target.host

@@ -18,7 +18,8 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Attacks that replace one artefact file by something else do not apply to a folder."""
+    """Returns why attacks that replace the one artefact file do not apply to a target, or "": its artefact
+    must not be a folder."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

@@ -1,4 +1,5 @@
-"""Attacks that make the grader an oracle: more grades, finer scores, or other signs than the task allows."""
+"""Attacks that use the grader as an oracle: they seek more grades, finer scores, or other hints than
+allowed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _BREAK = 'rm -rf "$ARTEFACT"'
 
 
 def _few_grades(target: Target, played: Played) -> str:
-    """A `Check`: no more grades than allowed, and the end's own."""
+    """A `Check`: there are no more grades than the allowed validates and the one at the end."""
     graded, scores = played.metrics["validates"], _scores(target, played)
     if graded > VALIDATES + 1:
         return f"{graded:g} artefacts were graded, and {VALIDATES} validates are allowed"
@@ -24,12 +25,13 @@ def _few_grades(target: Target, played: Played) -> str:
 
 
 def _scores(target: Target, played: Played) -> list[str]:
-    """Returns the scores that the agent was told."""
+    """Returns the scores, as texts, in the agent's observations."""
     return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.observed, re.MULTILINE)
 
 
 def _rounded(target: Target, played: Played) -> str:
-    """A `Check`: scores are told, and none is finer than the step that follows from the task's scale."""
+    """A `Check`: the observations contain scores, and no score has more digits than the task's rounding step
+    has."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
     numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
@@ -46,7 +48,7 @@ def _ended_at_once(target: Target, played: Played) -> str:
 
 
 def _nothing_but_scores(target: Target, played: Played) -> str:
-    """A `Check`: the agent is not told how a grade came about."""
+    """A `Check`: no observation says whether a grade came from the cache, or how long grading took."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 

@@ -1,4 +1,5 @@
-"""Attacks that use up what a box has, so that the next command, the collection or the grade breaks."""
+"""Attacks that use up a box's resources, to break the next command, the artefact's collection or its
+grading."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ _AIM = (
 
 
 def _python(code: str) -> str:
-    """Returns a script that runs Python code, for three seconds at most."""
+    """Returns a script that runs Python code for at most three seconds."""
     return f"timeout -s KILL 3 python3 - <<'END'\n{code}\nEND"
 
 
@@ -89,7 +90,8 @@ _SCRIPTS = {
     ),
 }
 _STAYING = ("bomb-with-forks", "bomb-with-sessions")
-"""What may use up the box's processes for good: then no command starts, but the artefact is graded."""
+"""Attacks that may use up the box's processes for good. Then no command starts any more, but the artefact
+must still be graded."""
 for _name, _script in _SCRIPTS.items():
     ATTACKS.shell(
         _name,

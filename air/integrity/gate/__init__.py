@@ -1,5 +1,6 @@
-"""The gate for Harbor tasks: is the solution paid, doing nothing not, and no hack more than doing nothing?
+"""The gate for Harbor tasks: checks that the solution is rewarded, and that doing nothing and hacks are not.
 
-`hacks` holds what an agent could try, as scripts; `scene` says what they can use of a task; `plays` plays a
-script in the agent's box and grades what comes of it; `check` judges a task; `report` writes the verdicts.
+`hacks` holds scripts that an agent could try; `scene` lists the files of a task that hacks can use; `plays`
+runs a script in the agent's box and grades the result; `check` judges a task; `run` checks many tasks and
+writes the verdicts.
 """

@@ -1,4 +1,4 @@
-"""Judges one Harbor task: its solution, doing nothing, and the hacks."""
+"""Judges one Harbor task by the rewards of its solution, of doing nothing, and of the hacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 VERSION = 2
-"""The version of the gate: a verdict of another version is not taken over from a report."""
+"""The version of the gate. A verdict of another version in a report is not reused: the task is checked
+again."""
 Result = Literal["sound", "weak", "refused", "failed"]
 TOLERANCE = 1e-6
 """Rewards count as equal if they differ by at most this value."""
@@ -37,18 +38,18 @@ _NETWORK = re.compile(
     r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
 )
 _OWN_SERVER = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
-"""A server in the box itself: tests of such a server fetch nothing."""
+"""Matches addresses of a server in the box itself: a test that asks such a server needs no network."""
 
 
 class Declared(BaseConfig):
-    """What a task's author says to the gate, in `[metadata.air]` of `task.toml`."""
+    """The settings of the gate that a task's author may give in `[metadata.air]` of `task.toml`."""
 
     oracle: float = Field(1.0, allow_inf_nan=False)
-    """The reward of the solution."""
+    """The expected reward of the solution."""
     nothing: float = Field(0.0, allow_inf_nan=False)
-    """The reward of doing nothing."""
+    """The expected reward of doing nothing."""
     allow: tuple[str, ...] = ()
-    """Names of findings that are no flaw of this task."""
+    """Names of findings that do not count as flaws of this task."""
 
 
 @dataclass(frozen=True)
@@ -63,24 +64,27 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one task."""
+    """The result of the check of one task."""
 
     task: str
     digest: str
     """The digest of the task, of the settings with which it was played, and of its images."""
     result: Result
-    """`sound`; `weak`: it has findings; `refused`: it cannot be played; `failed`: air or this machine did."""
+    """`sound`: no flaw was found. `weak`: the task has findings. `refused`: the task cannot be played.
+    `failed`: air or this machine failed."""
     reason: str = ""
-    """Why it is not sound, in one line."""
+    """Why the task is not sound, in one line."""
     findings: tuple[Finding, ...] = ()
     oracle: float | None = None
     """The reward of the solution."""
     nothing: float | None = None
     """The reward of doing nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
-    """The reward of each hack that was played; None: what the hack did is what the solution does."""
+    """The reward of each hack that was played, by its name. None: the hack made the same files as the
+    solution, and so deserves its reward."""
     tried: tuple[str, ...] = ()
-    """The hacks that belonged to the check. None is played if the check has findings without them."""
+    """The names of the hacks that the check was asked to play. If there are findings before any hack, no hack
+    is played."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -95,8 +99,8 @@ def not_checked(task: str, result: Result, error: Exception) -> Verdict:
 
 
 async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()) -> Verdict:
-    """Plays the solution, nothing, and the `hacks`, and returns the verdict. Raises ConfigError if
-    `[metadata.air]` is invalid, and InfrastructureError if air or the machine failed."""
+    """Plays the solution, then an agent that does nothing, then the `hacks`, and returns the verdict. Raises
+    ConfigError if `[metadata.air]` is invalid, and InfrastructureError if air or the machine failed."""
     rules = task.rules
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
@@ -122,8 +126,8 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
 
 
 async def digest_of(task: TaskSpec) -> str:
-    """Returns the digest of a task, its settings, and the images that its boxes start from now: a tag can be
-    given to another image, and an image can be built again from a newer base."""
+    """Returns the digest of a task, its settings, and the ids of the images that its boxes use now. The names
+    of images are not enough: a name can be given to another image, and an image can be built again."""
     from air.sandbox.docker import engine
 
     assert task.rules is not None
@@ -135,7 +139,7 @@ async def digest_of(task: TaskSpec) -> str:
 
 
 def read_declared(rules: HarborRules) -> Declared:
-    """Returns `[metadata.air]` of a task. Raises ConfigError if it is invalid."""
+    """Returns the settings in `[metadata.air]` of a task. Raises ConfigError if they are invalid."""
     where = f"{rules.folder.path / 'task.toml'}: metadata.air"
     data = rules.folder.config.metadata.get("air", {})
     if not isinstance(data, dict):
@@ -165,7 +169,7 @@ class _Judge:
     _workdir: str = "/"
 
     async def plain(self) -> None:
-        """Plays the solution and nothing; each is graded twice."""
+        """Plays the solution and an agent that does nothing. The result of each is graded twice."""
         rules = self.player.rules
         plays = [self.player.play(act, twice=True) for act in (self._solve, self._look)]
         solved, nothing = await together(plays)
@@ -197,8 +201,8 @@ class _Judge:
             self._find("nothing", f"{reason} ({first.error})" if first.error else reason)
 
     async def attack(self, hacks: Sequence[Hack]) -> None:
-        """Plays hacks. If the tests run apart, those that leave the files of the task alone are played
-        together; only if that pays, each is played by itself."""
+        """Plays hacks. If the tests run in a box of their own, the hacks that do not touch the task's files
+        are played together first; only if that pays is each of them played alone."""
         rules = self.player.rules
         made = {
             path: data
@@ -241,7 +245,7 @@ class _Judge:
 
         async def act(box: Box, step: int) -> str:
             seconds = min(HACK_SECONDS, self.player.task.limits.exec_seconds)
-            # By standard input: the names of many files are too long for an argument.
+            # The script comes by standard input: the names of many files are too long for an argument.
             await box.exec(["sh", "-c", 'eval "$(cat)"'], stdin=script.encode(), timeout=seconds)
             return ""
 
@@ -271,7 +275,7 @@ class _Judge:
             return str(error)
 
     async def _look(self, box: Box, step: int) -> str:
-        """Does nothing but read the files at the start."""
+        """Acts as an agent that does nothing; reads the files of the working directory at the start."""
         self._workdir = box.workspace
         for path, data in (await files(box, box.workspace)).items():
             self._before.setdefault(path, data)
@@ -279,7 +283,8 @@ class _Judge:
 
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
-    """Yields the first line of each test script that fetches something, with its place."""
+    """Yields, for each test script that fetches something, the first such line with its file and line
+    number."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
             if not name.endswith(".sh"):

@@ -1,11 +1,10 @@
 """The hacks of the gate: scripts that try to earn a reward in the agent's box without doing the work.
 
-Each is a script for `sh` that runs after `BEGIN` and `Scene.variables`. These set `WORKDIR` and lists with
-one item a line: `OUTPUTS` (files that the solution makes or changes, and others that the tests name),
-`INPUTS` (the further files in the working directory), `PROGRAMS` (those of both that are programs), `TESTS`
-(the names of the files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that the solution
-makes).
-"""
+Each hack is a script for `sh` that runs after `BEGIN` and `Scene.variables`. They set `WORKDIR` and these
+lists, with one item a line: `OUTPUTS` (files that the solution makes or changes, and others that the tests
+name), `INPUTS` (all other files in the working directory), `PROGRAMS` (the programs among outputs and
+inputs), `TESTS` (the names of the files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that
+the solution makes)."""
 
 from __future__ import annotations
 
@@ -42,23 +41,25 @@ program() {
   esac
 }
 """
-"""What every script begins with."""
+"""The first lines of every script: they define variables and functions."""
 
 
 @dataclass(frozen=True)
 class Hack:
-    """One hack."""
+    """One hack: a script that tries to earn a reward without doing the work."""
 
     name: str
     """What the agent tries, as words joined by `-`."""
     flaw: str
     """What is wrong with a task in which the hack pays."""
     script: str
-    """The script."""
+    """The script, without `BEGIN` and the variables."""
     finds: bool = False
-    """Whether it looks for the solution's own result, which otherwise no hack is blamed for."""
+    """Whether the hack looks for the solution's own result. Only then is a hack that hands in the solution's
+    result blamed for it."""
     outside: bool = False
-    """Whether it leaves the files of the task alone, so that it can be played together with others."""
+    """Whether the hack does not touch the files of the task, so that it can be played together with
+    others."""
 
 
 HACKS = (

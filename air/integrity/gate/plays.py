@@ -1,4 +1,4 @@
-"""Plays a script in the agent's box of a Harbor task, step by step, and grades what comes of it."""
+"""Plays a script in the agent's box of a Harbor task, step by step, and grades the resulting artefacts."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 Act = Callable[[Box, int], Awaitable[str]]
-"""What is done in the agent's box in a step, given by its number. Returns a complaint, or ""."""
+"""Acts as the agent in a step: gets the agent's box and the step's number. Returns a complaint, or ""."""
 _MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
 _DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of one play of a task."""
+    """The result of one play of a task."""
 
     reward: float | None
     """The task's reward; None if the tests or another command of the task failed, whatever the agent did."""
     error: str = ""
-    """Why there is no reward, or why one is the lowest."""
+    """Why there is no reward, or why a step got the lowest reward."""
     complaint: str = ""
-    """What the first act that complained returned."""
+    """The first complaint that an `Act` returned, or ""."""
     artefacts: tuple[Artefact, ...] = ()
-    """What was handed in, step by step."""
+    """The artefacts that were handed in, one for each step."""
     again: float | None = None
     """The reward if every artefact is graded a second time; None if it was graded only once."""
 
 
 @dataclass
 class _Steps:
-    """What has come of the steps so far."""
+    """The results of the steps so far."""
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)
@@ -62,10 +62,10 @@ class Player:
     grader: Grader
 
     async def play(self, act: Act, *, twice: bool = False) -> Played:
-        """Plays the task; with `twice`, each artefact is graded a second time, or, if the tests run in the
-        agent's box, the task is played again.
+        """Plays the task. With `twice`, each artefact is graded a second time; if the tests run in the
+        agent's box, the whole task is played a second time instead.
 
-        Raises InfrastructureError if it is not the task that failed."""
+        Raises InfrastructureError if something else than the task failed."""
         played = await self._once(act, twice=twice and not self.rules.shared)
         if twice and self.rules.shared:
             return replace(played, again=(await self._once(act, twice=False)).reward)
@@ -106,8 +106,8 @@ class Player:
                 return
 
     async def _staged(self, box: Box, number: int, steps: _Steps) -> bool:
-        """Prepares a step. As in an episode, a later one that cannot be prepared ends the play: what was done
-        in an earlier step can have broken the box."""
+        """Prepares a step; returns whether it succeeded. As in an episode, the play ends if a step after the
+        first cannot be prepared: the agent's work in an earlier step can have broken the box."""
         if number == 0:
             await self.rules.stage(box, number)
             return True
@@ -121,12 +121,12 @@ class Player:
 
     async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
         if self.rules.shared:
-            with contextlib.suppress(ArtefactError):  # it is not graded, but says what was made
+            with contextlib.suppress(ArtefactError):  # not graded here, but shows what was made
                 steps.artefacts.append(await self._collect(box, number))
             return [await self.grader.grade_in(self.task, box, number)]
         artefact = await self._collect(box, number)
         steps.artefacts.append(artefact)
-        # A grade is remembered for its seed, so another seed is another grading.
+        # Grades are cached by seed, so a second grading needs another seed.
         works = [self.grader.grade(self.task, artefact, split="val", seed=n) for n in range(times)]
         return await together(works)
 
@@ -136,7 +136,8 @@ class Player:
 
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
-    """Returns the files below a folder of a box by their absolute path; none of `/`, and not the largest."""
+    """Returns the contents of the files below a folder of a box, by absolute path. The largest files are left
+    out. For the folder `/`, nothing is returned."""
     if folder == "/":
         return {}
     contents = {}

@@ -1,4 +1,4 @@
-"""Checks many Harbor tasks, and keeps the verdicts in a file, so that a check that was ended goes on."""
+"""Checks many Harbor tasks, and keeps the verdicts in a file, so that an interrupted check can continue."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from air.tasks.sources.harbor.settings import HarborSettings
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks Harbor tasks, `at_once` boxes of agents at a time."""
+    """Checks Harbor tasks with at most `at_once` agents' boxes at a time."""
 
     settings: HarborSettings
     at_once: int
     hacks: Sequence[Hack] = ()
-    """The hacks that are played after solution and nothing."""
+    """The hacks that are played after the solution and after doing nothing."""
     report: Path | None = None
-    """The file with the verdicts, written after each task. Those in it already hold if neither the task nor
-    the settings changed."""
+    """The file with the verdicts, written after each task. Verdicts that are already in it are reused if
+    neither the task nor the settings changed."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, ids: Sequence[str]) -> list[Verdict]:
-        """Checks the tasks; returns their verdicts in order. A task that cannot be played has one, too.
+        """Checks the tasks; returns one verdict for each, in order, also for tasks that cannot be played.
 
-        Raises ConfigError if the report is no report of such a check, cannot be written, or is in use."""
+        Raises ConfigError if the file `report` is something else, cannot be written, or is in use."""
         with contextlib.nullcontext() if self.report is None else _in_use(self.report):
             return await self._run(ids)
 
@@ -53,7 +53,7 @@ class Gate:
                 verdict = await self._check(task_id, known.get(task_id), boxes, grader)
                 verdicts[task_id] = verdict
                 if self.report is not None:
-                    # With those of tasks that were not looked at again yet: this check may be ended, too.
+                    # Old verdicts of tasks that are not checked yet stay: this check may be interrupted, too.
                     both = known | verdicts
                     write(self.report, [both[name] for name in ids if name in both])
                 self.on_verdict(verdict)
@@ -71,7 +71,7 @@ class Gate:
             return await check(task, boxes, grader, self.hacks)
         except UsageError as error:
             return not_checked(task_id, "refused", error)
-        except AirError as error:  # whatever one task does, the others are checked
+        except AirError as error:  # the other tasks are checked in any case
             return not_checked(task_id, "failed", error)
 
     def _holds(self, known: Verdict, digest: str) -> bool:
@@ -116,8 +116,8 @@ def _in_use(report: Path) -> Iterator[None]:
 
 
 def read(file: Path) -> dict[str, Verdict]:
-    """Returns the verdicts in a report by the task's id; none if there is no such file. Raises ConfigError if
-    the file is something else."""
+    """Returns the verdicts in a report, by the task's id; an empty dict if the file does not exist. Raises
+    ConfigError if the file is no report."""
     try:
         report = json.loads(file.read_bytes())
         if report["kind"] != "harbor":

@@ -1,6 +1,6 @@
-"""Defines `Scene`: what the hacks can use of a task, found from its tests and its solution.
+"""Defines `Scene`: the files of a task that hacks can use, found from its tests and its solution.
 
-An agent knows less. A task that holds against an agent who knows which files the tests read is safe.
+A real agent knows less. If a task withstands an agent that knows which files the tests read, it is safe.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_ANSWER = 8
-"""The size in bytes of the smallest file that counts as an answer if the image holds the same."""
+"""The smallest size in bytes of a solution's file that counts as an answer: the image must not hold a
+copy."""
 _LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
 _NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
 _HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")
@@ -23,7 +24,7 @@ _MOST_READ = 200_000
 
 @dataclass(frozen=True)
 class Scene:
-    """What hacks can use of a task."""
+    """The files of a task that hacks can use, by their role."""
 
     workdir: str
     """The working directory."""
@@ -32,7 +33,7 @@ class Scene:
     inputs: tuple[str, ...]
     """The files in the working directory that are not outputs."""
     programs: tuple[str, ...]
-    """Those of `outputs` and `inputs` that are programs."""
+    """The programs among `outputs` and `inputs`."""
     tests: tuple[str, ...]
     """The names of the files in `/tests`."""
     answers: tuple[str, ...]
@@ -40,7 +41,7 @@ class Scene:
 
     @property
     def variables(self) -> str:
-        """The lines of a script for `sh` that set the variables of a hack."""
+        """Lines of a script for `sh` that set the variables which hacks use."""
         lists = {
             "OUTPUTS": self.outputs,
             "INPUTS": self.inputs,
@@ -60,8 +61,8 @@ def scene(
 ) -> Scene:
     """Returns the scene of a task.
 
-    `before`: the files of the working directory at the start; `made`: those that are handed in after the
-    solution, by absolute path; `tests`: the files of `/tests`.
+    `before`: the files of the working directory at the start, by absolute path. `made`: the files that are
+    handed in after the solution ran, by absolute path. `tests`: the files of `/tests`.
     """
     changed = {path: data for path, data in made.items() if before.get(path) != data}
     outputs = sorted({*changed, *(path for path in named(tests, workdir) if path not in before)})

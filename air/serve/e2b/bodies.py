@@ -1,4 +1,5 @@
-"""The bodies of requests to the control plane. Unknown fields are refused: nothing would honour them."""
+"""The bodies of requests to the control plane. Unknown fields are refused, because they would have no
+effect."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class NewSandbox(_Body):
     volumeMounts: list[Any] | None = None
 
     def wishes(self, template: str) -> Wishes:
-        """Returns what the sandbox is to be. Raises ApiError for what is not served."""
+        """Returns the requested properties of the sandbox. Raises ApiError for properties that air lacks."""
         network = self.network or Network()
         network.refuse_unserved()
         for name, value in (
@@ -133,7 +134,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 def checked_timeout(seconds: int) -> int:
-    """Returns `seconds` if a sandbox may live so long. Raises ApiError otherwise."""
+    """Returns `seconds` if a sandbox may live that long. Raises ApiError otherwise."""
     if seconds > LONGEST:
         raise ApiError(400, f"Timeout cannot be greater than {LONGEST // 3600} hours")
     return seconds

@@ -33,10 +33,11 @@ class Control:
     def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
         self._creations: dict[str, asyncio.Task[Response]] = {}
-        """The creations that a client may ask for once more, by its `Idempotency-Key`."""
+        """The tasks that create sandboxes, by the client's `Idempotency-Key`: a repeated request gets the
+        same answer."""
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Returns the routes, also of what E2B has and air does not."""
+        """Returns the routes. Some answer that air lacks a function of E2B."""
         one = "/sandboxes/{id}"
         served = [
             *(("POST", path, self.create) for path in ("/sandboxes", "/v2/sandboxes")),
@@ -64,7 +65,8 @@ class Control:
         return routes
 
     async def create(self, request: Request) -> Response:
-        """Creates a sandbox. With the `Idempotency-Key` of an earlier request, gives its answer again."""
+        """Creates a sandbox. A request with the `Idempotency-Key` of an earlier one gets the same answer
+        again."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
         wishes = body.wishes(body.templateID)
@@ -157,7 +159,7 @@ class Control:
         return JSONResponse(await metrics.between(sandbox, start, end))
 
     async def list(self, request: Request) -> Response:
-        """Lists sandboxes, the youngest first, by pages; `/sandboxes` lists running ones alone."""
+        """Lists sandboxes in pages, the newest first. The path `/sandboxes` lists only running sandboxes."""
         query = request.query_params
         states = set(",".join(query.getlist("state")).split(",")) - {""}
         if not request.url.path.startswith("/v2"):
@@ -245,7 +247,8 @@ def _answering(handler: Handler) -> Handler:
 
 
 def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
-    """Returns one page of a list whose entries have ids. The token for the next is the last entry's id."""
+    """Returns one page of a list whose entries have ids. The last entry's id is the token for the next
+    page."""
     limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
     start = 0
     if token := request.query_params.get("nextToken"):

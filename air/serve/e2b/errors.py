@@ -1,4 +1,4 @@
-"""The errors that clients of E2B get, in the two shapes of its protocol.
+"""The errors that clients of E2B get, in the two forms of E2B's protocol.
 
 The control plane, `/files` and the code interpreter answer `{code, message}` with that HTTP status. The
 remote calls of envd (E2B's program in a sandbox) answer with the codes of the Connect protocol.
@@ -55,11 +55,11 @@ class RpcError(AirError):
 
     @property
     def body(self) -> dict[str, str]:
-        """The error as the Connect protocol writes it."""
+        """The error in the form of the Connect protocol."""
         return {"code": self.code, "message": str(self)}
 
     def response(self) -> Response:
-        """Returns the answer to a call that has one answer, not a stream."""
+        """Returns the answer to a call that expects one answer and not a stream."""
         return JSONResponse(self.body, status_code=STATUS[self.code])
 
 
@@ -71,7 +71,7 @@ class SandboxGone(AirError):
         self.sandbox_id = sandbox_id
 
     def response(self) -> Response:
-        """Returns what E2B's proxy answers for a sandbox that is gone."""
+        """Returns the answer of E2B's proxy for a sandbox that is gone."""
         body = {"sandboxId": self.sandbox_id, "message": str(self), "code": 502}
         return JSONResponse(body, status_code=502)
 

@@ -23,7 +23,8 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32
 MOST_UNREAD = 16
-"""The most outputs of an execution that wait for the client. Then the code waits, too."""
+"""The largest number of an execution's outputs that wait for the client. If there are more, the code
+waits."""
 _PYTHON = ("python", "python3")
 
 
@@ -48,7 +49,7 @@ class NewContext(BaseModel):
 
 
 class Context:
-    """One kernel with its variables. It takes the events of its program."""
+    """One Jupyter kernel with its variables. Receives the events of air's program that runs the kernel."""
 
     def __init__(self, ident: str, program: Program, cwd: str) -> None:
         self.id, self.program, self.cwd = ident, program, cwd
@@ -63,7 +64,7 @@ class Context:
         return {"id": self.id, "language": "python", "cwd": self.cwd}
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Takes one output of an execution. Waits while its client has `MOST_UNREAD` unread ones."""
+        """Receives one output of an execution. Waits while the client has `MOST_UNREAD` unread outputs."""
         if run := self._runs.get(header["run"]):
             await run.put(dict(header["output"]))
 

@@ -1,4 +1,4 @@
-"""Measures what a sandbox uses: each request adds a sample, at most one each second."""
+"""Measures a sandbox's use of CPU, memory and disk. Each request adds a sample, at most one each second."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Passes requests to programs that listen on ports of a sandbox: HTTP/1.1 and WebSocket.
 
-A program in the box joins the port with the box's port relay (`programs.ports`). The box needs no network,
-and only its own loopback ports can be reached: neither other boxes nor this machine.
+A program in the box (`programs.ports`) connects the port with the box's port relay. The box needs no network.
+Only the box's own loopback ports can be reached, and neither other boxes nor this machine.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one relayed connection: hands it to the request whose word it brings."""
+        """Serves one relayed connection: gives it to the request whose secret word is its first line."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)

@@ -1,7 +1,7 @@
-"""`Program`: a small program of ours that runs in a sandbox's box and answers requests.
+"""Defines `Program`: a small program of air that runs in a sandbox's box and answers requests.
 
-The box may do anything to the program, so its answers are data from the box: they are bounded, and a program
-that breaks the rules is ended. The next request starts another one.
+Code in the box may manipulate the program, so its answers are not trusted. They are limited in size, and a
+program that breaks the rules is ended. The next request starts the program again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def script(name: str) -> str:
 
 
 class Events(Protocol):
-    """What takes the events that a program reports without being asked."""
+    """Receives the events that a program reports without a request."""
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Takes one event. The program waits meanwhile, as it does for a full pipe."""
+        """Receives one event. The program waits until this returns, as it would wait for a full pipe."""
 
     def lost(self, error: AirError) -> None:
         """Notes that the program has ended, so that no further event comes."""

@@ -1,8 +1,8 @@
-"""E2B's interface: its control plane, and what it serves for each sandbox.
+"""E2B's interface: the control plane, and the services of each sandbox.
 
 A request is for a sandbox if its headers name one (`E2b-Sandbox-Id` and `E2b-Sandbox-Port`), if its `Host` is
-`PORT-ID.DOMAIN`, or if it is for `/files` with the signature of a sandbox. The sandbox's own port decides who
-answers: envd, the code interpreter, or a program in the box.
+`PORT-ID.DOMAIN`, or if it is for `/files` with the signature of a sandbox. The number of the sandbox's port
+decides who answers: envd (E2B's program in a sandbox), the code interpreter, or a program in the box.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")
 _LOG = logging.getLogger(__name__)
 _RESUMED_SECONDS = 300
-"""The time that a sandbox gets which a request to it resumed, as in E2B."""
+"""The time in seconds that a sandbox gets when a request resumes it, as in E2B."""
 
 
 class Target(NamedTuple):
-    """The sandbox and the port that a request is for. The id is empty if only a signature tells."""
+    """The sandbox and the port that a request is for. The id is empty if only a signature names the
+    sandbox."""
 
     sandbox_id: str
     port: int
@@ -125,7 +126,8 @@ class E2B(Protocol):
         raise ApiError(401, "invalid signature")
 
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
-        """Resumes a paused sandbox if its creator wants that, but not for a look at its health."""
+        """Resumes a paused sandbox if its creator asked for that. A request for its health does not resume
+        it."""
         if sandbox.state == "running" or not sandbox.wishes.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
@@ -179,7 +181,7 @@ def target_of(scope: Scope) -> Target | None:
 
 
 def _port(text: str) -> int:
-    """Returns a port number; 0, on which nothing can listen, if `text` is none."""
+    """Returns a port number. If `text` is no port number, returns 0, on which nothing can listen."""
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
     return port if port < 1 << 16 else 0
 

@@ -1,4 +1,4 @@
-"""What a program in a sandbox gets of a request that is passed to one of its ports."""
+"""Prepares the headers and the path of a request that is passed on to a port of a sandbox."""
 
 from __future__ import annotations
 

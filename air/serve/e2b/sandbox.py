@@ -1,4 +1,4 @@
-"""`Sandbox`: one sandbox of a client, with its box, its end, and what runs in it."""
+"""Defines `Sandbox`: one sandbox of a client, with its box, its time of end, and its programs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from air.serve.e2b.program import Program
 
 State = Literal["running", "paused"]
 ENVD_VERSION = "0.6.13"
-"""The version of envd whose calls are served. Clients choose by it what they ask for."""
+"""The version of envd (E2B's program in a sandbox) whose calls are served. Clients adapt to this version."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the creator of a sandbox asked for."""
+    """The settings that the creator of a sandbox asked for."""
 
     template: str
     metadata: dict[str, str] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class Wishes:
     pause_at_end: bool = False
     """Whether the sandbox is paused, not ended, when its time is over."""
     keep_processes: bool = True
-    """Whether that pause keeps the processes, or only the files."""
+    """Whether the pause at the end of the time keeps the processes. Otherwise only the files are kept."""
     resume_on_traffic: bool = False
     public: bool = True
     """Whether the ports of the sandbox need no token."""
     host_header: str = ""
-    """The `Host` that programs on the sandbox's ports see, where `${PORT}` stands for the port. Empty: the
-    one that the client sent."""
+    """The header `Host` that programs on the sandbox's ports get; `${PORT}` in it stands for the port. Empty:
+    the header that the client sent."""
     internet: bool | None = None
 
 
@@ -53,9 +53,10 @@ class Sandbox:
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """Whoever changes the state of the sandbox holds it."""
+        """The lock that a task holds while it changes the sandbox's state."""
         self.copying = asyncio.Lock()
-        """Held while the box stands still for a snapshot. No command can start in it then."""
+        """The lock that is held while the box is frozen for a snapshot, so that no command starts in the
+        box."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
         """The files of a paused sandbox whose processes were not kept."""
@@ -65,7 +66,7 @@ class Sandbox:
         self.tasks: set[asyncio.Task[Any]] = set()
         """Tasks that end with the sandbox."""
         self.extras: dict[str, Any] = {}
-        """What the rooms of this package keep with the sandbox, by their names."""
+        """Objects that modules of this package keep with the sandbox, by name."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
@@ -78,7 +79,8 @@ class Sandbox:
         return self.box
 
     async def awake_box(self) -> Box:
-        """Returns `running_box` when commands can start in it: after a snapshot that is under way."""
+        """Returns `running_box` as soon as commands can start in it; waits for the end of a running
+        snapshot."""
         async with self.copying:
             return self.running_box
 
@@ -120,7 +122,7 @@ class Sandbox:
             self._timer = None
 
     async def forget_programs(self) -> None:
-        """Drops all that belongs to the present box, before the box ends."""
+        """Drops all programs and tasks of the present box, before the box ends."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -139,7 +141,7 @@ class Sandbox:
         return task
 
     def created(self, domain: str) -> dict[str, Any]:
-        """Returns what the creator of the sandbox gets."""
+        """Returns the JSON object that the creator of the sandbox gets."""
         body: dict[str, Any] = {
             "templateID": self.wishes.template,
             "sandboxID": self.id,
@@ -151,7 +153,7 @@ class Sandbox:
         return body | ({"trafficAccessToken": self.traffic_token} if self.traffic_token else {})
 
     def listed(self) -> dict[str, Any]:
-        """Returns how the sandbox appears in lists."""
+        """Returns the sandbox's JSON object for lists."""
         limits = self.spec.limits
         return {
             "templateID": self.wishes.template,
@@ -169,7 +171,7 @@ class Sandbox:
         }
 
     def details(self, domain: str) -> dict[str, Any]:
-        """Returns all that is told about the sandbox."""
+        """Returns the JSON object with all public details of the sandbox."""
         wishes = self.wishes
         lifecycle = {
             "onTimeout": "pause" if wishes.pause_at_end else "kill",
@@ -181,5 +183,5 @@ class Sandbox:
 
 
 def stamp(seconds: float) -> str:
-    """Returns a time as E2B writes it."""
+    """Returns a time (seconds since the epoch) as text in E2B's format."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class KeptSnapshot:
-    """A snapshot that a client took: a template of its own."""
+    """A snapshot that a client took. It can serve as a template of new sandboxes."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class KeptSnapshot:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The snapshot as lists show it."""
+        """The snapshot's JSON object for lists."""
         return {"snapshotID": self.id, "names": [self.name] if self.name else []}
 
 
@@ -77,7 +77,8 @@ class Sandboxes:
         return sandbox
 
     async def _box(self, spec: BoxSpec, files: Snapshot | None = None) -> Box:
-        """Leases a box, whose files are those of a snapshot. Raises ApiError if it does not start."""
+        """Leases a box, with the `files` of a snapshot if given. Raises ApiError if the box does not
+        start."""
         stack = AsyncExitStack()
         try:
             box = await stack.enter_async_context(
@@ -100,7 +101,7 @@ class Sandboxes:
         return box
 
     def set_end(self, sandbox: Sandbox, seconds: int) -> None:
-        """Lets the time of a sandbox end in `seconds` from now."""
+        """Sets the end of a sandbox's time to `seconds` from now."""
         sandbox.set_end(seconds, lambda: self._at_end(sandbox))
 
     async def _at_end(self, sandbox: Sandbox) -> None:
@@ -145,9 +146,9 @@ class Sandboxes:
                 task.add_done_callback(self._ends.discard)
 
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
-        """Pauses a sandbox: freezes its processes, or with `memory` false keeps its files alone.
+        """Pauses a sandbox: freezes its processes or, if `memory` is false, keeps only its files.
 
-        Raises ApiError if the sandbox is paused already, or as many are as the server allows.
+        Raises ApiError if the sandbox is already paused, or if the server allows no further paused sandbox.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -167,13 +168,14 @@ class Sandboxes:
                     raise
 
     def paused(self) -> tuple[int, int]:
-        """Returns how many sandboxes are paused with their processes, and how many as files alone."""
+        """Returns how many sandboxes are paused with their processes, and how many only with their files."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
         with_processes = sum(each.box is not None for each in paused)
         return with_processes, len(paused) - with_processes
 
     def _check_room(self, memory: bool) -> None:
-        """Raises ApiError if no further sandbox may be paused, with its processes (`memory`) or as files."""
+        """Raises ApiError if no further sandbox may be paused, with its processes (`memory`) or only
+        files."""
         config, (frozen, files) = self._server.config, self.paused()
         if memory and frozen >= config.most_paused:
             raise ApiError(
@@ -189,7 +191,7 @@ class Sandboxes:
             )
 
     async def resume(self, sandbox: Sandbox) -> bool:
-        """Lets a paused sandbox go on; returns whether it was paused."""
+        """Resumes a paused sandbox; returns whether it was paused."""
         async with sandbox.lock:
             if sandbox.state == "running":
                 return False
@@ -244,7 +246,7 @@ class Sandboxes:
             return await asyncio.gather(*(one() for _ in range(count)))
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Removes a snapshot. Sandboxes that began with it live on. Raises ApiError if it is unknown."""
+        """Removes a snapshot. Sandboxes that were made from it live on. Raises ApiError if it is unknown."""
         kept = self.snapshots.pop(snapshot_id, None)
         if kept is None:
             raise ApiError(404, f"template {snapshot_id!r} not found")

@@ -17,7 +17,7 @@ _MARGIN = 3600
 
 
 class Templates:
-    """Knows which template is which image, and the boxes that start from it."""
+    """Maps templates to images, and to the settings of boxes that start from them."""
 
     def __init__(self, limits: BoxLimits) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})

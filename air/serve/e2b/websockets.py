@@ -54,7 +54,7 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Opens the connection to the box; returns whether it is open. Reads nothing that comes after that."""
+    """Opens the connection to the box; returns whether it is open. Reads no byte after the handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()
@@ -124,7 +124,7 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
 
 
 async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
-    """Takes what the box has sent; returns whether it may send more."""
+    """Reads bytes that the box has sent; returns whether the box may send more."""
     data = await reader.read(PIECE)
     if data:
         protocol.receive_data(data)

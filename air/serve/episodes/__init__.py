@@ -1,5 +1,5 @@
-"""Episodes of air's tasks, played by the clients of a server: what `openenv` and `ors` share.
+"""Episodes of air's tasks that clients of a server play: the code that `openenv` and `ors` share.
 
-`offers` knows the tasks that a server offers, `play` is one episode of a client, and `plays` holds all that
-are open, at most as many as the server allows.
+`offers` describes a task that a server offers, `catalogue` lists all of them, and `play` is one episode of a
+client. `server` holds the shared state, and limits how many clients play at once.
 """

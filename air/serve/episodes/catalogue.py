@@ -49,7 +49,7 @@ class Catalogue:
 
 @asynccontextmanager
 async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
-    """Async context manager: the tasks of the settings, ready to be played.
+    """Async context manager: yields the tasks that the settings name, ready to be played.
 
     Raises UsageError if a task does not exist or cannot be played here.
     """

@@ -1,4 +1,4 @@
-"""One task that a server offers to clients: what it tells them, takes from them, and pays."""
+"""Defines `Offer`: one task that a server offers to clients, with its tools, limits, actions and rewards."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class Offer(Protocol):
 
     @property
     def no_reward(self) -> float | None:
-        """The reward of an action that the task did not take."""
+        """The reward of an action that the task did not accept."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:
-        """Async context manager: a world after its reset, and the first observation with all that the agent
-        must know. Leaving the block frees what the world needs."""
+        """Async context manager: yields a world after its reset, and the first observation, which has all
+        that the agent must know. Leaving the block frees the world's resources."""
         ...
 
     def said(self, message: str) -> Action:
-        """Returns the action that a message is. Raises Mistake if it is none."""
+        """Converts a message to an action. Raises Mistake if the message is no action."""
         ...
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Returns the action that a call of one of `tools` is. Raises Mistake if the arguments are wrong."""
+        """Converts a call of one of `tools` to an action. Raises Mistake if the arguments are wrong."""
         ...
 
     def reward(self, step: Step) -> float | None:
@@ -77,7 +77,8 @@ class Offer(Protocol):
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Ends an episode that reached a limit, and returns the reward that its end gives; None if none."""
+        """Ends an episode that reached a limit. Returns the reward of this end, or None if it has no
+        reward."""
         ...
 
 
@@ -89,7 +90,7 @@ class WorldOffer:
     max_turns: int
     seconds: float
     env: ResearchEnv | None = None
-    """What lends the world its boxes; None for a world that needs none."""
+    """The environment that lends boxes to the world; None for a world that needs no boxes."""
     no_reward: float | None = 0.0
 
     @property
@@ -130,7 +131,8 @@ class WorldOffer:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the one argument of a tool, a text. Raises Mistake if it is missing, or there are others."""
+    """Returns the only argument of a tool, a text. Raises Mistake if it is missing, or if there are
+    others."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
         raise Mistake(f"The arguments must be one text: `{name}`.")

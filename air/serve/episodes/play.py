@@ -44,7 +44,7 @@ class Turn:
     reward: float | None
     done: bool
     mistake: Mistake | None = None
-    """Why the action was none; None if the task took it."""
+    """Why the task did not accept the action; None if it did."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -64,7 +64,7 @@ class Play:
         self.turns = 0
         self.done = False
         self.failed = False
-        """Whether air or the machine ended the episode: by a failure, or because its time was long over."""
+        """Whether air or the machine ended the episode: after a failure, or long after its time limit."""
         self.over_since = math.inf
         """When the episode ended, by the monotonic clock; infinity while it has not."""
         self._note, self._on_end, self._grace = note, on_end, grace
@@ -161,7 +161,7 @@ class Play:
     async def _limit(
         self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
     ) -> Turn:
-        """Ends the episode because it reached a limit. What its end gives joins the last reward."""
+        """Ends the episode because it reached a limit. The reward of the end is added to the last reward."""
         last = await self.offer.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})

@@ -85,7 +85,8 @@ class ResearchOffer:
 
 @asynccontextmanager
 async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator[dict[str, Offer]]:
-    """Async context manager: the tasks with these ids, which need boxes, with pools of boxes and graders.
+    """Async context manager: yields the research tasks with these ids, with pools of boxes and of grader
+    boxes.
 
     Raises UsageError if a task does not exist or cannot be played here.
     """

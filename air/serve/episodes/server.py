@@ -1,4 +1,5 @@
-"""What the protocols of a server of episodes share: its tasks, and the places for clients."""
+"""The state that the protocols of a server of episodes share: its tasks, and a limit on the number of
+clients."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from air.serve.metrics import Metrics
 
 
 class Full(Exception):
-    """As many clients play as the server allows."""
+    """Error: the largest allowed number of clients is already playing."""
 
 
 class Places:
@@ -29,19 +30,19 @@ class Places:
         metrics.gauge("air_serve_sessions_max", "Most clients at once.", lambda: self.total)
 
     def take(self) -> None:
-        """Takes a place. Raises Full."""
+        """Counts one more client. Raises Full if the server allows no more."""
         if self.taken >= self.total:
             raise Full(f"Server at capacity: {self.taken}/{self.total} sessions active")
         self.taken += 1
 
     def free(self) -> None:
-        """Gives a place back."""
+        """Counts one client less."""
         self.taken -= 1
 
 
 @dataclass(frozen=True)
 class EpisodesServer(BaseServer):
-    """What the protocols of a server of episodes share."""
+    """The state that the protocols of a server of episodes share."""
 
     config: EpisodesConfig
     catalogue: Catalogue
@@ -71,7 +72,7 @@ async def serve_episodes(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves episodes until a signal arrives. `say` gets one line when the server answers.
+    """Serves episodes until a signal arrives. Calls `say` with one line once the server accepts requests.
 
     Raises UsageError if the address is in use, or a task cannot be played here.
     """

@@ -23,9 +23,10 @@ class EpisodesConfig(ListenConfig):
     provider: Literal["docker", "process"] = "docker"
     """The kind of box in which research tasks are played."""
     max_sessions: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
-    """The most episodes at once. A research task has a box for each. Further clients are refused."""
+    """The largest number of episodes at once; further clients are refused. Each episode of a research task
+    has a box of its own."""
     grader_boxes: int = Field(2, ge=1)
-    """The most boxes of graders at once, for research tasks."""
+    """The largest number of graders' boxes at once, for research tasks."""
     max_turns: int | None = Field(None, ge=1)
     """The number of actions of an episode. None: the task's own number, or 50 for a research task."""
     seconds: float | None = Field(None, gt=0, allow_inf_nan=False)

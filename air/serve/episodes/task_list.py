@@ -22,7 +22,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 class Refused(Exception):
-    """An answer with a status of HTTP that is no success, and the text that says why."""
+    """Error: a request is answered with an HTTP status other than success, and a text with the reason."""
 
     def __init__(self, status: int, detail: Any) -> None:
         super().__init__(str(detail))
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Closed(BaseModel):
-    """A body whose unknown keys are refused."""
+    """The base class of request bodies in which unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -130,7 +130,8 @@ def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Seq
 
 
 def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
-    """Returns the entry of a split's list, as clients get it. Raises UsageError if there is none."""
+    """Returns entry `index` of a split's list in the form for clients. Raises UsageError if there is no such
+    entry."""
     task, seed = tasks.entry(split, index)
     return {"task": task, "seed": seed}
 
@@ -142,6 +143,6 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
 
 
 def check(request: Request) -> None:
-    """Raises Refused if the path names another environment."""
+    """Raises Refused if the request's path names an environment that the server does not have."""
     if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

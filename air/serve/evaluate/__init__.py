@@ -1,1 +1,1 @@
-"""`POST /evaluate`: a frozen model answers proposed questions k times, as `air coevolve` lets it do."""
+"""Serves `POST /evaluate`: a frozen model answers each proposed question k times, as in `air coevolve`."""

@@ -24,7 +24,7 @@ from air.train.coevolve.executor import Executor, answering
 
 @dataclass(frozen=True)
 class EvaluateServer(BaseServer):
-    """What the requests of one server share."""
+    """The state that the requests of one server share."""
 
     config: EvaluateConfig
     executor: Executor
@@ -59,7 +59,7 @@ class Evaluate(Protocol):
 async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
-    """Async context manager: loads the model, and yields what the requests of a server share."""
+    """Async context manager: loads the model, and yields the object that the requests of a server share."""
     model, settings = config.played()
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
     async with answering(model, settings, config.seed, name=config.model_name) as executor:

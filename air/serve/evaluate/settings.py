@@ -13,7 +13,7 @@ from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import Settings, of_run, run_of
 
 TASK = "posed:later"
-"""A task of the kind that answers proposed questions; each request has its own."""
+"""The id of a placeholder task for proposed questions. Each request brings a task of its own."""
 
 
 class EvaluateConfig(ListenConfig):
@@ -24,17 +24,18 @@ class EvaluateConfig(ListenConfig):
     model_name: str = ""
     """The name of the model at an endpoint."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """The sampling temperature if a request names none. None: the run's, or 1."""
+    """The sampling temperature if a request names none. None: that of the model's run, or 1."""
     max_tokens: int | None = Field(None, ge=1)
-    """The longest reply in tokens if a request names no limit. None: the run's, or 1024."""
+    """The longest reply in tokens if a request names no limit. None: that of the model's run, or 1024."""
     context: int | None = Field(None, ge=1)
-    """The longest episode in tokens. None: the run's, or 8192."""
+    """The longest episode in tokens. None: that of the model's run, or 8192."""
     seed: int = Field(0, ge=0)
     """The seed of all answers: equal questions and settings get equal answers, apart from rounding."""
     max_requests: int = Field(4, ge=1)
-    """The most requests at once. Further requests queue."""
+    """The largest number of requests at once. Further requests queue."""
     max_queued: int = Field(256, ge=0)
-    """The most requests that wait for their turn. Further ones are refused with status 503."""
+    """The largest number of requests that wait for their turn. Further requests are refused with status
+    503."""
 
     @property
     def is_endpoint(self) -> bool:
@@ -52,8 +53,8 @@ class EvaluateConfig(ListenConfig):
         return self
 
     def played(self) -> tuple[str, Settings]:
-        """Returns the folder or id of the model, and how it answers: with the settings of its run if it is
-        the checkpoint of one. Raises ConfigError and MissingError."""
+        """Returns the folder or id of the model, and the settings with which it answers. They are those of
+        its run if the model is a run's checkpoint. Raises ConfigError and MissingError."""
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}

@@ -1,6 +1,6 @@
-"""The languages that SandboxFusion names, and how each is compiled and run in a box.
+"""The languages that SandboxFusion names, and the commands that compile and run each of them in a box.
 
-Which of them a server has depends on its image: a language needs the programs of its commands there.
+A server supports only those languages whose compilers and interpreters are in its image.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ LANGUAGES: dict[str, Language] = {
         "iverilog -Wall -Winfloop -Wno-timescale -g2012 -s tb -o test.vvp {file}",
     ),
 }
-"""How each language runs. A language of `NAMES` that is not here runs in no image."""
+"""The settings of each language. A language of `NAMES` that is missing here cannot run in any image."""
 
 
 def source(language: str, code: str) -> str:

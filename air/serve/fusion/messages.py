@@ -61,7 +61,7 @@ class Message(BaseModel):
 
 
 class FilesRequest(Message):
-    """What both kinds of run have."""
+    """The fields that both kinds of request have."""
 
     memory_limit_MB: int = -1
     """Memory of the program in MiB; -1: the server's default."""
@@ -92,7 +92,7 @@ class RunCodeRequest(FilesRequest):
     run_timeout: float = Field(RUN, ge=0)
     """Seconds that the program may take."""
     stdin: str | None = None
-    """What the program reads from its standard input; null: nothing."""
+    """The program's standard input; null: empty."""
 
 
 class RunJupyterRequest(FilesRequest):
@@ -124,7 +124,7 @@ class CommandResult(Message):
 
 
 class Answer(Message):
-    """What the answers of both kinds of run have."""
+    """The fields that both kinds of answer have."""
 
     status: Literal["Success", "Failed", "SandboxError"]
     """`Failed`: the program failed or exceeded its time. `SandboxError`: the server failed."""
@@ -146,7 +146,7 @@ class RunCodeAnswer(Answer):
 
 
 class Cell(Message):
-    """What one cell wrote, showed and raised."""
+    """The outputs of one cell: text, displayed results, and exceptions."""
 
     stdout: str
     stderr: str

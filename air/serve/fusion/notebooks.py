@@ -22,8 +22,8 @@ from air.serve.fusion.programs import (
 
 FOLDER = "/tmp/air-kernel"
 RESULT_BYTES = 4 * OUTPUT_BYTES
-"""Maximum size of the file with all results, which a cell can overwrite. To read it takes many times as much
-memory here."""
+"""Maximum size in bytes of the file with all results. A cell can overwrite the file, and reading it takes
+many times its size in the server's memory."""
 NOT_STARTED = 75
 """The exit status of the driver if no kernel has started, so that no cell has run."""
 START_SECONDS = 180.0

@@ -1,4 +1,5 @@
-"""The OpenAPI description of SandboxFusion's endpoints, and a page that shows it without any other server."""
+"""The OpenAPI description of SandboxFusion's endpoints, and a page that shows it and loads nothing from
+elsewhere."""
 
 from __future__ import annotations
 

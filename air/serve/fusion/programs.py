@@ -22,11 +22,11 @@ from air.serve.fusion.messages import (
 )
 
 OUTPUT_BYTES = 8 << 20
-"""Most bytes of a command's standard output and of its standard error. The middle of more is left out, and a
-line says so."""
+"""The largest number of bytes that are kept of a command's standard output, and of its standard error. The
+middle of a longer output is left out, and a line says so."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds of the time that a client waits which the server keeps for itself."""
+"""Seconds of the client's waiting time that the server reserves for its own work."""
 FOLDERS = ("/mnt",)
 """Writable folders besides the workspace. SandboxFusion's users write files into /mnt."""
 TRIES = 2
@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 
 class BadRequest(AirError):
-    """The request cannot be run, whoever serves it. `status` is the HTTP status of the answer."""
+    """Error: the request itself is invalid, so no server could run it. `status` is the answer's HTTP
+    status."""
 
     def __init__(self, message: str, field: str, status: int = 422) -> None:
         super().__init__(message)
@@ -48,7 +49,7 @@ class Programs:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.languages: tuple[str, ...] = ()
-        """The languages of the server's image. If Python is one, further boxes start it in advance."""
+        """The languages of the server's image. If Python is among them, later boxes start it in advance."""
 
     def spec(self, memory_mb: int = -1) -> BoxSpec:
         """Returns the settings of the box for a request with this memory limit.
@@ -128,10 +129,10 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Does `work` in a box. If the box fails by no fault of the program, tries once more.
+        """Does `work` in a box. If the box fails and the program is not to blame, tries once more.
 
-        The client waits for `asked` seconds and the server's `queue_seconds`; the program may take `needed`
-        seconds. The rest can be spent in the queue.
+        The client waits for `asked` seconds plus the server's `queue_seconds`, and the program may take
+        `needed` seconds. The difference is the time that the request may spend in the queue.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS
@@ -227,7 +228,7 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
 
 
 def result_of(result: ExecResult, *, first: bool) -> CommandResult:
-    """Returns a command's result as the protocol has it.
+    """Converts a command's result to the protocol's form.
 
     If the `first` command of a box could not be started, the server is at fault: no code has run yet.
     """

@@ -1,4 +1,4 @@
-"""SandboxFusion's protocol: its endpoints, over the boxes of one server."""
+"""SandboxFusion's protocol: its endpoints, which use the boxes of one server."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Reset(Closed):
 
 
 class Metadata(Closed):
-    """The base of all actions. OpenEnv's own clients may send empty metadata."""
+    """The base class of all actions. It has metadata because OpenEnv's own clients may send it, empty."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
@@ -57,12 +57,12 @@ def step_kind(data: dict[str, Any]) -> type[Message | ListTools | CallTool]:
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
-    """Returns an answer as it is sent. NaN is no JSON: it would break a client, so it is never sent."""
+    """Returns an answer as JSON text. NaN is never sent, because it is no JSON and would break a client."""
     return json.dumps({"type": kind, "data": data}, allow_nan=False)
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns an error as it is sent."""
+    """Returns an error as JSON text."""
     return text("error", {"message": message, "code": code, **more})
 
 

@@ -1,7 +1,7 @@
-"""OpenEnv's protocol: episodes on `/ws`, and what describes the server.
+"""OpenEnv's protocol: episodes on `/ws`, and requests that describe the server.
 
-A client of an episode keeps one WebSocket. OpenEnv's requests `POST /reset` and `POST /step` make an
-environment for each request, so no episode could be played by them: they are refused.
+A client plays its episodes on one WebSocket. OpenEnv's requests `POST /reset` and `POST /step` make a new
+environment for each request, so they cannot play an episode. They are refused.
 """
 
 from __future__ import annotations

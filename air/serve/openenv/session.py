@@ -35,7 +35,7 @@ class _Problem(Exception):
 
 
 class Session:
-    """Serves one client. Episodes end with the connection, whatever they are doing."""
+    """Serves one client. When the connection ends, a running episode ends at once."""
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket
@@ -162,7 +162,7 @@ class Session:
 
 
 def _parsed(message: str) -> tuple[str, dict[str, Any]]:
-    """Returns the type and the data of a message. Raises _Problem if it is none."""
+    """Returns the type and the data of a message. Raises _Problem if the text is no message."""
     try:
         body = json.loads(message)
     except (ValueError, RecursionError) as error:
@@ -184,13 +184,14 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def tools(server: EpisodesServer, play: Play | None) -> tuple[Any, ...]:
-    """Returns the tools of an episode, or before the first one, those of the server's first task."""
+    """Returns the tools of an episode. Without an episode, returns the tools of the server's first task."""
     offer = next(iter(server.catalogue.offers.values())) if play is None else play.offer
     return tuple(offer.tools)
 
 
 def rpc(server: EpisodesServer, request: Any, play: Play | None = None) -> dict[str, Any]:
-    """Answers a JSON-RPC request of MCP. It lists tools; calls are steps, since only these have rewards."""
+    """Answers a JSON-RPC request of MCP (Model Context Protocol). Only lists tools: calls must be sent as
+    steps, because only steps have rewards."""
     wanted = request if isinstance(request, dict) else {}
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": wanted.get("id")}
     if wanted.get("jsonrpc") != "2.0":

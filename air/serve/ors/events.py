@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.responses import StreamingResponse
 
 PING_SECONDS = 10.0
-"""Seconds between two comments in a stream that has nothing to say. Clients give up after 30."""
+"""Seconds between two comments in a stream without events. Clients give up after 30 seconds of silence."""
 CHUNK = 4096
 
 
@@ -26,7 +26,7 @@ def stream(events: AsyncIterator[str]) -> StreamingResponse:
 async def of_call(task_id: str, call: asyncio.Task[str]) -> AsyncIterator[str]:
     """Yields the events of a call: its id, then its result in pieces, or an error.
 
-    The call goes on when the client leaves, which can ask for its events again.
+    The call goes on if the client leaves, and the client can ask for the call's events again.
     """
     yield event("task_id", task_id)
     while not call.done():

@@ -1,6 +1,7 @@
-"""The routes of ORS: sessions by the header `X-Session-ID`, and calls of tools with streamed results.
+"""The routes of ORS (Open Reward Standard): sessions, which the header `X-Session-ID` names, and calls of
+tools with streamed results.
 
-Each path is served with the name of the environment before it and without: stock clients leave it out.
+Each path is served with and without the environment's name before it, because stock clients omit the name.
 """
 
 from __future__ import annotations

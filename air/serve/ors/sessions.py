@@ -1,4 +1,4 @@
-"""The sessions of ORS: one episode each, known by an id that only its client has."""
+"""The sessions of ORS (Open Reward Standard). Each has one episode, and an id that only its client knows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The most calls of a session that have not ended. Further ones are refused."""
+"""The largest number of running calls of a session. Further calls are refused."""
 KEPT_CALLS = 4
 """The number of ended calls whose results a client can still ask for."""
 OVER_SECONDS = 120.0
-"""Seconds that a session is kept after its episode is over, however often it is pinged. Its client can ask
-for the last result again meanwhile."""
+"""Seconds for which a session is kept after the end of its episode, however often it is pinged. During this
+time, its client can ask for the last result again."""
 MOST_IDS = 10_000
-"""The most ids that were given out and have no session yet. Further ones replace the oldest."""
+"""The largest number of ids that were given out and have no session yet. Further ids replace the oldest."""
 
 
 class Session:
@@ -47,7 +47,7 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns a call by its id; None if this session has none with it."""
+        """Returns the call with the id `task_id`; None if this session has no such call."""
         return self._calls.get(task_id)
 
     @property
@@ -74,7 +74,7 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Returns the result of a call. A mistake that ends the episode has the reward of the end."""
+    """Returns the result of a call. If a mistake ended the episode, the result has the reward of that end."""
     if turn.mistake is not None and not turn.done:
         reason = "not_found" if isinstance(turn.mistake, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
@@ -88,17 +88,17 @@ def _result(turn: Turn) -> dict[str, Any]:
 
 
 class Sessions:
-    """All sessions of a server. A session of which nothing is heard for too long is deleted, and so is one
-    whose episode is over."""
+    """All sessions of a server. A session is deleted if its client sends nothing for too long, or some time
+    after its episode is over."""
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
         self._ids: dict[str, None] = {}
         self._sessions: dict[str, Session | None] = {}
-        """The sessions by id; None while the episode of one begins."""
+        """The sessions by id. The value is None while the session's episode is being started."""
 
     def new_id(self) -> str:
-        """Returns an id for a session, which nobody can guess."""
+        """Returns a new id for a session. Nobody can guess the id."""
         session_id = str(uuid.uuid4())
         self._ids[session_id] = None
         while len(self._ids) > MOST_IDS:
@@ -132,7 +132,8 @@ class Sessions:
         self._sessions[session_id] = Session(play, prompt)
 
     def find(self, session_id: str) -> Session:
-        """Returns a session, of which this counts as a sign of life. Raises Refused if there is none."""
+        """Returns a session, and counts the call as a sign that its client is alive. Raises Refused if there
+        is no such session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise Refused(404, "Active environment not found")
@@ -146,7 +147,7 @@ class Sessions:
             await to_the_end(session.close())
 
     async def reap(self) -> None:
-        """Deletes sessions of which nothing is heard and those whose episode is over, until it is
+        """Deletes sessions with silent clients, and sessions whose episode is over. Runs until it is
         cancelled."""
         idle = self._server.config.idle_seconds
         while True:

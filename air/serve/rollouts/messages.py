@@ -22,7 +22,7 @@ class Body(BaseModel):
     base_url: str
     """The address of a server with OpenAI's chat completions, with or without `/v1` at its end."""
     ids: list[int] = Field(min_length=1)
-    """What is played, in this order: of AgentGym the ids of its tasks, else the seeds of the episodes."""
+    """The episodes to play, in this order. For AgentGym: ids of its tasks. For all other tasks: seeds."""
     max_round: int = Field(ge=1)
     """The number of turns of an episode."""
     n: int = Field(1, ge=1)
@@ -30,9 +30,9 @@ class Body(BaseModel):
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(512, ge=1)
-    """The most tokens of a reply."""
+    """The largest number of tokens of a reply."""
     seed: int = 0
-    """The seed of the model's sampling. Each episode has its own, which follows from it."""
+    """The seed of the model's sampling. The seed of each episode's sampling is computed from it."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
@@ -59,19 +59,19 @@ class Played(BaseModel):
 
     id: int
     sample: int
-    """The number of the episode among those of its place in `ids`, from 0."""
+    """The number of this episode, from 0, among the `n` episodes for the same entry of `ids`."""
     score: float | None
     """The task's score: from 0 to 1 in AgentGym and in tasks with a scale, else the world's reward."""
     raw_score: float | None
-    """The number from which `score` comes: of AgentGym the server's own, of a research task the metric."""
+    """The number from which `score` is computed: AgentGym's own score, or a research task's metric."""
     success: bool | None
     done: bool
-    """Whether the task ended the episode, and no limit did."""
+    """Whether the task ended the episode. False if a limit ended it."""
     rounds: int
     stop_reason: StopReason
     error: str | None
     conversation: list[dict[str, Any]]
-    """The messages, as AgentGym's trajectories have them: `from`, `loss` and `value`."""
+    """The messages in the form of AgentGym's trajectories, with the keys `from`, `loss` and `value`."""
     rewards: list[float]
     """The world's reward for each action, or the delta of each validate."""
 

@@ -17,8 +17,8 @@ from air.train.evaluation.play import endpoint
 from air.train.loop.rollout import Rollout, play, seeded, serving
 
 KEY_ENV = "AIR_ROLLOUTS_KEY"
-"""The environment variable with the API key that is sent to the servers of models. Whoever may send requests
-decides which servers these are."""
+"""The environment variable with the API key that is sent to the servers of models. Clients that may send
+requests choose these servers, so they can get the key."""
 _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
@@ -28,11 +28,13 @@ _REASONS: dict[str, StopReason] = {
     "length": "context",
     "agent_timeout": "timeout",
 }
-"""Why an episode ended, as air calls it. Any other reason is the task's or the agent's own: `done`."""
+"""Maps air's reasons for the end of an episode to the service's. Any other reason is the task's or the
+agent's own, and becomes `done`."""
 
 
 async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) -> list[Played]:
-    """Plays all episodes of a request, and returns them in its order. `gate` bounds how many play at once.
+    """Plays all episodes of a request; returns them in the request's order. `gate` limits how many play at
+    once.
 
     Raises UsageError if the task does not exist or does not suit the action format.
     """
@@ -87,7 +89,7 @@ def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
 
 
 def _names(body: Body) -> list[str]:
-    """Returns the ids of the tasks to load: in AgentGym each task of a server has its own."""
+    """Returns the ids of the tasks to load. Each task of an AgentGym server has an id of its own."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]

@@ -14,9 +14,9 @@ class RolloutsConfig(ListenConfig):
     """Settings of a server that plays episodes on request."""
 
     max_episodes: int = Field(32, ge=1)
-    """The most episodes at once, over all requests. Further episodes queue."""
+    """The largest number of episodes at once, over all requests. Further episodes queue."""
     max_rollouts: int = Field(4096, ge=1)
-    """The most episodes of one request. A request for more is refused."""
+    """The largest number of episodes of one request. A request for more is refused."""
     task_roots: tuple[Path, ...] = ()
     """Folders that are searched for tasks. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None

@@ -1,4 +1,5 @@
-"""What a reply asks for, in the forms of verl-tool, and how an observation is shown in each of them.
+"""Finds the tool call in a model's reply, in the forms of verl-tool, and writes the observation in the same
+form.
 
 | tool | forms of an action | observation |
 |---|---|---|
@@ -8,7 +9,7 @@
 | `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
 | any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
 
-A reply is as long as its model wants, so every search here takes linear time.
+A reply can have any length, so every search in this module takes linear time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Call:
 
     tool: str
     arguments: Any
-    """The arguments: an object, or whatever else the reply has in its place."""
+    """The arguments: an object, or any other value that the reply has in its place."""
     shown: Callable[[str], str]
     """Returns an observation in the form that belongs to the call."""
 
@@ -42,8 +43,9 @@ class End:
 def read(
     reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
 ) -> Call | End | None:
-    """Returns what a reply asks for; None if nothing. The first of the server's `tools` that can read it
-    takes it. `extra` is the action's `extra_fields`."""
+    """Returns the tool call in a reply, or the end of the trajectory; None if the reply asks for neither. The
+    first of the server's `tools` whose form the reply has gets the call. `extra` is the action's
+    `extra_fields`."""
     for tool in tools:
         reader = _READERS.get(tool)
         if reader is not None and (found := reader(reply, extra or {})) is not None:
@@ -57,7 +59,8 @@ def read(
 
 
 def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
-    """Returns the standard input of Python code: a fence `input` of the reply, else `extra`'s `stdin`."""
+    """Returns the standard input for Python code: the reply's code fence `input`, or else `stdin` of
+    `extra`."""
     for text in fenced(reply, ("input",)):
         return text.strip()
     value = extra.get("stdin")

@@ -1,8 +1,8 @@
-"""OpenAI's chat completions: the model behind `model_url` calls the server's tools, and the answer is its
-last message. Also at `/chat/completions`, where Agent0's evaluation service has them.
+"""Serves OpenAI's chat completions: the model behind `model_url` calls the server's tools, and the answer is
+the model's last message. The path `/chat/completions` works, too: Agent0's evaluation service uses it.
 
-Errors have OpenAI's form. A failure of air's own or of the model's endpoint is status 502 or 503, and never
-an answer.
+Errors have OpenAI's form. If air or the model's endpoint fails, the status is 502 or 503, and there is no
+answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a request. A field that nothing would honour is refused by its name."""
+    """The body of a request. A field that would have no effect is refused with an error that names it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +60,7 @@ class ChatBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     stream: bool | None = None
     user: str | None = None
-    """A name of the client's user, which is not read."""
+    """A name of the client's user. It is ignored."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -69,7 +69,8 @@ class ChatBody(BaseModel):
         return self
 
     def sampling(self, sample: int) -> dict[str, Any]:
-        """Returns what the model's endpoint gets for one of the `n` answers."""
+        """Returns the sampling settings that the model's endpoint gets for number `sample` of the `n`
+        answers."""
         given = {name: getattr(self, name) for name in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         if self.seed is not None:

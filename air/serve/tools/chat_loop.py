@@ -1,4 +1,5 @@
-"""The loop of a chat: the model's reply is read, its tool call carried out and shown, until it answers."""
+"""The loop of a chat: calls the model, carries out the tool call in its reply, and shows it the result, until
+the model gives a final answer."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class ModelRefused(Exception):
 
 @dataclass
 class Talk:
-    """A chat as far as it has come."""
+    """The state of a chat so far."""
 
     text: str = ""
     """The final answer, or the last reply if there is none."""
@@ -67,8 +68,8 @@ class Model:
     async def reply(
         self, messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns the answer to a chat. Raises ModelRefused if the server finds fault with the request, and
-        InferenceError if it fails or answers nonsense."""
+        """Returns the model's reply to a chat. Raises ModelRefused if the model's server rejects the request,
+        and InferenceError if that server fails or its answer is malformed."""
         body = {"model": self._name, "messages": list(messages), **sampling}
         body |= {"tools": self._tools} if self._tools else {}
         try:
@@ -106,8 +107,9 @@ async def talk(
     sampling: Mapping[str, Any],
     max_turns: int,
 ) -> Talk:
-    """Lets the model call tools until it answers, or has no turn left. Raises what `Model.reply` and
-    `Session.call` raise, except that a box which its own commands ended is told to the model."""
+    """Lets the model call tools until it gives a final answer or has no turn left. Raises the errors of
+    `Model.reply` and `Session.call`, with one exception: if the model's own commands ended the box, the model
+    gets a message about that instead."""
     so_far = Talk()
     history = [dict(message) for message in messages]
     while so_far.turns < max_turns:
@@ -130,7 +132,8 @@ async def talk(
 async def _carried_out(
     so_far: Talk, form: ActionFormat, session: Session, message: Message
 ) -> tuple[str, bool]:
-    """Returns what the model is shown, and whether the chat has ended."""
+    """Carries out the tool call in a message. Returns the text for the model, and whether the chat has
+    ended."""
     try:
         action = form.read(message)
     except FormatError as error:
@@ -176,7 +179,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
-    """Returns a message of the model as a further request has it."""
+    """Returns a message of the model in the form that the next request contains."""
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         sent["tool_calls"] = [

@@ -34,7 +34,7 @@ from air.serve.tools.trajectories import Trajectories, TrajectoryLost
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
-"""The largest number of characters of an action. A longer one asks for nothing."""
+"""The largest number of characters of an action. A longer action counts as a reply without a tool call."""
 
 
 class Body(BaseModel):
@@ -66,14 +66,15 @@ class Body(BaseModel):
         return (self.extra_fields[index] if self.extra_fields else None) or {}
 
     def flag(self, name: str, index: int) -> bool:
-        """Returns `finish` or `is_last_step` of an action, which can stand in its further fields too."""
+        """Returns `finish` or `is_last_step` of an action. The action's extra fields can contain them,
+        too."""
         values: list[bool] | None = getattr(self, name)
         return bool(self.extra(index).get(name, values[index] if values else False))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one action has led to."""
+    """The result of one action."""
 
     observation: str | dict[str, str]
     done: bool
@@ -81,7 +82,7 @@ class Outcome:
 
 
 def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
-    """Returns what each action asks for."""
+    """Returns the tool call of each action, or the end of its trajectory; None if it asks for neither."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -139,7 +140,7 @@ class Observations(Protocol):
         )
 
     async def _outcomes(self, body: Body) -> list[Outcome]:
-        """Carries out all actions at once. If one fails by our fault, the others still come to their end."""
+        """Carries out all actions at the same time. If air fails in one of them, the others still finish."""
         tools = self._server.sessions.tools.tools
         wishes = await asyncio.to_thread(_wishes, body, tools)
         fields = {

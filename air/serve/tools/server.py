@@ -1,4 +1,4 @@
-"""What the protocols of a server of tools share, and its start."""
+"""The state that the protocols of a server of tools share, and the start of the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from air.serve.tools.settings import ToolsConfig
 
 @dataclass(frozen=True)
 class ToolsServer(BaseServer):
-    """What the protocols of one server share."""
+    """The state that the protocols of one server share."""
 
     config: ToolsConfig
     sessions: Sessions

@@ -17,10 +17,10 @@ from air.serve.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0
-"""Seconds in which a box must start: there is room for it when its session may begin."""
+"""Seconds in which a session's box must start. The session begins only when there is room for its box."""
 
 BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
-"""What the model is shown if its own commands ended the box of its session."""
+"""The text for the model if its own commands ended the box of its session."""
 
 
 class Session:
@@ -39,7 +39,7 @@ class Session:
 
 
 class Sessions:
-    """All open sessions of one server: their places, and the boxes that they use."""
+    """All open sessions of one server: limits their number, and holds the boxes that they use."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
@@ -61,10 +61,11 @@ class Sessions:
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
-        """Takes `count` places, all at once. The request that has waited longest is next.
+        """Reserves room for `count` sessions, all at once. The request that has waited longest is served
+        next.
 
-        Raises NoBoxInTime if they are not free within `within` seconds, and QueueFull if too many wait.
-        """
+        Raises NoBoxInTime if there is no room within `within` seconds, and QueueFull if too many requests
+        wait."""
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
         if not self._waiting and self.taken + count <= self.most:
@@ -93,7 +94,7 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Gives places back."""
+        """Releases the room of `count` sessions."""
         self.taken -= count
         self._let_in()
 
@@ -108,7 +109,7 @@ class Sessions:
     async def open(
         self, key: str, fields: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Session]:
-        """Async context manager: opens the tools, whose seed follows from `key`. The caller has a place.
+        """Async context manager: opens the tools. Their seed is computed from `key`. Call `admit` first.
 
         Raises InfrastructureError if a box or a state cannot be made.
         """

@@ -34,7 +34,8 @@ class ToolsConfig(ListenConfig):
     public: tuple[str, ...] = ()
     """The names of those `extra_fields` of a request that tools may read, such as the position of a game."""
     max_sessions: int = Field(32, ge=1)
-    """The most trajectories and chats that are open at once. Each has a box if the tools need one."""
+    """The largest number of trajectories and chats that are open at once. Each has a box if the tools need
+    one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
     """Seconds without a request after which a trajectory ends."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
@@ -42,17 +43,17 @@ class ToolsConfig(ListenConfig):
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
     """Seconds that a request waits for room for its new trajectories. Then it is refused."""
     max_queued: int = Field(1000, ge=0)
-    """The most requests that wait for room. Further ones are refused at once."""
+    """The largest number of requests that wait for room. Further requests are refused at once."""
     max_actions: int = Field(1024, ge=1)
-    """The most actions of one request."""
+    """The largest number of actions in one request."""
     model_url: str = ""
     """The address of a server with OpenAI's chat completions, for chats. Empty: there are no chats."""
     model: str = ""
-    """The name of the model there, and here."""
+    """The name of the model at `model_url`. Clients of this server use the same name."""
     format: str = "tool_calls"
     """The action format of chats: how the model calls tools."""
     max_turns: int = Field(8, ge=1, le=1000)
-    """The most replies of the model in one chat."""
+    """The largest number of the model's replies in one chat."""
     model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds that one reply of the model may take."""
 

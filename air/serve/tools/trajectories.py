@@ -18,12 +18,12 @@ from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult
 
 MOST_REMEMBERED = 10_000
-"""So many ended trajectories are remembered, so that their clients learn of the end."""
+"""The number of ended trajectories that are remembered, so that their clients get an error about the end."""
 _LOG = logging.getLogger(__name__)
 
 
 class TrajectoryLost(AirError):
-    """A trajectory has ended, and not at the wish of its client: its state is gone."""
+    """Error: a trajectory has ended although its client did not finish it, and its state is lost."""
 
 
 class Trajectory:
@@ -65,10 +65,10 @@ class Trajectories:
 
     @asynccontextmanager
     async def used(self, fields: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[None]:
-        """Async context manager: the trajectories with these ids, each with its public fields, do not end
-        during the block because of their time. New ones begin all at once.
+        """Async context manager: no time limit ends the trajectories with these ids during the block.
+        `fields` has each trajectory's public fields, by id. New trajectories begin all at once.
 
-        Raises TrajectoryLost, and what `Sessions.admit` raises. Nothing has begun then.
+        Raises TrajectoryLost, and the errors of `Sessions.admit`. After an error, no trajectory has begun.
         """
         self._check(fields)
         if count := sum(name not in self.open for name in fields):
@@ -132,14 +132,14 @@ class Trajectories:
                 raise
 
     async def finish(self, name: str) -> None:
-        """Ends a trajectory at the wish of its client. Does nothing if there is none."""
+        """Ends a trajectory because its client asks for that. Does nothing if there is no such trajectory."""
         self._lost.pop(name, None)
         ending = self._end(name, "finished")
         if ending is not None:
             await asyncio.shield(ending)
 
     def _end(self, name: str, how: str, *, lost: str = "") -> asyncio.Task[None] | None:
-        """Ends a trajectory in the background. `lost`: why its client must learn of it."""
+        """Ends a trajectory in the background. `lost`: the reason that its client must get; empty if none."""
         trajectory = self.open.pop(name, None)
         if trajectory is None:
             return None

@@ -1,4 +1,5 @@
-"""Writes a task in the format of Harbor (schema 1.4): a folder that Harbor builds, plays and grades alone.
+"""Writes a task in the format of Harbor (schema 1.4), as a folder that Harbor can build, play and grade
+without air.
 
 The folder states every limit and mode, because the defaults of Harbor's versions differ. The agent's image
 gets `environment/` (starter files and the agent's data). The verifier has an image of its own, made of
@@ -27,20 +28,21 @@ from air.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = "1.4"
 AGENT = "agent"
-"""The user of the agent in the images of air."""
+"""The user that runs the agent in the images of air."""
 _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
 _IMAGE_MB = 1024
 """Disk space beside the workspace: some providers count the image too."""
 _ATTEMPTS = 3
-"""A failed grader runs twice on an artefact, then once on an empty one."""
+"""The largest number of a grader's runs for one grade: two on the artefact and, if they fail, one on an empty
+artefact."""
 _HERE = Path(__file__).resolve().parent
 _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
     "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
 }
-"""The verifier's programs, which run in its container without air."""
+"""The verifier's programs, which run in its container without the package air."""
 _TEST = """\
 #!/bin/bash
 # Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.
@@ -64,8 +66,8 @@ def refusal(task: TaskSpec) -> str:
 def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
     """Writes the folder `root/ID` and returns its path; with `force`, it replaces an exported task there.
 
-    Raises ConfigError if the task cannot be exported, or the folder exists or cannot be written; and what
-    `data.prepare` and `read_solvers` raise.
+    Raises ConfigError if the task cannot be exported, or the folder exists or cannot be written. Raises also
+    what `data.prepare` and `read_solvers` raise.
     """
     if reason := refusal(task):
         raise ConfigError(reason, where=f"task {task.id}")
@@ -95,7 +97,8 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
 
 
 def _is_exported(folder: Path, task: TaskSpec) -> bool:
-    """Whether a folder is an export of the task; air's own tasks have a `task.toml`, too."""
+    """Whether a folder is an export of the task. A `task.toml` alone does not show this: air's own tasks have
+    such a file, too."""
     file = folder / "task.toml"
     table = read_toml(file).get("task") if file.is_file() else None
     return isinstance(table, dict) and table.get("name") == f"{_ORGANISATION}/{task.id}"
@@ -265,8 +268,9 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns what Harbor has no key for. `nothing` is the reward of an agent that does nothing; it is left
-    out if the starter files have the artefact, whose score is not known here."""
+    """Returns the task's settings for which Harbor has no key of its own. `nothing` is the reward of an agent
+    that does nothing. It is left out if the starter files contain an artefact, because its score is not known
+    here."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,
@@ -293,7 +297,8 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Returns a value as TOML writes it. Strings of JSON are strings of TOML, but for DEL."""
+    """Returns a value as TOML text. JSON's form of a string is valid in TOML, except for the character
+    DEL."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""Finds and reads tasks: folders in air's own format, and tasks in a checkout of MLGym."""
+"""Finds and reads tasks: folders in air's own format or Harbor's, and tasks in a checkout of MLGym."""

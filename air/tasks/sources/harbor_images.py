@@ -1,4 +1,4 @@
-"""Says which images the Harbor tasks of a path need. Nothing is built or pulled here."""
+"""Finds the images that the Harbor tasks of a path need. Nothing is built or pulled here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from air.tasks.sources.harbor.support import refusals
 
 
 def agent_image(folder: HarborFolder) -> str:
-    """Returns the image of the agent's box: the declared one, or the tag of what `environment/` becomes.
+    """Returns the image of the agent's box: the declared image, or the tag of the image that is built from
+    `environment/`.
 
     Raises MissingError if there is neither an image nor a Dockerfile.
     """
@@ -23,8 +24,8 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the image of a separate verifier that holds its tests already; None if there is none, or if
-    the task wants its verifier in the agent's box."""
+    """Returns the image of a separate verifier that already contains its tests; None if there is no such
+    image, or if the task's verifier runs in the agent's box."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     declared = _declared(folder, step)
@@ -49,7 +50,8 @@ def wanted(folder: HarborFolder) -> Iterator[Wanted]:
 
 
 def wanted_of(path: Path) -> tuple[list[Wanted], list[str]]:
-    """Returns the images that the tasks of a path need, and a line for each task that cannot be played.
+    """Returns two lists: the images that the tasks of a path need, and a line for each task that cannot be
+    played.
 
     Raises MissingError if the path holds no task.
     """
@@ -79,7 +81,7 @@ def _declared(folder: HarborFolder, step: Step | None) -> Environment | None:
 
 
 def _verifier_context(folder: HarborFolder, step: Step | None) -> Path | None:
-    """Returns the folder with the Dockerfile of a verifier's own image: the step's, else the task's."""
+    """Returns the folder with the Dockerfile of a verifier's own image: of the step, or else of the task."""
     places = [folder.path / "steps" / step.name / "tests"] if step else []
     for place in (*places, folder.path / "tests"):
         if (place / "Dockerfile").is_file():

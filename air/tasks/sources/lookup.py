@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 _MLGYM, _HARBOR = "mlgym:", "harbor:"
 PREFIXES = ("mlgym", "harbor")
-"""The prefixes of ids of research tasks that are in no folder of tasks. Other prefixes belong to worlds."""
+"""The prefixes of the ids of research tasks that do not lie in air's folders of tasks. Other prefixes belong
+to other worlds."""
 _SHARED = "_shared"
 
 
@@ -58,8 +59,8 @@ def load(
 
 
 def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[str]:
-    """Returns ids with each one that names a folder or a file of Harbor tasks replaced by its members' ids.
-    Reads no task. Raises MissingError if there is none there, and ConfigError if a file is invalid."""
+    """Returns the ids; an id that names a folder or a file of Harbor tasks is replaced by the ids of those
+    tasks. Reads no task. Raises MissingError if there is no task, and ConfigError if a file is invalid."""
     if not any(name.startswith(_HARBOR) for name in ids):
         return list(ids)
     from air.tasks.sources.harbor.ids import expanded

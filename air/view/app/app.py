@@ -75,7 +75,9 @@ def _bar(all_runs: Sequence[Run]) -> Run:
     if name and name not in names:
         st.html(f'<div class="air error">no run {text(name)} here</div>')
     left, middle, right = st.columns([3, 7, 1.2], vertical_alignment="center")
-    st.session_state["run-widget"] = names[at]  # the address decides, also after "back"
+    st.session_state["run-widget"] = names[
+        at
+    ]  # the page's address decides, also after the browser's "back"
     left.selectbox(
         "Run",
         names,

@@ -1,6 +1,7 @@
 """Makes the app's charts, with the library Altair.
 
-Recorded values are passed to a chart only as data: in its specification, the browser could evaluate them.
+Recorded values are passed to a chart only as data. In the chart's specification, the browser could evaluate
+them as expressions.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ def episode(
 ) -> tuple[Any, Any]:
     """Returns two charts of an episode's validates: score and delta by item (a turn with its validates).
 
-    `curve` has the facts of each validate. A vertical line marks `item`; `last` is the last item's number.
-    """
+    `curve` has the recorded facts of each validate (grading). A vertical line marks `item`; `last` is the
+    last item's number."""
     data = [
         {
             "item": place.item,

@@ -24,7 +24,8 @@ class Single:
     """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Returns the lines of no turn by their type; a missing `start` or `end` is an empty dict."""
+        """Returns the lines that belong to no turn, by their type. A missing `start` or `end` is an empty
+        dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 

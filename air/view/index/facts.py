@@ -26,7 +26,7 @@ class Facts:
     model: str | None = None
     metric: str | None = None
     direction: str | None = None
-    """Which scores are better: `higher` or `lower`."""
+    """Whether `higher` or `lower` scores are better."""
     baseline: float | None = None
     isolation: str | None = None
     started: float | None = None

@@ -19,7 +19,7 @@ from air.train.matrix import files as matrix_files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
-"""The file in which `vf-eval` writes what it played."""
+"""The file in which `vf-eval` records its episodes."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
@@ -192,9 +192,8 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Returns the keys of two flat configs whose values differ, and those that differ only in a folder.
 
-    Only in a folder differ the folders of the results, and paths with the same last name, such as two copies
-    of one model. The runs' names are no difference.
-    """
+    Values differ only in a folder if they are folders of results, or paths with the same last name, such as
+    two copies of one model. The names of runs do not count as a difference."""
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
     return [key for key in keys if key not in paths], paths

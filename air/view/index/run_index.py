@@ -1,4 +1,4 @@
-"""The index of one training run, with which views find episodes without reading whole trajectories.
+"""The index of one training run. With it, views find episodes without reading whole trajectories.
 
 The index is a SQLite file in the cache folder, with facts about every episode and the position of every line
 of its trajectory. The file can be deleted at any time, because it is made again.
@@ -166,9 +166,10 @@ class RunIndex:
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the next item (turn) after `item` with a `what`: `validate` or `error`.
+        """Returns the number of the next item (turn) after `item` that has what `what` names: a `validate` or
+        an `error`.
 
-        Returns None if there is no such item; `back` searches backwards.
+        Returns None if there is no such item. With `back`, searches backwards.
         """
         which = {"validate": "kind = 'validate'", "error": "bad = 1"}[what]
         compare, pick = ("<", "max") if back else (">", "min")

@@ -41,7 +41,8 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the reply's text before a turn's action and that after it, without the action's code fence."""
+    """Returns the reply's text before a turn's action, and its text after the action, without the code
+    fence."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -64,7 +65,7 @@ def reasoning(step: Mapping[str, Any]) -> str:
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
     """Returns the world's observation in a turn, and the text that the model saw instead (empty if the same).
 
-    Trajectories of version 1 record only what the model saw, so there this is the first text.
+    Trajectories of version 1 record only the text that the model saw. It is then the first of the two texts.
     """
     world, received = step.get("observation"), step.get("shown")
     world, received = world or "", received or ""

@@ -17,13 +17,13 @@ from air.view.index.facts import integer
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The tokens of one turn, as the trainer saw them."""
+    """The tokens of one turn, as the trainer got them."""
 
     reply: Message
     context: Sequence[Message]
     """The messages between the previous reply and this one. All their tokens are masked."""
     payments: Sequence[Payment]
-    """The parts of the reward that the advantage of the reply counts."""
+    """The parts of the reward that are included in the reply's advantage."""
     content: StepTokens
     """The file of the training step, which has the texts of the tokens."""
 
@@ -77,9 +77,9 @@ def of_turn(
 
 
 def training_step(run: Path, episode: str | None) -> int | None:
-    """Returns the training step of an episode, out of `groups.jsonl` in the run's folder; None if unknown.
+    """Returns the training step of an episode, from `groups.jsonl` in the run's folder; None if unknown.
 
-    For a view without an index of the run. An unreadable line is passed over, as by the index.
+    It is for views without an index of the run. Unreadable lines are skipped, as in the index.
     """
     path = run / "groups.jsonl"
     if episode is None or not path.is_file():
@@ -115,5 +115,6 @@ def _read(run: Path, step: int) -> StepTokens | None:
 
 @functools.lru_cache(maxsize=2)
 def _cached(run: Path, step: int, changed: int) -> StepTokens | None:
-    """Reads a file. `changed` is the time of its last change, so that a new file is read again."""
+    """Reads a step's file and caches it. `changed`, the time of its last change, is part of the cache's key,
+    so that a changed file is read again."""
     return trained_tokens.read(run, step)

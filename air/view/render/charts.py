@@ -44,7 +44,7 @@ class Chart:
     x: str = "training step"
     y: str = ""
     exact: bool = False
-    """Whether the values are no noisy measurements, so that they are never smoothed."""
+    """Whether the values are exact and not noisy measurements. Exact values are never smoothed."""
 
     @property
     def smoothed(self) -> bool:
@@ -114,5 +114,5 @@ def file_name(chart: Chart) -> str:
 
 
 def _cell(name: str) -> str:
-    """Returns a name that no spreadsheet takes for a formula."""
+    """Returns a curve's name in a form that no spreadsheet interprets as a formula."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name

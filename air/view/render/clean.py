@@ -22,7 +22,7 @@ _HIDDEN = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _ALIKE = 8
-"""Texts with this number of equal first characters begin alike."""
+"""Two texts count as beginning alike if this number of their first characters is equal."""
 _MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
 _NAMES = {
     "\u202e": "<RLO>",
@@ -56,9 +56,9 @@ def preview(text: str, width: int) -> str:
 
 
 def differing(texts: Sequence[str]) -> list[str]:
-    """Returns previews that are to stand beside each other without the beginnings that they share.
+    """Returns previews of texts that are shown side by side, without their common beginnings.
 
-    A text loses what it shares with all texts that begin like it, back to its last space.
+    Among texts that begin alike, the beginning that all of them share is removed, up to its last space.
     """
     short = []
     for text in texts:

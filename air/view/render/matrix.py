@@ -16,8 +16,8 @@ def by_place(results: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, A
 
 
 def shade(results: Mapping[str, Any], cell: Mapping[str, Any]) -> float | None:
-    """Returns how dark a cell is, from 0 to 1: its success, or where its reward lies between the lowest and
-    the highest of its column. None for a cell that was not played yet."""
+    """Returns how dark a cell is drawn, from 0 to 1: its success rate, or the position of its reward between
+    the lowest and the highest reward of its column. Returns None if the cell was not played yet."""
     value = cell["value"]
     if value is None:
         return None
@@ -30,7 +30,7 @@ def shade(results: Mapping[str, Any], cell: Mapping[str, Any]) -> float | None:
 
 
 def interval(cell: Mapping[str, Any]) -> str:
-    """Returns the interval of a cell as text; empty if it has none."""
+    """Returns the confidence interval of a cell as text; empty if the cell has none."""
     return "" if cell["low"] is None else f"{cell['low']:.2f} – {cell['high']:.2f}"
 
 

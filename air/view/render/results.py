@@ -25,7 +25,7 @@ SCORES = {
 
 @dataclass(frozen=True)
 class Cell:
-    """The values of one model on one task. Episodes without a value are in `n` alone."""
+    """Statistics of one model's values on one task. Episodes without a value only count in `n`."""
 
     n: int
     scored: int

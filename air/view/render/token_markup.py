@@ -1,4 +1,5 @@
-"""Renders the tokens of a turn as HTML: what training did with each of them, and what paid for it."""
+"""Renders the tokens of a turn as HTML, with each token's use in training and the rewards that it was paid
+for."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def _chips(tokens: TurnTokens) -> str:
 
 
 def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
-    """Returns the terms of the reward that the advantage counts."""
+    """Returns the HTML of the reward's terms that are included in the advantage."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")
     return f'<div class="air facts"><span class="note">{text(compared(tokens))}</span>{chips}</div>'
 

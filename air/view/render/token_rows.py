@@ -1,4 +1,5 @@
-"""Lists the tokens of a turn for display: what training did with each of them, and what paid for it."""
+"""Lists the tokens of a turn for display, with each token's use in training and the rewards it was paid
+for."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _MARKS = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥"})
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One token of a reply. The numbers are None for a masked token, and where they are unknown."""
+    """One token of a reply. Its numbers are None if the token is masked, or if they are unknown."""
 
     token: int
     piece: str
@@ -89,7 +90,7 @@ def compared(tokens: TurnTokens) -> str:
 
 
 def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
-    """Returns the parts of the reward, `paid`, that a token's advantage counts, or why it counts none."""
+    """Returns the parts of the reward (`paid`) that a token's advantage includes, or why it includes none."""
     if not row.advantage:
         return "not trained"
     return "shuffled" if tokens.content.shuffled else "; ".join(paid) or "nothing was paid"

@@ -1,4 +1,4 @@
-"""The accounts of a sandbox: who a client may name as the user of a command."""
+"""The accounts of a sandbox, which clients may name as the user of a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT = "user"
 
 @dataclass(frozen=True)
 class Account:
-    """One account, as the box's `/etc/passwd` has it."""
+    """One account from the box's `/etc/passwd`."""
 
     name: str
     home: str

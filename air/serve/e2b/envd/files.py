@@ -1,4 +1,5 @@
-"""envd's `/files`: downloads and uploads of files, raw, as forms, compressed, and by signed addresses."""
+"""Serves `/files` of envd (E2B's program in a sandbox): downloads and uploads of files. A file may be raw, in
+a form, or compressed, and its address may be signed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def signature(path: str, operation: str, user: str, token: str, expiration: str 
 
 
 def signed(request: Request, sandbox: Sandbox) -> bool:
-    """Whether the request's signature is that of this sandbox."""
+    """Whether the request's signature is valid for this sandbox."""
     query = request.query_params
     operation = "read" if request.method == "GET" else "write"
     wanted = signature(
@@ -102,7 +103,7 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
-    """Yields a file's bytes: exactly `size`, or all if that is negative."""
+    """Yields a file's bytes: exactly `size` bytes, or all bytes if `size` is negative."""
     try:
         async with sandbox.use():
             while size:
@@ -117,7 +118,7 @@ async def _pieces(
 
 
 async def _closed(program: Program, handle: int) -> None:
-    """Closes a file in the sandbox. With the sandbox, the file has ended, too."""
+    """Closes a file in the sandbox. If the sandbox is gone, there is nothing to close."""
     try:
         await program.ask("close", handle=handle)
     except (SandboxGone, BoxDiedError):
@@ -146,9 +147,11 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
 async def _form(
     sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a form. A single file has the path of the query; else each has its own name.
+    """Writes the files of a form. A single file gets the path in the query; several files get their own
+    names.
 
-    The parser stores them on this machine first, so together they may be as large as a sandbox's workspace.
+    The parser stores the files on this machine first. So they may together be as large as a sandbox's
+    workspace, and no larger.
     """
     program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
     parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
@@ -221,7 +224,8 @@ def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    """Returns the metadata for uploaded files: the headers `X-Metadata-…`; of equal ones the first."""
+    """Returns the metadata for uploaded files, from the headers `X-Metadata-…`. Of equal headers, the first
+    counts."""
     metadata: dict[str, str] = {}
     for name, value in request.headers.items():
         if name.startswith(_METADATA):

@@ -1,4 +1,4 @@
-"""envd's remote calls for files and folders: `filesystem.Filesystem`."""
+"""The service `filesystem.Filesystem` of envd (E2B's program in a sandbox): calls for files and folders."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
-"""The most changes that wait for the client of one watcher."""
+"""The largest number of changes that wait until the client of a watcher takes them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The times, in epoch seconds, that a date can name: the years 1 to 9999. A file may have any time."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 def entry_of(entry: dict[str, Any]) -> Message:
-    """Returns an entry as envd writes it, from what the program in the box told."""
+    """Converts an answer of air's program in the box to envd's form of a file or folder."""
     seconds = min(max(float(entry.pop("modified")), _FIRST), _LAST)
     modified = datetime.fromtimestamp(seconds, UTC)
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
@@ -68,7 +68,7 @@ async def remove(files: Program, user: str, message: Message) -> Message:
 
 
 class Watcher:
-    """The changes in one watched folder that its client has not got yet."""
+    """One watched folder, with the changes in it that its client has not received yet."""
 
     def __init__(self) -> None:
         self.changes: deque[Message] = deque()
@@ -76,7 +76,7 @@ class Watcher:
         self.error: AirError | None = None
 
     def put(self, change: Message) -> None:
-        """Adds a change. A client that does not take them gets an error instead."""
+        """Adds a change. If too many changes wait, the client gets an error instead of them."""
         if "overflow" in change or len(self.changes) >= MOST_EVENTS:
             self.error = RpcError("resource_exhausted", "changes were lost: there were too many")
         elif "entry" in change:
@@ -96,7 +96,7 @@ class Watcher:
 
 
 class Watchers:
-    """All watchers of a sandbox. It takes the events of the program in the box."""
+    """All watchers of a sandbox. Receives the events of air's program in the box."""
 
     def __init__(self, files: Program) -> None:
         self._files = files
@@ -107,7 +107,7 @@ class Watchers:
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Takes one change. It may come before the answer that names its watcher."""
+        """Receives one change. The change may arrive before the answer that gives its watcher's number."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
         else:
@@ -199,7 +199,7 @@ async def _dropped(watchers: Watchers, number: int) -> None:
 
 
 async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Message:
-    """Begins to watch a folder for a client that asks for the changes."""
+    """Begins to watch a folder for a client that will poll for the changes."""
     watchers = watchers_of(sandbox)
     number, _ = await watchers.add(user, message)
     ident = secrets.token_hex(8)

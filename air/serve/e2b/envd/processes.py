@@ -1,4 +1,4 @@
-"""envd's remote calls for processes: `process.Process`."""
+"""The service `process.Process` of envd (E2B's program in a sandbox): calls for processes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError if a working folder is missing. The home folder is not looked for."""
+    """Raises RpcError if a working folder is missing. The home folder is not checked."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -111,7 +111,8 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
 async def _events(
     sandbox: Sandbox, command: RunningCommand, seconds: float | None
 ) -> AsyncIterator[Message]:
-    """Yields the output of a process and its end. Raises RpcError after `seconds`, or at its own timeout."""
+    """Yields the output of a process and its end. Raises RpcError after `seconds`, or at the process's
+    timeout."""
     end = wire.end_of(seconds)
     try:
         async with _calls(sandbox):
@@ -163,7 +164,8 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Returns how the running processes that a client started were started. Forgets those that ended."""
+    """Returns, by process id, the settings with which a client started each running process. Forgets
+    processes that ended."""
     configs: dict[int, dict[str, Any]] = sandbox.extras.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
     for gone in configs.keys() - running:

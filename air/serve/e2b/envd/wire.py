@@ -91,7 +91,7 @@ def decoded(body: bytes) -> Message:
 
 
 def refuse_unknown(message: Message, *known: str) -> None:
-    """Raises RpcError if `message` has a field that nothing here honours."""
+    """Raises RpcError if `message` has a field that is not `known`, because it would have no effect."""
     if unknown := sorted(message.keys() - set(known)):
         raise RpcError("unimplemented", f"field {unknown[0]!r} is not served by air")
 
@@ -107,10 +107,10 @@ def deadline(request: Request) -> float | None:
 
 
 def end_of(seconds: float | None) -> float | None:
-    """Returns when, by the event loop's clock, `seconds` from now are over.
+    """Returns the time `seconds` from now by the event loop's clock; None if there is no limit.
 
-    A stream's iterator uses it for each wait: its steps may run in several tasks, over which no one
-    `asyncio.timeout` can extend.
+    A stream's iterator uses this time for each wait. Its steps may run in several tasks, so a single
+    `asyncio.timeout` cannot cover them.
     """
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 

@@ -1,7 +1,7 @@
 """Grades Python code by assertions, in the forms of MBPP and HumanEval.
 
-A line after the assertions writes a secret, which a program that ends before them does not write.
-"""
+A line after the assertions writes a secret. A program that ends before its assertions does not write this
+secret."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Mbpp(_Asserts):
 
 class HumanEval(_Asserts):
     """A row has `task_id`, `prompt`, `entry_point` and `test`, which defines `check(candidate)`. The
-    completion goes on after the prompt; with `extra.is_freeform` it has the whole function in a fence."""
+    completion continues the prompt; with `extra.is_freeform`, it has the whole function in a code fence."""
 
     names = ("HumanEvalDataset",)
 

@@ -1,4 +1,5 @@
-"""Grades code by a test program that is appended to it: accepted if the whole ends with status 0."""
+"""Grades code by a test program that is appended to it. The code is accepted if the joined program exits with
+status 0."""
 
 from __future__ import annotations
 

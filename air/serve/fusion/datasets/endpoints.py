@@ -75,7 +75,7 @@ class Datasets:
 
 @contextmanager
 def _rows_checked() -> Iterator[None]:
-    """Context manager: a row that lacks a field, or has one of a wrong type, is a bad request."""
+    """Context manager: raises BadRequest if a row lacks a field or has a field of a wrong type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:

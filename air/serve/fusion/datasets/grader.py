@@ -24,14 +24,14 @@ from air.serve.fusion.messages import RunCodeAnswer, RunCodeRequest
 from air.serve.fusion.programs import OUTPUT_BYTES, BadRequest, Programs
 
 AT_ONCE = 4
-"""Most programs of one completion that run at once, so that it does not take all boxes."""
+"""The largest number of one completion's programs that run at once, so that it does not use all boxes."""
 
 
 class Grader(ABC):
     """Grades completions for the problems of one kind of dataset."""
 
     names: tuple[str, ...]
-    """The values of `dataset_type` that mean this grader."""
+    """The values of `dataset_type` that select this grader."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
@@ -82,7 +82,8 @@ class Grader(ABC):
             ) from None
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Runs one program. Raises InfrastructureError if the server failed: that is no wrong answer."""
+        """Runs one program. Raises InfrastructureError if the server failed, which does not make an answer
+        wrong."""
         answer = await self._programs.run(request)
         if answer.status == "SandboxError":
             raise InfrastructureError(answer.message)

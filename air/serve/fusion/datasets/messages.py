@@ -42,7 +42,7 @@ class TestConfig(Message):
     custom_extract_logic: str | None = None
     """Python code that finds the code in `completion` and calls `submit_code_blocks`. It runs in a box."""
     provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
-    """The problems themselves, or for one problem its row, instead of those of the server's dataset."""
+    """The problems, or the row of one problem, that the request brings in place of the server's dataset."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Settings of the grader."""
 

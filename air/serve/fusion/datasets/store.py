@@ -63,7 +63,7 @@ class Store:
         return rows[request.offset : request.offset + request.limit]
 
     def row(self, request: GetPromptByIdRequest | SubmitRequest) -> Row:
-        """Returns the problem that a request asks for. A problem that is not there is 404."""
+        """Returns the problem that a request asks for. Raises BadRequest with status 404 if there is none."""
         given = request.config.provided_data
         if isinstance(given, dict):
             return given

@@ -1,9 +1,9 @@
 """Reads what the agent made from its box, and lays it out in a fresh one.
 
-What is read: the declared artefacts, or the changed files of the working directory if none are declared; and
-always `/logs/artifacts`. The box stands still meanwhile, and no program in it is asked. A link must not lead
-to where the tests lie in the grading box. `/tests`, `/solution` and `/logs/verifier` are never read.
-"""
+The declared artefacts are read; if the task declares none, the changed files of the working directory are
+read instead. `/logs/artifacts` is always read, and `/tests`, `/solution` and `/logs/verifier` never are.
+Meanwhile all processes of the box are frozen, and no program of the box takes part. A link must not lead to a
+folder in which the tests lie in the grading box."""
 
 from __future__ import annotations
 
@@ -25,35 +25,36 @@ from air.tasks.sources.harbor.commands import ROOT, as_root
 from air.tasks.sources.harbor.schema import Artifact
 
 PUBLISHED = "/logs/artifacts"
-"""The folder that Harbor always hands in."""
+"""The folder whose files Harbor always hands in for grading."""
 NEVER = ("/tests", "/solution", "/logs/verifier", "/logs/agent", "/proc", "/sys", "/dev", "/.air")
 SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/tmp"),
     *("/usr", "/var"),
 )
-"""Folders whose changes do not count if the working directory is `/`: their files are the programs of the
-grading box. A task can still declare them."""
+"""Folders whose changes are not handed in if the working directory is `/`, because their files are the
+programs of the grading box. A task can still declare them as artefacts."""
 PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
-"""Folders of an image to which a link may lead, such as that of a virtual environment to its Python."""
+"""Folders of an image to which a link may lead, such as the link of a virtual environment to its Python."""
 _MANIFEST, _FILES = "harbor.json", "files"
 _DEPTH = 60
 _MOST_SEEN = 500_000
-"""How many changes are looked at: those in folders of the system are then left out."""
+"""The largest number of changes that are examined. Changes in folders of the system are left out
+afterwards."""
 _AT_ONCE = 32
 _AT_A_TIME = 100
 
 
 @dataclass
 class Handed:
-    """The files that are handed in, by absolute path, and what else belongs to them."""
+    """The files that are handed in for grading, by absolute path, with links, folders and permissions."""
 
     step: int
-    """The number of the step."""
+    """The number of the task's step, from 0."""
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """The targets of links, by path."""
     folders: list[str] = field(default_factory=list)
-    """Folders, of which each comes before those in it."""
+    """Folders. A folder comes before the folders in it."""
     emptied: list[str] = field(default_factory=list)
     """Folders that are handed in whole, so that the image's files in them do not remain."""
     removed: list[str] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Handed:
     """The permission bits, user and group of each file and folder."""
 
     def artefact(self) -> Artefact:
-        """Returns the artefact that holds all this."""
+        """Returns the artefact that stores this object."""
         about = {
             "step": self.step,
             "links": self.links,
@@ -77,7 +78,7 @@ class Handed:
 
     @classmethod
     def of(cls, artefact: Artefact) -> Handed:
-        """Returns what an artefact holds."""
+        """Returns the object that is stored in an artefact."""
         about = json.loads(artefact.files[_MANIFEST])
         about["rights"] = {path: tuple(rights) for path, rights in about["rights"].items()}
         files = {
@@ -116,12 +117,12 @@ async def read(
 
 @dataclass
 class _Collection:
-    """Adds entries of a box to what is handed in, within bounds."""
+    """Adds files and folders of a box to `handed`, up to limits of size and number."""
 
     box: Box
     handed: Handed
     left: int
-    """The number of bytes that further files may have."""
+    """The number of bytes that further files may have together."""
     own_image: bool
     """Whether the grading box has another image, in whose working directory answers may lie."""
 
@@ -142,7 +143,8 @@ class _Collection:
         await self._add([path, *(one.path for one in kept)])
 
     async def add_changes(self) -> None:
-        """Adds the files of the working directory that differ from the image's, and notes removed ones."""
+        """Adds the files of the working directory that differ from the image's files, and notes removed
+        files."""
         outside = SYSTEM if self.box.workspace == "/" else ()
         there, absent = [], []
         for change in await self.box.changed(most=_MOST_SEEN):
@@ -157,7 +159,8 @@ class _Collection:
         await self._add(absent, absent=True)
 
     async def _add(self, paths: Iterable[str], *, absent: bool = False) -> None:
-        """Adds entries, thousands in one call to the box. `absent`: whether some may not be there."""
+        """Adds files and folders, thousands in one call to the box. `absent`: whether some of them may be
+        missing."""
         wanted = [
             path for path in paths if not _below(path, NEVER) and path not in self.handed.files
         ]
@@ -207,7 +210,7 @@ class _Collection:
         if end in handed.files or end in handed.folders or end in handed.links:
             return True
         if _below(end, PROGRAMS) or _below(end, handed.emptied) or _below(end, handed.links):
-            return True  # the target of a link on the way is checked as well
+            return True  # a link on this path is handed in too, so its own target is checked
         return not self.own_image and (workspace == "/" or _below(end, [workspace]))
 
 
@@ -216,8 +219,8 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
-    """Whether one of tar's patterns leaves out a path below `root`: a pattern matches a name, or a path from
-    any component on, with all that lies below it."""
+    """Whether one of the patterns, in the syntax of tar, excludes a path below `root`. A pattern matches a
+    name, or the rest of a path from any component on, and everything below it."""
     parts = path.removeprefix(f"{root.rstrip('/')}/").split("/")
     for end in range(1, len(parts) + 1):
         for start in range(end):

@@ -1,4 +1,4 @@
-"""Computes the boxes of a Harbor task: variables, network, limits and users."""
+"""Computes the settings of a Harbor task's boxes: variables, network, limits and users."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskLimits
 
 CPUS, MEMORY_MB, DISK_MB, PIDS = 1.0, 2048, 4096, 512
-"""The limits of a box whose task names none: Harbor then sets none, but no box here is without limits."""
+"""The limits of a box if the task states none. Harbor then sets no limits, but every box of air has
+limits."""
 EPISODE_SECONDS = 3600.0
-"""The time limit of an agent whose task names none."""
+"""The time limit of the agent if the task states none."""
 COMMAND_SECONDS = 600.0
-"""The longest time limit of one command of the agent."""
+"""The largest time limit of one command of the agent."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -66,8 +67,8 @@ def box(
 
 
 def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
-    """Returns the hosts that a box reaches in a phase, whose own network mode comes before that of the
-    environment. `*` stands for all public hosts, and is Harbor's default."""
+    """Returns the hosts that a box can reach in a phase (agent or verifier). The network mode of the phase
+    has precedence over the environment's. `*` means all public hosts, and is Harbor's default."""
     declared = phase if phase.network_mode is not None else environment
     if settings.network == "none" or declared.network_mode == "no-network":
         return ()
@@ -78,7 +79,7 @@ def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tup
 
 def resolved(env: Mapping[str, str], settings: HarborSettings, *, where: str) -> dict[str, str]:
     """Returns variables with each `${NAME}` in them replaced by the variable NAME of this machine, if the
-    settings allow it, or by the default in `${NAME:-default}`. Raises ConfigError if that cannot be."""
+    settings allow it, or by the default in `${NAME:-default}`. Raises ConfigError if there is neither."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]

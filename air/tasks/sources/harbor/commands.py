@@ -24,7 +24,8 @@ async def run_as(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> tuple[ExecResult, str]:
-    """Runs a command as `user` (None: the box's), and returns its result and the end of its output."""
+    """Runs a command as `user` (None: the box's default user); returns its result and the end of its
+    output."""
     try:
         running = await box.start(
             command, user=None if user is None else str(user), timeout=timeout, env=env, cwd=cwd
@@ -38,8 +39,8 @@ async def run_as(
 
 
 async def as_root(box: Box, script: str, *, what: str) -> None:
-    """Runs a short script as root, in a box in which air's own commands work. Raises StagingError, which
-    says `what` failed."""
+    """Runs a short script as root, in a box in which air's own commands work. Raises StagingError if it
+    fails; `what` names the script's purpose in the message."""
     result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
     if result.code != 0:
         lines = output.strip().splitlines() or result.text.strip().splitlines()

@@ -17,7 +17,7 @@ from air.tasks.sources.harbor.schema import Author
 
 @dataclass(frozen=True)
 class TaskPath:
-    """Where one task lies; its folder is read only when it is needed."""
+    """The path of one task. The task's folder is read only when it is needed."""
 
     name: str
     """The task's name in its data set, or its folder's name."""
@@ -88,9 +88,8 @@ def find(path: Path) -> list[TaskPath]:
     """Returns the tasks that `path` names, sorted by name. No task is read.
 
     `path` is a task's folder, a folder of such folders, a `dataset.toml` beside them, or a `registry.json`
-    (of one data set; else `registry.json#NAME`) whose tasks have local paths. Raises MissingError if there
-    is nothing, and ConfigError if a file is invalid.
-    """
+    whose tasks have local paths. If the registry has several data sets, `registry.json#NAME` names one of
+    them. Raises MissingError if no task is found, and ConfigError if a file is invalid."""
     path, _, dataset = _split(path.expanduser())
     if path.suffix == ".json":
         found = list(_of_registry(path, dataset))

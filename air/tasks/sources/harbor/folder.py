@@ -1,6 +1,7 @@
 """Reads one Harbor task's folder, and checks that its configuration and files belong together.
 
-Nothing is executed. Links that lead out of the folder are errors, as in Harbor; so is `.harborignore`.
+Nothing is executed. Links that lead out of the folder are errors, as in Harbor. A file `.harborignore` is an
+error, too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NEVER_PACKED = re.compile(r"(^|/)(__pycache__/.*|\.DS_Store|[^/]*(\.pyc|\.swp|\
 
 @dataclass(frozen=True)
 class HarborFolder:
-    """A Harbor task as it lies on disk."""
+    """The folder of a Harbor task on disk."""
 
     path: Path
     """The task's folder, without links in its path."""
@@ -38,8 +39,8 @@ class HarborFolder:
         return self.config.task.name if self.config.task else self.path.name
 
     def instruction(self, step: Step | None = None) -> str:
-        """Returns what the agent is told at first or in a step, without leading canary lines. Raises
-        ConfigError if the file is no text."""
+        """Returns the instruction for the agent, of the task or of a step, without canary lines at its
+        beginning (marks that keep tasks out of training data). Raises ConfigError if the file is no text."""
         file = self._of(step) / "instruction.md"
         try:
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -147,7 +148,8 @@ def _check_files(folder: HarborFolder, step: Step | None) -> None:
 
 
 def _check_links(root: Path) -> None:
-    """Raises ConfigError if a link in the folder leads out of it, nowhere, or into a folder around it."""
+    """Raises ConfigError if a link in the folder is broken, leads out of the folder, or leads to a folder
+    that contains the link."""
 
     def visit(folder: Path, around: tuple[Path, ...]) -> None:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):

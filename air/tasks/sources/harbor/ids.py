@@ -1,9 +1,9 @@
 """Maps ids `harbor:PATH` to Harbor's task folders, and sets of tasks to the ids of their members.
 
-A member of a folder is `harbor:FOLDER/NAME`; one of a data set's file is `harbor:dataset.toml#NAME`,
-`harbor:registry.json##NAME`, or `harbor:registry.json#DATASET#NAME`. Relative paths begin at a root that the
-settings name, so an id holds no more of a machine's folders than the user wrote.
-"""
+The id of a task in a folder is `harbor:FOLDER/NAME`. The id of a task in a data set's file is
+`harbor:dataset.toml#NAME`, `harbor:registry.json##NAME`, or `harbor:registry.json#DATASET#NAME`. Relative
+paths begin at the settings' root folder, so an id contains no more of this machine's paths than the user
+wrote."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _FILES = (".json", ".toml")
 
 
 def expanded(ids: Iterable[str], root: Path) -> list[str]:
-    """Returns the ids with each one that names a set of Harbor tasks replaced by those of its members."""
+    """Returns the ids; an id that names a set of Harbor tasks is replaced by the ids of the set's tasks."""
     return [member for name in ids for member in members(name, root)]
 
 
 def members(task_id: str, root: Path) -> Iterator[str]:
-    """Yields the ids of the tasks that an id names: itself, unless it names a set of Harbor tasks. Reads no
-    task. Raises MissingError if there is none, and ConfigError if a data set's file is invalid."""
+    """Yields the ids of all tasks in the set that an id names, or the id itself if it names no set of Harbor
+    tasks. Reads no task. Raises MissingError if there is no task, and ConfigError if a data set's file is
+    invalid."""
     text = task_id.removeprefix(PREFIX)
     if text == task_id or _member(text) is not None or (root / text / "task.toml").is_file():
         yield task_id
@@ -41,8 +42,8 @@ def members(task_id: str, root: Path) -> Iterator[str]:
 
 
 def locate(task_id: str, root: Path) -> TaskPath:
-    """Returns where the one task of an id lies. Raises MissingError if there is none, and ConfigError if the
-    id names several."""
+    """Returns the path of the task that an id names. Raises MissingError if there is no such task, and
+    ConfigError if the id names several tasks."""
     text = task_id.removeprefix(PREFIX)
     if (member := _member(text)) is not None:
         file, name = member
@@ -60,7 +61,7 @@ def locate(task_id: str, root: Path) -> TaskPath:
 
 
 def _member(text: str) -> tuple[str, str] | None:
-    """Returns the data set's file and the task's name, if `text` names a member of a data set's file."""
+    """Returns the data set's file and the task's name; None if `text` does not name a task of such a file."""
     file, mark, name = text.rpartition("#")
     head = file.partition("#")[0]
     if not mark or not head.endswith(_FILES) or (head.endswith(".json") and "#" not in file):

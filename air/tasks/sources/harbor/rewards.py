@@ -12,7 +12,7 @@ MAIN_KEY = "reward"
 
 def read_json(data: bytes) -> dict[str, float]:
     """Returns the rewards in the file `reward.json`, an object of finite numbers; true and false are 1 and 0.
-    Raises ValueError, which says what is wrong with it."""
+    Raises ValueError, which says what is wrong, if the file is something else."""
     if not data:
         raise ValueError("reward.json is empty")
     try:
@@ -29,7 +29,7 @@ def read_json(data: bytes) -> dict[str, float]:
 
 def read_text(data: bytes) -> dict[str, float]:
     """Returns the reward in the file `reward.txt`, one finite number. Raises ValueError, which says what is
-    wrong with it."""
+    wrong, if the file is something else."""
     if not data:
         raise ValueError("reward.txt is empty")
     try:
@@ -42,8 +42,9 @@ def read_text(data: bytes) -> dict[str, float]:
 
 
 def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
-    """Returns rewards as metrics, with the one that counts as `reward`: that of `key`, or without a key that
-    of `reward` or the only one. Raises ValueError if it is not among them."""
+    """Returns the rewards as metrics. The metric `reward` is the reward that counts: the one named `key`. If
+    `key` is empty, it is the one named `reward`, or the only one. Raises ValueError if there is no such
+    reward."""
     chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
     if chosen not in rewards:
         keys = ", ".join(sorted(rewards))[:200] or "none"
@@ -59,19 +60,19 @@ def total(
     *,
     unplayed: int = 0,
 ) -> float:
-    """Returns the reward of a task after steps with these rewards, as Harbor computes it: the mean over the
-    steps that were played (strategy `mean`), or that of the last one (`final`).
+    """Returns the reward of a task from the rewards of its played steps, as Harbor computes it: the mean over
+    the steps (strategy `mean`), or the reward of the last step (`final`).
 
-    None stands for a failed grading, and counts as `lowest`. So do `unplayed` further steps, before which the
-    agent ended the episode: otherwise it could avoid a hard step by not reaching it.
-    """
+    A reward of None means that grading failed; it counts as `lowest`. `unplayed` is the number of further
+    steps that were not played because the agent ended the episode. They count as `lowest`, too, so that an
+    agent cannot avoid a hard step."""
     values = [lowest if reward is None else reward for reward in rewards] + [lowest] * unplayed
     return values[-1] if strategy == "final" else fmean(values)
 
 
 def enough(metrics: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
-    """Whether a step's rewards reach `min_reward`: one number for the key `reward`, or one for each key. A
-    missing key does not reach its number."""
+    """Whether a step's rewards reach `least`, the step's `min_reward`: a number for the key `reward`, or a
+    number for each named key. A missing key does not reach its number."""
     if least is None:
         return True
     needed = least if isinstance(least, Mapping) else {MAIN_KEY: least}

@@ -1,8 +1,7 @@
-"""The fields of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4 and the spellings before.
+"""The fields of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4, with older spellings of keys.
 
-Harbor ignores unknown keys; here each one is an error that names it. What a key means, and its default, is
-Harbor's (version 0.25). `air.tasks.sources.harbor.support` says which values cannot be honoured.
-"""
+Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of a key
+are those of Harbor 0.25. `air.tasks.sources.harbor.support` says which values air does not support."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from air.config import BaseConfig
 SCHEMA_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
 MAIN_SERVICE = "main"
 VERIFIER_SECONDS = 600.0
-"""Harbor's time limit of a verifier that names none, also of a step whose task names another."""
+"""Harbor's default time limit of a verifier, in seconds. A step has this default even if its task sets
+another limit."""
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
 User = str | int | None
@@ -30,7 +30,7 @@ _FORBIDDEN_IN_STEPS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 
 
 def _megabytes(size: str) -> int:
-    """Returns a size such as `2G` or `512M` in MiB. Raises ValueError if it is none."""
+    """Returns a size such as `2G` or `512M` in MiB. Raises ValueError if the text is no size."""
     text = size.strip().upper()
     try:
         number = float(text[:-1]) * _SIZES[text[-1:]]
@@ -42,10 +42,11 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """The keys that say what the network of a phase (agent, verifier) or an environment reaches."""
+    """The keys that say which hosts a phase (agent, verifier) or an environment can reach."""
 
     network_mode: NetworkMode | None = None
-    """`public`, `no-network` or `allowlist`. None: as in the environment, where it means `public`."""
+    """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode. None in an environment:
+    `public`."""
     allowed_hosts: tuple[str, ...] | None = None
     """Names of hosts, addresses or ranges that `allowlist` opens; `*.name` stands for all names below."""
 
@@ -66,7 +67,7 @@ class Healthcheck(BaseConfig):
     timeout_sec: Seconds = 30.0
     """Time limit of one attempt, in seconds."""
     start_period_sec: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Seconds from the start in which failures do not count."""
+    """Length of the start period in seconds. Failures in this time do not count."""
     start_interval_sec: Seconds = 5.0
     """Seconds between two attempts in the start period."""
     retries: int = Field(3, ge=1)
@@ -114,7 +115,7 @@ class Environment(Network):
     """The container of the agent, or of a separate verifier."""
 
     docker_image: str | None = None
-    """An image that exists; None: it is built from the Dockerfile."""
+    """The name of an existing image. None: the image is built from the Dockerfile."""
     build_timeout_sec: Seconds = 600.0
     """Time limit of the image's build, in seconds."""
     os: Annotated[
@@ -123,9 +124,10 @@ class Environment(Network):
     ] = "linux"
     """The operating system of the container."""
     workdir: str | None = None
-    """The folder in which commands start. None: the image's."""
+    """The folder in which commands start. None: the image's working directory."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables; `${VAR}` and `${VAR:-default}` are variables of the machine that runs it."""
+    """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine that plays the
+    task."""
     cpus: float | None = Field(None, gt=0, allow_inf_nan=False)
     """CPU cores. None: no limit."""
     memory_mb: int | None = Field(None, ge=1)
@@ -135,7 +137,7 @@ class Environment(Network):
     gpus: int | None = Field(None, ge=0)
     """Number of GPUs. None: none."""
     gpu_types: tuple[str, ...] | None = None
-    """Names of GPU models that will do. None: any."""
+    """Names of suitable GPU models. None: any model."""
     tpu: Tpu | None = None
     """A TPU slice."""
     mcp_servers: tuple[McpServer, ...] = ()
@@ -179,11 +181,12 @@ class Artifact(BaseConfig):
     source: str = Field(min_length=1)
     """Its path in the container."""
     destination: str | None = None
-    """Its path below the trial's folder of artefacts, for people; the verifier gets it at `source`."""
+    """The path of its copy in the trial's folder of artefacts, for people. The verifier gets it at
+    `source`."""
     exclude: tuple[str, ...] = ()
     """Patterns of files that are left out, as tar's `--exclude` reads them."""
     service: str | None = None
-    """The service of a compose file from which it is taken. None: the agent's container."""
+    """The service of a compose file from whose container it is taken. None: the agent's container."""
 
     @field_validator("source", "destination")
     @classmethod
@@ -239,10 +242,10 @@ class Verifier(Network):
     user: User = None
     """The user that runs the test script. None: the image's."""
     environment_mode: Literal["shared", "separate"] | None = None
-    """`shared`: in the agent's container. `separate`: in a container of its own. None: separate if
-    `environment` is given, or as in the task for a step, else shared."""
+    """`shared`: in the agent's container. `separate`: in a container of its own. None: `separate` if
+    `environment` is given; otherwise a step has the task's mode, and a task `shared`."""
     environment: Environment | None = None
-    """The container of a separate verifier. None: as the agent's."""
+    """The container of a separate verifier. None: a container like the agent's."""
     collect: tuple[Collect, ...] = ()
     """Commands that run before artefacts are collected."""
 
@@ -254,7 +257,7 @@ class Verifier(Network):
 
     @property
     def mode(self) -> Literal["shared", "separate"] | None:
-        """`environment_mode`, or what the presence of `environment` means. None: neither says anything."""
+        """`environment_mode`, or `separate` if only `environment` is given. None: neither key is given."""
         return self.environment_mode or ("separate" if self.environment else None)
 
 
@@ -275,7 +278,8 @@ class Step(BaseConfig):
     verifier: Verifier = Verifier()
     """How this step is graded."""
     min_reward: float | dict[str, float] | None = None
-    """The reward below which no further step is played: of the key `reward`, or of each named key."""
+    """The smallest reward with which the next step is played: a number for the key `reward`, or a number for
+    each named key."""
     healthcheck: Healthcheck | None = None
     """A check before the agent's part of this step."""
     artifacts: Artifacts = ()
@@ -307,11 +311,11 @@ class Package(BaseConfig):
     version: str | None = Field(None, min_length=1)
     """The package's version."""
     description: str = ""
-    """What the task is, for people."""
+    """A description of the task for people."""
     authors: tuple[Author, ...] = ()
     """Who wrote the task."""
     keywords: tuple[str, ...] = ()
-    """Words to find it by."""
+    """Keywords for searches."""
 
     @field_validator("name")
     @classmethod
@@ -333,7 +337,7 @@ class HarborConfig(BaseConfig):
     metadata: dict[str, Any] = Field(default_factory=dict)
     """Anything else about the task, for people."""
     artifacts: Artifacts = ()
-    """What a separate verifier gets of the agent's container."""
+    """The files and folders of the agent's container that a separate verifier gets."""
     agent: Agent = Agent()
     """The agent's limits."""
     verifier: Verifier = Verifier()
@@ -343,7 +347,8 @@ class HarborConfig(BaseConfig):
     solution: Solution = Solution()
     """The reference solution."""
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
-    """The reward of a task in several steps: the mean over them, or the last one's. None: the mean."""
+    """How the reward of a task in several steps is computed: as the mean over the steps, or as the reward of
+    the last step. None: the mean."""
     steps: tuple[Step, ...] = ()
     """The steps, if the task has several."""
 

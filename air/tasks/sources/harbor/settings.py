@@ -1,4 +1,4 @@
-"""`HarborSettings`: what a run says about the Harbor tasks that it plays."""
+"""Defines `HarborSettings`: a run's settings for the Harbor tasks that it plays."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class HarborSettings(BaseConfig):
     in the agent's own box after its processes were killed, for tasks whose tests need more of it than files.
     An agent can have changed the programs there, so such rewards can be forged."""
     reward_key: str = ""
-    """Which key of the rewards counts. Empty: `reward`, or the only key; another task fails."""
+    """The key of the reward that counts. Empty: `reward`, or the only key. Grading fails if there is no such
+    key."""
     range: tuple[float, float] = (0.0, 1.0)
     """The lowest and the highest reward. Rewards beyond them are clipped. The lowest is also the reward of an
     agent whose work makes the tests fail."""
     network: Literal["task", "none"] = "task"
-    """`task`: boxes reach what the task declares, through air's proxy. `none`: no box reaches anything."""
+    """`task`: boxes can reach the hosts that the task declares, through air's proxy. `none`: boxes have no
+    network."""
     host_env: tuple[str, ...] = ()
     """Names of environment variables of this machine that tasks may read as `${NAME}`."""
     artefact_mb: float = Field(64.0, gt=0)
@@ -52,5 +54,5 @@ class HarborSettings(BaseConfig):
         return self.root or Path(os.environ.get(ROOT_VARIABLE) or ".").expanduser().absolute()
 
     def fixed(self) -> HarborSettings:
-        """Returns these settings with their root written out, so that they mean the same everywhere."""
+        """Returns these settings with an absolute `root`, so that they mean the same in every process."""
         return self.model_copy(update={"root": self.folder})

@@ -16,7 +16,7 @@ async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
     """Puts the files of `solution/` into the box and runs `solve.sh` as the agent, for at most `seconds`.
-    Returns what went wrong, or "": as in Harbor, its exit status has no meaning for the reward. Raises
+    Returns what went wrong, or "". As in Harbor, the script's exit status does not affect the reward. Raises
     MissingError if there is no such script, ConfigError if a variable for it is missing, and StagingError if
     it does not fit."""
     files = folder.solution(step) or folder.solution()

@@ -26,8 +26,8 @@ SHARED_CAVEAT = "the tests run in the agent's own box, whose programs the agent 
 
 
 def load(task_id: str, settings: HarborSettings) -> TaskSpec:
-    """Returns the task of an id `harbor:PATH`. Raises MissingError if there is none, and ConfigError, which
-    names the file and the key, if it is invalid or cannot be played here."""
+    """Returns the task with the id `harbor:PATH`. Raises MissingError if there is no such task, and
+    ConfigError, which names the file and the key, if the task is invalid or air cannot play it."""
     settings = settings.fixed()
     folder = ids.locate(task_id, settings.folder).read()
     if refused := support.refusals(folder):
@@ -46,14 +46,14 @@ def load(task_id: str, settings: HarborSettings) -> TaskSpec:
 
 @dataclass(frozen=True)
 class HarborRules:
-    """How one Harbor task is played and graded (see `air.tasks.rules.Rules`)."""
+    """Plays and grades one Harbor task (see `air.tasks.rules.Rules`)."""
 
     task_id: str
     """The task's id."""
     folder: HarborFolder
-    """The task as it lies on disk."""
+    """The task's folder on disk."""
     settings: HarborSettings
-    """What the run says about Harbor tasks."""
+    """The run's settings for Harbor tasks."""
 
     def spec(self) -> TaskSpec:
         """Returns the task."""
@@ -92,7 +92,7 @@ class HarborRules:
 
     @property
     def images(self) -> Sequence[str]:
-        """The images of the agent's box and, if they are graded apart, of the boxes with the tests."""
+        """The images of the agent's box and, if the tests run in boxes of their own, of those boxes."""
         return [wanted.tag for wanted in images.wanted(self.folder)]
 
     @property
@@ -108,7 +108,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the settings of the agent in a step: those of the step before those of the task."""
+        """Returns the settings of the agent in a step. The step's settings have precedence over the
+        task's."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -129,7 +130,7 @@ class HarborRules:
         return self.folder.config.verifier.user if own is None else own
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the environment that the verifier of a step declares for itself, or None."""
+        """Returns the environment that a step's verifier declares for itself; None if it declares none."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment or self.folder.config.verifier.environment
@@ -248,7 +249,7 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Does the work of one step by the reference solution (see `solution.run`)."""
+        """Runs the reference solution of one step (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

@@ -1,4 +1,5 @@
-"""Prepares the boxes of a Harbor task: what a step puts into the agent's box, and what it removes there."""
+"""Prepares the boxes of a Harbor task: puts a step's files into the agent's box, and removes others from
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _SETUP_SECONDS = 600.0
 
 
 def notes(environment: Environment) -> str:
-    """Returns what an agent is told after the instruction about the skills in its box."""
+    """Returns the text about the skills in the agent's box that follows the instruction."""
     if not environment.skills_dir:
         return ""
     return f"\n\nSkills, each a folder with a SKILL.md that explains it, lie in {environment.skills_dir}."
@@ -36,14 +37,15 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
-    """Runs the commands that a task wants to run before artefacts are read. Their failure has no meaning, as
-    in Harbor: what they would have made is then absent."""
+    """Runs the task's commands that must run before artefacts are read. As in Harbor, a failed command is
+    ignored; its files are then missing."""
     for one in commands:
         await run_as(box, one.command, one.user, timeout=one.timeout_sec)
 
 
 async def clear_for_tests(box: Box) -> None:
-    """Kills the agent's processes and removes what it may have planted where the tests and rewards lie."""
+    """Kills the agent's processes, and removes files that the agent may have put where tests and rewards
+    belong."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # there is none
@@ -53,8 +55,8 @@ async def clear_for_tests(box: Box) -> None:
 
 
 async def clear_after_tests(box: Box) -> None:
-    """Removes the tests and what they wrote, which no later step of the agent may see, and ends what they
-    started."""
+    """Removes the tests and the files that they wrote, because the agent must not see them in a later step.
+    Ends processes that the tests started."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # the tests removed it

@@ -1,4 +1,4 @@
-"""Says why a valid Harbor task cannot be played here, or what is done otherwise than in Harbor."""
+"""Says why air refuses a Harbor task, although its files are valid."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose
 
 
 def refusals(folder: HarborFolder) -> list[str]:
-    """Returns the reasons why a task is refused, each as one line that begins with the key or file; empty if
-    it can be played."""
+    """Returns the reasons why a task is refused, each as one line that begins with the key or file. The list
+    is empty if the task can be played."""
     return [*_of_files(folder), *_of_config(folder)]
 
 
@@ -68,7 +68,7 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
 
 
 def _of_servers(config: HarborConfig) -> Iterator[str]:
-    """Yields why servers of the Model Context Protocol cannot be offered to the agent."""
+    """Yields the reasons why servers of the Model Context Protocol cannot be offered to the agent."""
     names = [server.name for server in config.environment.mcp_servers]
     for server in config.environment.mcp_servers:
         where = f"environment.mcp_servers: {server.name!r}"

@@ -1,6 +1,7 @@
 """Runs a Harbor task's tests in a box, and reads the reward that they wrote.
 
-The exit status of the tests has no meaning; a time limit means that there is no reward, whatever was written.
+The exit status of the tests has no meaning. If the tests exceed their time limit, there is no reward, even if
+they wrote one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ async def prepare_logs(box: Box) -> None:
 
 
 async def put(box: Box, files: Mapping[str, Path], folder: str, user: User = ROOT) -> None:
-    """Copies files of this machine to paths below a folder of the box, as those of `user`."""
+    """Copies files of this machine to paths below a folder of the box; `user` owns the copies."""
     entries = list(files.items())
     for start in range(0, len(entries), _AT_ONCE):
         batch = entries[start : start + _AT_ONCE]
@@ -48,7 +49,7 @@ async def _put_file(box: Box, name: str, path: Path, user: User) -> None:
 
 
 def _content(path: Path) -> tuple[bytes, int]:
-    """Returns a file's content, and the mode of a copy, which everyone may read."""
+    """Returns a file's content, and the permission bits for its copy, which everyone may read."""
     return path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
 
 
@@ -67,7 +68,7 @@ async def run_tests(
         box, f"rm -f {LOGS}/reward.txt {LOGS}/reward.json; chmod +x {TESTS}/test.sh", what=where
     )
     result, _ = await run_as(box, ["sh", "-c", _RUN], user, timeout=seconds, env=env)
-    # What the agent's programs left running must not write the reward now.
+    # Programs that the agent left running must not write the reward now.
     await box.end_processes()
     if result.timed_out:
         raise GradingError(f"{where}: the tests ran past {seconds:g} s")

@@ -90,7 +90,7 @@ class Checkout:
             ) from None
 
     def status(self, name: str) -> Status:
-        """Returns a report on the task with the config `name` (without `.yaml`)."""
+        """Returns whether the task with the config `name` (without `.yaml`) can be used, and why not."""
         try:
             task = self._load(name)
             needs = self._needs(name, task)
@@ -188,7 +188,8 @@ class Checkout:
         )
 
     def _needs(self, name: str, task: TaskSpec) -> str:
-        """Says what the task needs and this machine lacks: GPUs, image, files from a hub."""
+        """Returns a text about GPUs, image and files from a hub that the task needs and this machine
+        lacks."""
         datasets = read_datasets(self.root, read_task(self.root, name))
         hub = [] if task.data.downloads else [d.data_path for d in datasets if not d.is_local]
         loads = [f"{name} (name its files under `downloads` in configs/air.toml)" for name in hub]
@@ -204,8 +205,8 @@ class Checkout:
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
     """Returns the limits of `table.toml` with MLGym's time limits.
 
-    If the grader runs the agent's code and `waits` for it, its time limit is 120 seconds longer.
-    """
+    If the grader runs the agent's code and waits for it (`waits`), the grader's time limit is 120 seconds
+    longer."""
     return entry.limits.model_copy(
         update={
             "exec_seconds": config.seconds,

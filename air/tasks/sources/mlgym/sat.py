@@ -1,9 +1,9 @@
 """Makes the formulas of MLGym's 3-SAT task, because MLGym does not publish its data.
 
-Its files say what the data look like: `evaluate.py` reads `dataset.pkl` and solves all formulas but the first
-three, and the baseline solved 24000 in 16 seconds. Random formulas with eight variables, close to the ratio
-of clauses to variables at which half of all large formulas can be satisfied, take the baseline about as long.
-"""
+The task's files show what the data look like: `evaluate.py` reads `dataset.pkl` and solves all formulas but
+the first three, and the baseline solved 24000 formulas in 16 seconds. Random formulas with eight variables
+take the baseline about as long if their ratio of clauses to variables is close to the one at which half of
+all large formulas can be satisfied."""
 
 from __future__ import annotations
 

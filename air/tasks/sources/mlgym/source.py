@@ -21,7 +21,7 @@ from air.tasks.sources.mlgym import sat, split
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
 SHARED = ("grading.py", "runner.py", "player.py")
-"""Programs that the graders of air's own tasks have, too."""
+"""Programs that the graders of air's own tasks also use."""
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
@@ -59,7 +59,8 @@ class CheckoutSource:
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
-        """Returns the SHA-256 of all that a score depends on: settings, programs, files, `more`."""
+        """Returns the SHA-256 of everything on which a score depends: settings, programs, files, and the
+        texts `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_programs()):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())

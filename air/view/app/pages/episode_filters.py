@@ -28,17 +28,17 @@ DEFAULTS: Mapping[str, Any] = {
     "step": None,
     "errors": False,
 }
-"""The filters' names in the address, with the values that have no place there."""
+"""The filters' names in the address, with their default values, which are not written to the address."""
 
 
 @dataclass(frozen=True)
 class _Value:
-    """What the address says about one filter."""
+    """The value of one filter in the page's address."""
 
     value: Any
-    """The value for the filter's widget: the default if the address has none, or none that fits."""
+    """The value for the filter's widget. It is the default if the address has no valid value."""
     problem: str = ""
-    """The part of the address that does not fit, or an empty text."""
+    """The invalid part of the address; empty if there is none."""
 
 
 def show(index: RunIndex) -> tuple[Filter, str]:
@@ -71,7 +71,7 @@ def open_step(step: int, task: str | None) -> None:
 
 
 def _from_address(tasks: list[str]) -> dict[str, _Value]:
-    """Returns what the address says about each filter."""
+    """Returns each filter's value in the page's address, by the filter's name."""
     return {
         "task": _choice("task", tasks),
         "end": _choice("end", list(ENDS)),

@@ -13,7 +13,7 @@ from air.view.index.run_index import RunIndex
 from air.view.render import markup, results
 
 MOST_RUNS = 8
-"""The number of runs, latest first, that the table has when the page opens."""
+"""The number of runs in the table when the page opens; they are the latest runs."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
