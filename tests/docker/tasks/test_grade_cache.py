@@ -30,7 +30,8 @@ def tag() -> Iterator[str]:
 
 def make_image(tag: str, score: str) -> None:
     text = f"FROM air-base\nENV SCORE={score}\n"
-    for event in engine.client().build(fileobj=io.BytesIO(text.encode()), tag=tag, decode=True):
+    recipe = io.BytesIO(text.encode())
+    for event in engine.client().build(fileobj=recipe, tag=tag, decode=True, rm=True, forcerm=True):
         assert "error" not in event, event
 
 

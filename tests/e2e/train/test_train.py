@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ import pytest
 import verifiers.v1 as vf
 
 from air.cli.main import main
+from air.sandbox.ops import orphans
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.play import served
@@ -437,10 +438,12 @@ def test_sigkill_leaves_no_running_box(small: Path, tmp_path: Path) -> None:
         process.wait(60)
     time.sleep(5)  # none for a moment is not none: the engine may be starting one
     assert not boxes_of(process.pid)
+    orphans.collect()  # what the engine made, and nobody started
+    assert not boxes_of(process.pid, states=None)
 
 
-def boxes_of(pid: int) -> list[str]:
-    """The running containers that a process of ours owns."""
+def boxes_of(pid: int, states: Sequence[str] | None = ("running",)) -> list[str]:
+    """The containers that a process owns and that are in one of these states; None: in any."""
     from air.errors import MissingError
     from air.sandbox.docker import engine
 
@@ -449,4 +452,4 @@ def boxes_of(pid: int) -> list[str]:
     except MissingError:
         return []
     mine = [box for box in boxes if box["Labels"]["air.owner"].split(":")[-2] == str(pid)]
-    return [box["Id"] for box in mine if box["State"] == "running"]
+    return [box["Id"] for box in mine if states is None or box["State"] in states]
