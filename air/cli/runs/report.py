@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _plot(file: Path, runs: Sequence[Path]) -> None:
     """Draws the learning curves of the runs with training steps, and prints on stderr where they are."""
     from air.trajectories import evaluations, metric_rows
-    from air.view import curves
+    from air.view import curve_picture
 
     rows = {run: metric_rows.read(run / metric_rows.FILE) for run in runs}
     for run, each in rows.items():
@@ -88,7 +88,9 @@ def _plot(file: Path, runs: Sequence[Path]) -> None:
     names = [
         name if short.count(name) == 1 else str(run) for run, name in zip(rows, short, strict=True)
     ]
-    curves.save(file, {name: each for name, each in zip(names, rows.values(), strict=True) if each})
+    curve_picture.save(
+        file, {name: each for name, each in zip(names, rows.values(), strict=True) if each}
+    )
     print(f"learning curves: {file}", file=sys.stderr)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from air.worlds.remote.trial import Unanswered
+from air.worlds.remote.attribution import Unanswered
 
 MAX_ANSWER = 4 * 2**20
 """The largest answer of a server, in bytes."""

@@ -13,7 +13,7 @@ from air.errors import InfrastructureError
 from air.worlds.agentgym.client import Client, ErrorBody
 from air.worlds.agentgym.environment import Environment, Outcome
 from air.worlds.agentgym.sessions import Holder, Sessions
-from air.worlds.remote.trial import Unanswered
+from air.worlds.remote.attribution import Unanswered
 
 logger = logging.getLogger(__name__)
 CREATE_TRIES = 3

@@ -3,8 +3,8 @@
 The reward of an action is the increase of the best score so far, so an episode's rewards add up to its best
 score. The score is the environment's own. If a task of sciworld fails for good, its score becomes 0.
 
-If an action gets no result, either the agent or the server is the cause, which `air.worlds.remote.trial`
-finds out. If the agent is the cause, that is an observation, and the episode ends if the session does not
+If an action gets no result, `air.worlds.remote.attribution` finds out whether the agent or the server is the
+cause. If the agent is the cause, that is an observation, and the episode ends if the session does not
 work any more. If the server is the cause, that is an error.
 """
 
@@ -22,7 +22,7 @@ from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import Environment, Outcome, Unsendable
 from air.worlds.agentgym.session import ERROR_BODY, Session
 from air.worlds.base import Observation, Step
-from air.worlds.remote.trial import ALONE, SLOW, SlowAction, Unanswered, caused_by_agent
+from air.worlds.remote.attribution import ALONE, SLOW, SlowAction, Unanswered, caused_by_agent
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000

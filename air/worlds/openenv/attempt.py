@@ -7,7 +7,7 @@ from typing import Any
 from air.errors import InfrastructureError
 from air.worlds.openenv.connection import Connection, ServerError
 from air.worlds.openenv.options import OpenEnvOptions
-from air.worlds.remote.trial import Unanswered
+from air.worlds.remote.attribution import Unanswered
 
 
 class Attempt:

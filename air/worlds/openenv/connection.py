@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from air.errors import InfrastructureError
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.address import is_loopback
-from air.worlds.remote.trial import NoPlace, Unanswered
+from air.worlds.remote.attribution import NoPlace, Unanswered
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0

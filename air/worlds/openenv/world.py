@@ -17,6 +17,7 @@ from air.worlds.base import Observation, Step
 from air.worlds.openenv.attempt import Attempt
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
 from air.worlds.remote.speech import (
     OVER,
     Malformed,
@@ -32,7 +33,6 @@ from air.worlds.remote.speech import (
     told,
     usage,
 )
-from air.worlds.remote.trial import ALONE, History, Unanswered, broken_inside, caused_by_agent
 
 
 class Server:

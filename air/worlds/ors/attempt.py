@@ -6,7 +6,7 @@ from typing import Any
 
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.trial import Unanswered
+from air.worlds.remote.attribution import Unanswered
 
 REFUSED = "error event"
 """The kind of failure in which the server reports an error."""

@@ -19,7 +19,7 @@ import httpx
 from air.errors import InfrastructureError
 from air.worlds.ors.options import OrsOptions
 from air.worlds.remote.address import is_loopback
-from air.worlds.remote.trial import NoPlace, Unanswered
+from air.worlds.remote.attribution import NoPlace, Unanswered
 
 REQUEST_SECONDS = 120.0
 HEARTBEAT_SECONDS = 60.0

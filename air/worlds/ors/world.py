@@ -15,6 +15,7 @@ from air.worlds.base import Observation, Step
 from air.worlds.ors.attempt import REFUSED, Attempt, Call
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
+from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
 from air.worlds.remote.speech import (
     OVER,
     Malformed,
@@ -26,7 +27,6 @@ from air.worlds.remote.speech import (
     shown,
     usage,
 )
-from air.worlds.remote.trial import ALONE, History, Unanswered, broken_inside, caused_by_agent
 
 
 class OrsWorld:

@@ -21,8 +21,8 @@ from air.tools.workbench.file_window import around, bounded, clamp, numbered, on
 from air.tools.workbench.lines import Lines
 from air.worlds.base import Observation, Refusal
 from air.worlds.research import lint, search
-from air.worlds.research.library import SEARCH_URL, Library, offered
 from air.worlds.research.memory import Memory
+from air.worlds.research.papers import SEARCH_URL, Library, offered
 
 MARGIN = 5
 """Number of lines that the answer to an edit shows above and below the edited lines."""

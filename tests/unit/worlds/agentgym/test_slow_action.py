@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from air.errors import InfrastructureError
-from air.worlds.remote.trial import SLOW, SlowAction, Unanswered
+from air.worlds.remote.attribution import SLOW, SlowAction, Unanswered
 
 
 class Other:

@@ -12,7 +12,7 @@ import pytest
 
 from air.cli.main import main
 from air.errors import MissingError, UsageError
-from air.view import curves
+from air.view import curve_picture
 
 
 def rows(steps: int, **more: float) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def rows(steps: int, **more: float) -> list[dict[str, Any]]:
 
 
 def test_one_run_has_its_terms_and_several_have_a_curve_each() -> None:
-    one = {panel.title: panel for panel in curves.panels({"r": rows(4)})}
+    one = {panel.title: panel for panel in curve_picture.panels({"r": rows(4)})}
     assert [curve.label for curve in one["terms of the reward"].curves] == ["delta"]
     validation, test = one["normalised score φ"].curves
     assert [value for _, value in test.points] == pytest.approx([0.3] * 4)
@@ -44,13 +44,15 @@ def test_one_run_has_its_terms_and_several_have_a_curve_each() -> None:
     # Step 2 changed no weights: its entropy and gradient are no measurement.
     assert [step for step, _ in one["entropy (nats per token)"].curves[0].points] == [1, 3, 4]
     assert one["shares"].curves[0].points[0][1] == 0.25
-    several = curves.panels({"a": rows(4), "b": rows(3), "old": [{"step": 1, "reward": 0.5}]})
+    several = curve_picture.panels(
+        {"a": rows(4), "b": rows(3), "old": [{"step": 1, "reward": 0.5}]}
+    )
     assert [(c.label, c.number) for c in several[0].curves] == [("a", 0), ("b", 1), ("old", 2)]
     assert "terms of the reward" not in [panel.title for panel in several]
 
 
 def test_a_warm_start_has_its_loss() -> None:
-    (loss,) = curves.panels(
+    (loss,) = curve_picture.panels(
         {"warm": [{"step": 1.0, "loss/mean": 2.0}, {"step": 2.0, "val/loss": 3.0}]}
     )
     assert [(c.label, c.points) for c in loss.curves] == [
@@ -76,7 +78,7 @@ def test_the_command_draws_a_picture_of_all_runs(
     width, height = struct.unpack(">II", head[16:])
     assert (width > 1000, height > 500) == (True, True)
     with pytest.raises(UsageError, match="cannot be written"):
-        curves.save(tmp_path / "absent" / "x.png", {"a": rows(3)})
+        curve_picture.save(tmp_path / "absent" / "x.png", {"a": rows(3)})
 
 
 def test_nothing_to_draw_and_nothing_to_draw_with_are_one_line(
@@ -86,4 +88,4 @@ def test_nothing_to_draw_and_nothing_to_draw_with_are_one_line(
     assert capsys.readouterr().err.count("\n") == 1
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
     with pytest.raises(MissingError, match=r"air-agent\[plot\]"):
-        curves.save(tmp_path / "x.png", {"a": rows(3)})
+        curve_picture.save(tmp_path / "x.png", {"a": rows(3)})
