@@ -15,7 +15,8 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool, which is not a shell command: `open "solve.py" 12`."""
+    """A call of a tool by its name, such as `open "solve.py" 12`. A shell script is no `ToolCall`: it is the
+    field `script` of `Action`."""
 
     name: str
     args: tuple[str, ...] = ()

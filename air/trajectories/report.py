@@ -42,7 +42,8 @@ class Run:
     """The lines of `evaluations.jsonl`: the evaluations during the run."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of episodes for each value of `Outcome.how`."""
+        """Returns the number of episodes by how they ended: `well`, `failed` (by an infrastructure failure)
+        or `unfinished`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")

@@ -98,7 +98,8 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _row(box: Live) -> tuple[str, ...]:
-    """Returns the table cells of a box. A step is a training step, which only the embedded engine records."""
+    """Returns the cells of a box in the table that `air box ls` prints. The column STEP has the training step
+    that uses the box; only the embedded engine records it."""
     use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
     return (
         box.name,

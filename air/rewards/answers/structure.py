@@ -34,7 +34,8 @@ class Parts:
 
 
 def split(text: str) -> Parts:
-    """Returns the parts of a text in the notation of `notation.py`."""
+    """Returns the parts of a mathematical answer. `text` must be a result of `notation.normal`, which brings
+    an answer into one notation, a small part of LaTeX."""
     match = _ASSIGNMENT.fullmatch(text)
     name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
     kind, parts = _split(value.strip())

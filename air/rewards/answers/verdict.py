@@ -21,7 +21,7 @@ class Verdict:
 
 def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
     """Decorator: declares the lowest reward of a checker's function, at most 0. An episode without an answer
-    is paid it. A function without the decorator pays nothing below 0."""
+    gets this reward. Without the decorator, the lowest reward is 0."""
 
     def declare(function: CheckT) -> CheckT:
         setattr(function, _LOWEST, lowest)
@@ -31,7 +31,8 @@ def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
 
 
 def lowest_of(function: Callable[..., Any]) -> Any:
-    """Returns what `pays` declared; 0 if nothing is declared."""
+    """Returns the lowest reward of a checker's function, as its decorator `pays` declares it; 0 without the
+    decorator."""
     return getattr(function, _LOWEST, 0.0)
 
 

@@ -45,7 +45,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes for one spec and one image that no caller has yet. They are ready or starting."""
+    """The boxes of a `Pool` for one spec and one image that are ready or starting. No caller has got them
+    yet."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)

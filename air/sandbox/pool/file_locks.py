@@ -1,4 +1,5 @@
-"""File locks that the processes of all users of this machine share, for GPUs and host slots.
+"""File locks that the processes of all users of this machine share: for GPUs, and for host slots (each the
+right to have one box on this machine).
 
 Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). It is held with flock(2), so the
 kernel frees it when its process ends. The JSON line in the file only informs people. The folder must be on a

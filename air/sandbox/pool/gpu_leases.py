@@ -245,10 +245,11 @@ def _slot(part: str) -> tuple[str, str]:
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Removes containers with GPUs whose owner is dead. Returns `users(label, …)` for the remaining
-    containers.
+    """Returns the GPUs of a lease that containers still use, as a dict {UUID: "container NAME of OWNER"}.
 
-    Blocks. Raises MissingError if no container engine answers, BoxStartError if the engine fails.
+    `label` is the `GpuLease.label` of the lease. First removes those containers with GPUs that have expired
+    or whose owner (the process that started the container) is dead. Blocks. Raises MissingError if no
+    container engine answers, BoxStartError if the engine fails.
     """
     from air.sandbox.docker import engine
 

@@ -117,7 +117,8 @@ class Sandboxes:
             await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
-        """Ends a sandbox and everything in it. Returns while its box is removed."""
+        """Ends a sandbox and everything in it. Returns before its box is removed or reset, which happens in
+        the background."""
         self._sandboxes.pop(sandbox.id, None)
         await to_the_end(self._end(sandbox))
 

@@ -111,7 +111,8 @@ async def _close(socket: WebSocket) -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    """Returns the description of the HTTP requests. `/reset`, `/step` and `/state` are not served."""
+    """Returns a description of the HTTP requests that clients can send, in the format OpenAPI. It leaves out
+    `/reset`, `/step` and `/state`, because the server refuses these requests."""
     paths = {
         "/health": "get",
         "/metadata": "get",

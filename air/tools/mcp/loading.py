@@ -37,7 +37,8 @@ class McpSettings(McpServer):
     """The settings of one MCP server in a run file."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the server's tools. Starts or asks the server, once in this process, to list them."""
+        """Returns the server's tools. In each process of air, only the first call asks the server for the
+        list of its tools; if the server is a program, it is started for that."""
         return tools_of(self)
 
     def applied(self, tool: Tool) -> Tool:

@@ -217,10 +217,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Any, chosen: Any, path: str = "") -> str:
-    """Returns the dotted path of the first value that differs, or an empty text if all values are equal.
+    """Compares the settings of a matrix when it was begun (`before`) with those of `now`.
 
-    If `before` lacks a key, the matrix may be older than this key. Then the key counts as different only if
-    it is in `chosen`, the values that are not defaults.
+    Returns the dotted path of the first setting that differs, such as `settings.seq_len`, or an empty text if
+    all are equal. If `before` lacks a key, an older version of air, which did not have this setting, may have
+    begun the matrix. Then the key counts as different only if it is in `chosen`: the settings of now that are
+    not defaults.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         chosen = chosen if isinstance(chosen, dict) else {}

@@ -213,9 +213,11 @@ class OpenEnvWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
-        """Decides what follows from an action without an answer, after which the connection is lost.
+        """Ends the connection after an action that got no result, and finds out whether the action is the
+        cause.
 
-        Returns the episode's last step if the action is the cause; raises `failure` if not.
+        If it is, returns the episode's last step. Otherwise raises `failure`, an infrastructure error; every
+        later step then fails, too.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(

@@ -89,7 +89,8 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
+        """Returns what an action format shows the agent between two actions: the number of remaining turns
+        (`left`; None: not limited), the working directory, and the open file with the lines in view."""
         open_file = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
