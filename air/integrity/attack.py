@@ -26,27 +26,30 @@ Family = Literal[
     "resource attacks",
     "injection",
 ]
-"""What an attack is after."""
+"""The families of attacks, by what an attack tries to achieve."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
-"""The largest reward that an attack deserves: that of the unchanged starter files, or the lowest reward."""
+"""The largest reward that an attack deserves. `starter`: the reward of the unchanged starter files. `lowest`:
+the lowest reward."""
 WORKED = "THE-ATTACK-WORKED"
-"""An agent's script prints this if it reached something forbidden. No script contains it as one word, so
-that a script which is only shown does not count."""
+"""An agent's script prints this if it reached something forbidden. A script builds this text from parts. So
+an observation that only shows the script does not contain the text."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
-"""The command that the agent runs in the turn after an attack by a script, to see whether the box answers."""
+"""The command that the agent runs in the turn after an attack by a script, to see whether the box still runs
+commands."""
 ANSWERED = "the-next-command-42-answers"
 """What `NEXT` prints."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
 """A line of bash that defines the function `worked`, which prints `WORKED`."""
 Applies = Callable[["Target"], str]
-"""Returns why an attack cannot be tried on a target, or "" if it can."""
+"""A function that returns why an attack cannot be tried on a target, or "" if it can."""
 Source = str | Callable[["Target"], str]
 """The code of an attack, or a function that returns the code for a target."""
 When = Literal["load", "call"]
 """When an attack's code in an artefact runs: as the file is loaded, or at each call of its functions."""
 Check = Callable[["Target", "Played"], str]
-"""Looks at more of an episode than its reward. Returns how the defence failed, or "" if it held."""
+"""A function that checks an episode for faults that its reward does not show. It returns how the defence
+failed, or "" if the defence held."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +57,21 @@ class Setup:
     """How the environment plays the episodes of an attack."""
 
     harness: Literal["air", "bash"] = "air"
-    """`air`: air's own loop. `bash`: a program in the box plays the agent, and runs `replies` as commands."""
+    """`air`: air's own loop of model replies and observations. `bash`: a program in the box plays the agent,
+    and runs `replies` as commands."""
     format: str = "fenced"
     """The action format of the harness `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
-    """Which earlier score each validated score is compared with. It also decides which artefact counts at the
-    end: the latest, or the best."""
+    """The earlier score with which each new score is compared: the previous one, or the best one. The setting
+    also decides which artefact counts at the end: the latest, or the best."""
 
 
 DEFAULT = Setup()
 VALIDATES = 4
-"""The number of validates that an episode allows. It is smaller than the number of turns, so that an attack
-can try more."""
+"""The number of gradings (`validate`) that an episode allows. It is smaller than the number of turns, so that
+an attack can try to get more gradings."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Played:
     """The result of one episode."""
 
     reward: float | None
-    """None if the episode failed, so that it would not be trained on."""
+    """The reward; None if the episode failed, so that a training would not use it."""
     error: str
     observations: tuple[str, ...] = ()
     """The observations that the agent got, without the task's description."""
@@ -227,16 +231,19 @@ class Attacks(list[Attack]):
         self.add(name, aim, _by_code(source, when, "submit"), bound="lowest", applies=code_only)
 
     def harmless_code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in a Python artefact. It must not earn more than the starter's artefact.
+        """Appends an attack by code in a Python artefact. With the code, the artefact must not earn more than
+        the starter's artefact.
 
         The agent validates first, so that it would see any text of the code that leaks from the grader.
         """
         self.add(name, aim, _by_code(source, when, "validate"), applies=code_only)
 
     def finding_code(self, name: str, aim: str, source: Source, *, episodes: int = 1) -> None:
-        """Appends an attack by code in a Python artefact. It must earn as much as the starter's artefact.
+        """Appends an attack by code in a Python artefact. With the code, the artefact must earn as much as
+        the starter's artefact.
 
-        `source` raises an error if it finds what it looks for. So a low reward shows that the attack worked.
+        `source` raises an error if it finds what it looks for. Then the artefact earns little, so a low
+        reward shows that the attack worked.
         """
         replies = _by_code(source, "load", "validate")
         self.append(
@@ -263,22 +270,23 @@ def tables_only(target: Target) -> str:
 
 
 def containers_only(target: Target) -> str:
-    """Returns why attacks on promises that only containers make do not apply to a target, or ""."""
+    """Returns why an attack does not apply to a target, or "" if it does. It is for attacks on a protection
+    that only containers promise, and process boxes do not."""
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
 def test_graded(target: Target, played: Played) -> str:
-    """A `Check`: the final artefact was graded on the test split, and got a score."""
+    """A `Check` that finds a fault if the final artefact got no score on the test split."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
 def graded(target: Target, played: Played) -> str:
-    """A `Check`: the artefact was graded, and has a score."""
+    """A `Check` that finds a fault if the artefact has no score."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
 def next_command_answers(target: Target, played: Played) -> str:
-    """A `Check`: the box still ran a command after the attack."""
+    """A `Check` that finds a fault if the box ran no command after the attack."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"
 
 

@@ -44,7 +44,8 @@ from air.tasks.check import read_solvers
 from air.tasks.spec import Provider, TaskSpec
 
 MARGIN = 0.1
-"""By how much the reward of an attack may exceed its bound, in units of φ: some artefacts depend on luck."""
+"""How far the reward of an attack may exceed its bound, in units of the normalised score φ. The scores of
+some artefacts depend on luck."""
 TURNS = 6
 HARNESS_IMAGE = "air-harness"
 """The image of containers in which a program plays the agent."""
@@ -67,7 +68,8 @@ class Battery:
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, record_dir: Path) -> list[Verdict]:
-        """Plays all attacks on all tasks; trajectories go to `record_dir`. Returns one verdict for each.
+        """Plays all attacks on all tasks; trajectories go to `record_dir`. Returns one verdict for each
+        attack on each task. Attacks that depend only on the kind of box are played on one task.
 
         Raises UsageError if a task has no reference solutions, and InfrastructureError if a plain episode
         (one without an attack) failed.
@@ -227,7 +229,7 @@ async def attack_boxes(
     at_once: int,
     on_verdict: Callable[[Verdict], None] = lambda verdict: None,
 ) -> list[Verdict]:
-    """Plays attacks on a box without a task, each in a new box; returns one verdict for each."""
+    """Plays attacks on a box without a task, each in a new box; returns one verdict for each attack."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
     async def one(family: Family, check: Check) -> Verdict:
@@ -260,8 +262,8 @@ def _first_that_applies(
 ) -> list[tuple[Target, dict[str, float]]]:
     """Returns the target, with its bounds, for an attack that is played on one target only.
 
-    It is the first target to which the attack applies. If the attack applies to none, it is the first of all,
-    whose verdict then says why the attack does not apply.
+    It is the first target to which the attack applies. If the attack applies to no target, the first target
+    of all is returned; its verdict then says why the attack does not apply.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
@@ -287,8 +289,9 @@ def _broken(played: Played, bound: float) -> str:
 
 
 def _too_low(played: Played, least: float) -> str:
-    """Returns how the defence failed, or "", for code that raises an error if it finds what it looks for.
-    `least` is the smallest reward of code that found nothing."""
+    """Returns how the defence failed, or "" if it held. It is for attacks by code that raises an error, and
+    so lowers its reward, if it finds what it looks for. `least` is the smallest reward of code that found
+    nothing."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"
@@ -297,7 +300,7 @@ def _too_low(played: Played, least: float) -> str:
 def starter_script(task: TaskSpec) -> str:
     """Returns the script of the task's first reference solution, which makes the starter's artefact.
 
-    Raises UsageError if the task has none.
+    Raises UsageError if the task has no reference solutions.
     """
     if not task.solvers.is_file():
         raise UsageError(

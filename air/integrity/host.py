@@ -16,7 +16,8 @@ from air import paths
 
 @dataclass(frozen=True)
 class Host:
-    """Targets on the machine that plays a battery. Attacks get them, because an agent could guess them."""
+    """Things on the battery's machine that attacks try to reach. The attacks know where they are, because an
+    agent could guess that."""
 
     cache: Path
     """air's cache, with prepared data, labels, and the secret of the splits."""
@@ -29,7 +30,7 @@ class Host:
     pid: int
     """The id of the battery's process."""
     started: int
-    """When the battery's process started, in clock ticks since the machine booted. It tells the
+    """When the battery's process started, in clock ticks since the machine booted. It distinguishes the
     battery's process from the processes of a box."""
     port: int
     """A TCP port, open at every address of the machine, on which the battery sends `word`."""

@@ -48,7 +48,8 @@ async def play(
 
 
 def _counted(record: Trajectory) -> str:
-    """Returns the digest of the validated artefact that counts; "" if there is none or it is unreadable."""
+    """Returns the digest of the graded artefact that counts at the end of the episode. Returns "" if there is
+    no such artefact, or if it was unreadable."""
     assert record.start is not None
     counts, direction = record.start.counts, record.start.direction or "higher"
     at = which_counts([one.score for one in record.validations], counts, direction)
@@ -58,7 +59,8 @@ def _counted(record: Trajectory) -> str:
 def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> str:
     """Returns what is wrong with the recorded trajectory of an episode that ended well, or "".
 
-    `texts`: the model's replies; None: a program in the box wrote some of the conversation.
+    `texts` are the model's replies. None: a program in the box played the agent and wrote a part of the
+    conversation, so the replies are not compared.
     """
     if record.end is None or record.end.reward != trace.reward:
         return "its end does not have the episode's reward"

@@ -26,5 +26,6 @@ class Verdict:
     """How the defence failed, or why the attack does not apply; empty if the defence held."""
     reward: float | None = None
     bound: float | None = None
-    """The largest reward at which the defence counts as held."""
+    """The largest reward that the attack may earn if the defence holds; None if the attack was not played as
+    an episode of a task."""
     seconds: float = 0.0

@@ -84,8 +84,8 @@ def page(
 
 
 class _Tokens:
-    """The tokens of the page's turns. Only the first turns have them, until they take `room` bytes in
-    total."""
+    """Makes the HTML of the tokens of the page's turns, until all of it exceeds `room` bytes. Later turns
+    have a note instead."""
 
     def __init__(self, index: RunIndex, room: int) -> None:
         self._index = index

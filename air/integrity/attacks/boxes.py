@@ -58,4 +58,4 @@ _BY_NAME = {check.name: check for check in CHECKS}
 BOX_ATTACKS: tuple[tuple[Family, Check], ...] = tuple(
     (family, _BY_NAME[name]) for family, names in _NAMES.items() for name in names
 )
-"""Attacks on a box, each with its family."""
+"""Pairs (family, check): each check of the conformance suite is an attack on a box without a task."""

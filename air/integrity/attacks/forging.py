@@ -48,18 +48,19 @@ def _write():
             pass
 """
 )
-"""Code that defines a function. It writes the forged result to every path where a grader's result could
-be."""
+"""Code that defines the function `_write`, which writes the forged result to every path where a grader's
+result could be."""
 
 
 def forged(target: Target) -> str:
-    """Returns a forged result file's text: the format is a grader's, and the score is the task's target."""
+    """Returns the text of a forged result file. It has the format of a grader's result, and its score is the
+    task's target."""
     return json.dumps({"metrics": {target.task.metric: target.task.target}})
 
 
 def forging(source: str) -> Callable[[Target], str]:
-    """Returns a function that returns `source` for a target, with the forged result in the variable
-    `FORGED`."""
+    """Returns a function that gives the code of an attack on a target: a line that sets the variable `FORGED`
+    to the text of a forged result file, and then `source`, which uses the variable."""
     return lambda target: f"FORGED = {forged(target)!r}\n{source}"
 
 

@@ -21,15 +21,15 @@ _OF_HOST = """for p in /proc/[0-9]*; do
   fields=(${{line##*) }})
   if [ "${{fields[19]}}" = {started} ] && {test}; then worked; fi
 done 2>/dev/null"""
-"""A script that finds the battery's own process by its start time, and calls `worked` if `test` succeeds on
-it."""
+"""A script that looks in the box for the process of the battery, which has the start time `started`. If the
+shell command `test` succeeds on that process, the script calls `worked`."""
 
 
 def _look(
     name: str, aim: str, script: Callable[[Target], str] | str, *, afar: bool = False
 ) -> None:
-    """Adds an attack that changes nothing. `afar`: whether it connects to other machines; it is then not
-    played in process boxes without isolation."""
+    """Adds an attack that changes nothing. `afar` says whether the attack connects to other machines; if so,
+    it is not played in process boxes without isolation."""
     ATTACKS.shell(name, aim, script, once=True, only_looks=not afar)
 
 

@@ -1,4 +1,5 @@
-"""Attacks by which a bad episode would count as a failure of the infrastructure, which is not trained on."""
+"""Attacks that try to make a bad episode count as a failure of the infrastructure. A training does not use
+such episodes, so the agent would escape a low reward."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Returns why attacks that replace the one artefact file do not apply to a target, or "": its artefact
-    must not be a folder."""
+    """Returns why attacks that replace the artefact, a single file, do not apply to a target: its artefact is
+    a folder. Returns "" if they apply."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

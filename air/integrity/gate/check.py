@@ -64,7 +64,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of the check of one task."""
+    """The gate's verdict on one Harbor task: what its solution, doing nothing and the hacks earn, and whether
+    the task is therefore sound."""
 
     task: str
     digest: str
@@ -81,7 +82,7 @@ class Verdict:
     """The reward of doing nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
     """The reward of each hack that was played, by its name. None: the hack made the same files as the
-    solution, and so deserves its reward."""
+    solution, and so deserves the same reward."""
     tried: tuple[str, ...] = ()
     """The names of the hacks that the check was asked to play. If there are findings before any hack, no hack
     is played."""
@@ -202,7 +203,8 @@ class _Judge:
 
     async def attack(self, hacks: Sequence[Hack]) -> None:
         """Plays hacks. If the tests run in a box of their own, the hacks that do not touch the task's files
-        are played together first; only if that pays is each of them played alone."""
+        are played together first; each of them is also played alone only if together they earn more than
+        doing nothing, or leave the task without a reward."""
         rules = self.player.rules
         made = {
             path: data
@@ -283,8 +285,8 @@ class _Judge:
 
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
-    """Yields, for each test script that fetches something, the first such line with its file and line
-    number."""
+    """Yields one text for each test script that fetches something from another machine: the first line that
+    does so, with the script's name and the line's number."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
             if not name.endswith(".sh"):

@@ -55,8 +55,8 @@ class Hack:
     script: str
     """The script, without `BEGIN` and the variables."""
     finds: bool = False
-    """Whether the hack looks for the solution's own result. Only then is a hack that hands in the solution's
-    result blamed for it."""
+    """Whether the hack looks for the solution's own result. Only then is it a flaw of the task if the hack
+    hands in the same files as the solution."""
     outside: bool = False
     """Whether the hack does not touch the files of the task, so that it can be played together with
     others."""

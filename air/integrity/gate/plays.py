@@ -17,7 +17,8 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 Act = Callable[[Box, int], Awaitable[str]]
-"""Acts as the agent in a step: gets the agent's box and the step's number. Returns a complaint, or ""."""
+"""A function that acts as the agent in one step. It gets the agent's box and the step's number, and returns a
+complaint, or ""."""
 _MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
 _DEPTH = 8
 
@@ -54,7 +55,7 @@ class _Steps:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays one task."""
+    """Plays one Harbor task, with a function (`Act`) in the place of the agent."""
 
     task: TaskSpec
     rules: HarborRules
@@ -137,7 +138,7 @@ class Player:
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
     """Returns the contents of the files below a folder of a box, by absolute path. The largest files are left
-    out. For the folder `/`, nothing is returned."""
+    out. For the folder `/`, the dict is empty."""
     if folder == "/":
         return {}
     contents = {}

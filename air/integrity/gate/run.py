@@ -37,9 +37,11 @@ class Gate:
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, ids: Sequence[str]) -> list[Verdict]:
-        """Checks the tasks; returns one verdict for each, in order, also for tasks that cannot be played.
+        """Checks the tasks; returns one verdict for each task, in the order of `ids`. A task that cannot be
+        played gets a verdict, too.
 
-        Raises ConfigError if the file `report` is something else, cannot be written, or is in use."""
+        Raises ConfigError if the file `report` is something else, cannot be written, or is in use.
+        """
         with contextlib.nullcontext() if self.report is None else _in_use(self.report):
             return await self._run(ids)
 

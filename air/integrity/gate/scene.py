@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_ANSWER = 8
-"""The smallest size in bytes of a solution's file that counts as an answer: the image must not hold a
-copy."""
+"""The smallest size in bytes at which a file that the solution makes counts as an answer. The task's image
+must not contain a copy of an answer."""
 _LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
 _NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
 _HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")

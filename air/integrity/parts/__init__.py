@@ -1,4 +1,5 @@
-"""Attacks on the shipped tools and answer checkers: episodes of one row, whose answer the agent lacks."""
+"""Attacks on the shipped tools and answer checkers. Each is an episode with one question (a row), whose right
+answer the agent does not know."""
 
 from __future__ import annotations
 

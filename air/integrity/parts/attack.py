@@ -1,11 +1,12 @@
 """Defines `PartAttack`: what an agent tries against one tool or one answer checker.
 
 It is a list of replies in an episode of a task `rows:…` with one row. The right answer is `ANSWER`, a word
-that is nowhere but in the row. The attack is broken (the defence failed) if the episode fails and so is not
-trained on, if it earns more than a plain wrong answer, if an observation has `ANSWER`, or if a check says so.
+that only the row contains. The attack is broken (the defence failed) if the episode fails and so is not
+trained on, if it earns more than a plain wrong answer, if an observation contains `ANSWER`, or if the
+attack's own check finds a fault.
 
-Texts of settings and replies may have the names of places that only a battery knows: `@ROWS@`, the path of
-the file of the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`, the
+Settings and replies may contain names that the battery replaces by real values: `@ROWS@`, the path of the
+file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`, the
 port of a server on this machine.
 """
 
@@ -24,12 +25,13 @@ WRONG = "a-wrong-answer"
 """A plain wrong answer, with which an attack on a tool ends."""
 Spec = str | Mapping[str, Any]
 Check = Callable[[Played], str]
-"""Returns how the defence failed in an episode, beyond its reward, or "" if it held."""
+"""A function that checks an episode for faults that its reward does not show. It returns how the defence
+failed, or "" if the defence held."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A shipped tool or checker in the task of its attacks."""
+    """A shipped tool or answer checker, with the contents of the task in which it is attacked."""
 
     kind: str
     """`tool` or `checker`."""
@@ -46,7 +48,8 @@ class Part:
     files: Mapping[str, str] = field(default_factory=dict)
     """Text files beside the row, such as a corpus, by name."""
     in_box: bool = False
-    """Whether a program runs in a box: in plain process boxes, attacks would hit this machine."""
+    """Whether the part runs programs in a box. If so, its attacks are not played in plain process boxes,
+    where they would hit this machine."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -93,12 +96,12 @@ class PartAttacks(list[PartAttack]):
     def answers(
         self, part: Part, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
-        """Appends an attack by an answer, perhaps after other replies."""
+        """Appends an attack by the text of an answer. The replies `before` come before the answer."""
         self.append(PartAttack(part, f"{part.name}: {name}", family, aim, [*before, answer]))
 
 
 WORKS = "WORKS-42"
-"""What a call of a tool prints that still works. No call has it as one text."""
+"""What a call of a tool prints if the tool still works. No call contains this text in one piece."""
 
 
 def _works(played: Played) -> str:
@@ -111,10 +114,10 @@ def call(tool: str, **arguments: Any) -> str:
 
 
 def raw_call(text: str) -> str:
-    """Returns a reply with this text as the call."""
+    """Returns a reply that calls a tool. `text` is the content of the call, which may be malformed."""
     return f"<tool_call>\n{text}\n</tool_call>"
 
 
 def shows(text: str) -> Check:
-    """Returns a check: the text is in no observation."""
+    """Returns a check that finds a fault if an observation contains the text."""
     return lambda played: f"an observation has {text!r:.60}" if text in played.observed else ""

@@ -23,7 +23,7 @@ from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
 
 _SHOWN = 8192
-"""The most tokens of an observation."""
+"""The largest number of tokens of an observation."""
 
 
 @dataclass
@@ -35,14 +35,14 @@ class PartBattery:
     at_once: int = 4
     """The number of episodes that are played at the same time."""
     weaker: Mapping[str, Spec] | None = None
-    """A tool or checker in the place of a shipped one, by the name of the part: to show that a weaker one
-    lets attacks work."""
+    """Weaker tools or checkers in the place of shipped ones, by the name of the part. They show that attacks
+    work if the defence is weaker."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, folder: Path) -> list[Verdict]:
-        """Plays all attacks; tasks and trajectories go to `folder`. Returns one verdict for each.
+        """Plays all attacks; tasks and trajectories go to `folder`. Returns one verdict for each attack.
 
-        Raises InfrastructureError if a plain episode failed, too.
+        Raises InfrastructureError if a plain episode (one with a plain wrong answer) failed.
         """
         dangerous = isolation(self.provider) == "process/plain"
         played = [one for one in self.attacks if not (dangerous and one.part.in_box)]

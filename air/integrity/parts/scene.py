@@ -25,7 +25,8 @@ _ROWS = "rows.jsonl"
 
 @dataclass(frozen=True)
 class Scene:
-    """The tasks of some parts, and the places that attacks name."""
+    """The tasks of some parts (shipped tools or checkers), and the paths, addresses and ports that attacks
+    use."""
 
     tasks: Mapping[int, str]
     """The id of each part's task, by the part's `id()`."""
@@ -37,7 +38,8 @@ class Scene:
         return self.tasks[id(part)]
 
     def replies(self, part: Part, texts: Sequence[str]) -> list[str]:
-        """Returns replies with the real places."""
+        """Returns the model's replies `texts` with real paths, addresses and ports in place of the names
+        `@ROWS@`, `@JUDGE@`, `@SEARCH@` and `@PORT@`."""
         rows = {"@ROWS@": str(self.folders[id(part)] / _ROWS)}
         return [_replaced(text, {**self.places, **rows}) for text in texts]
 

@@ -32,7 +32,8 @@ class Call:
     arguments: Any
     """The arguments: an object, or any other value that the reply has in its place."""
     shown: Callable[[str], str]
-    """Returns an observation in the form that belongs to the call."""
+    """A function that returns an observation in the form that belongs to the call, such as
+    `<result>…</result>`."""
 
 
 @dataclass(frozen=True)

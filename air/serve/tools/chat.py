@@ -43,7 +43,7 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a request. A field that would have no effect is refused with an error that names it."""
+    """The body of a request. A field that would have no effect is refused; the error names the field."""
 
     model_config = ConfigDict(extra="forbid")
 

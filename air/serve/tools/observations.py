@@ -62,12 +62,12 @@ class Body(BaseModel):
         return self
 
     def extra(self, index: int) -> dict[str, Any]:
-        """Returns the further fields of an action."""
+        """Returns the `extra_fields` of the action at position `index`; an empty dict if it has none."""
         return (self.extra_fields[index] if self.extra_fields else None) or {}
 
     def flag(self, name: str, index: int) -> bool:
-        """Returns `finish` or `is_last_step` of an action. The action's extra fields can contain them,
-        too."""
+        """Returns the value of `finish` or `is_last_step` (`name`) for the action at position `index`. A
+        value in the action's extra fields takes precedence."""
         values: list[bool] | None = getattr(self, name)
         return bool(self.extra(index).get(name, values[index] if values else False))
 
@@ -82,7 +82,8 @@ class Outcome:
 
 
 def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
-    """Returns the tool call of each action, or the end of its trajectory; None if it asks for neither."""
+    """Returns one value for each action: its tool call (`Call`), the end of its trajectory (`End`), or None
+    if the action asks for neither."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY

@@ -51,7 +51,7 @@ async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterat
 async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
-    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    """Serves tools until a signal arrives. `options` are those of `air.serve.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

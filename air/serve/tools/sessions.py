@@ -1,4 +1,5 @@
-"""Tools that are opened for one trajectory or chat, with a box of their own if they need one."""
+"""Sessions: the tools that are opened for one trajectory or chat, with a box of their own if they need a
+box."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed
 
 
 class Session:
-    """Open tools. Only one call at a time may run that is not to wait for another."""
+    """The open tools of one trajectory or chat. Calls of tools that share a state wait for each other."""
 
     def __init__(self, tools: OpenTools, box: Box | None) -> None:
         self._tools, self._box = tools, box
@@ -61,11 +62,12 @@ class Sessions:
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
-        """Reserves room for `count` sessions, all at once. The request that has waited longest is served
-        next.
+        """Waits until the server has room for all `count` sessions, and reserves it. The request that has
+        waited longest is served first.
 
         Raises NoBoxInTime if there is no room within `within` seconds, and QueueFull if too many requests
-        wait."""
+        wait.
+        """
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
         if not self._waiting and self.taken + count <= self.most:
@@ -94,7 +96,7 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Releases the room of `count` sessions."""
+        """Releases the room that `admit` reserved for `count` sessions."""
         self.taken -= count
         self._let_in()
 

@@ -33,7 +33,7 @@ class Trajectory:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of requests that use it now."""
+        """The number of requests that use this trajectory now."""
         self.ended = False
         self.session: Session | None = None
         self.turn = asyncio.Lock()
@@ -165,7 +165,7 @@ class Trajectories:
             self._sessions.free()
 
     async def _sweep(self) -> None:
-        """Ends the trajectories whose time is over."""
+        """Ends the trajectories that have reached a time limit."""
         idle, age = self._config.idle_seconds, self._config.session_seconds
         while True:
             await asyncio.sleep(min(idle, age) / 10)

@@ -149,7 +149,7 @@ class Evaluations:
 
 
 def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
-    """Returns the source with seeds for its worlds that are never used in training."""
+    """Returns the source with other seeds for its worlds: seeds that a training never uses."""
     taskset = source.env.taskset
     if not isinstance(taskset, AirTasksetConfig):
         return source

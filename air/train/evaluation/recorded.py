@@ -53,7 +53,8 @@ class Evaluation:
         return {task: max(0, number - played[task]) for task, number in wanted.items()}
 
     def wanted(self, episodes: int) -> dict[str, int]:
-        """Returns how many episodes of each task the evaluation consists of: `episodes`."""
+        """Returns the number of episodes that the evaluation needs of each task, by task id. It is `episodes`
+        for every task."""
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return dict.fromkeys(tasks, episodes)
 

@@ -28,12 +28,13 @@ from air.worlds.rows.splits import place_of
 from air.worlds.sources import VALIDATION_SEED
 
 TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
-"""How replies are sampled if the user does not say it: temperature, longest reply, longest episode."""
+"""The defaults for sampling replies: temperature, longest reply and longest episode (both in tokens)."""
 
 
 @dataclass(frozen=True)
 class SuiteEvaluation(Evaluation):
-    """One model that plays the benchmarks `data`: the row of every question as often as its samples say."""
+    """One model that plays the benchmarks `data`. Every question of a benchmark is played as often as the
+    benchmark's `samples` says."""
 
     data: Sequence[Data] = ()
 
@@ -52,7 +53,7 @@ class SuiteEvaluation(Evaluation):
         missing: Mapping[str, int],
         settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays and records the episodes that are missing, each with its own seed; returns them."""
+        """Plays and records the missing episodes, each with its own seed. Returns the played episodes."""
         rollouts: list[Rollout] = []
         done = self._seeds()
         for one, env in zip(self.data, self.settings.envs, strict=True):
@@ -70,7 +71,8 @@ class SuiteEvaluation(Evaluation):
         return rollouts
 
     def _seeds(self) -> dict[str, set[int]]:
-        """Returns the seeds of the recorded episodes, by task; only those that are wanted."""
+        """Returns the seeds of the recorded episodes, by task. Seeds that do not belong to the evaluation are
+        left out."""
         played: dict[str, set[int]] = {one.task: set() for one in self.data}
         episodes = {one.task: one.episodes for one in self.data}
         for one in self.episodes():
@@ -80,7 +82,8 @@ class SuiteEvaluation(Evaluation):
         return played
 
     def _identity(self) -> dict[str, Any]:
-        """Returns what was evaluated and how; other rows are another evaluation, more samples are not."""
+        """Returns what was evaluated and how. Other rows make it another evaluation; a larger number of
+        samples does not."""
         digests = {one.task: one.digest for one in self.data}
         return {**super()._identity(), "data": json.loads(json.dumps(digests))}
 
@@ -150,7 +153,8 @@ def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
 
 
 def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
-    """Returns the accuracy, whether it is as high as the check wants, and how much was played."""
+    """Returns the cells of one benchmark: the accuracy, whether it passes the benchmark check, and how much
+    was played."""
     mean, above = accuracy(data, episodes), data.benchmark.above
     count = sum(one.task == data.task for one in episodes)
     check = ""

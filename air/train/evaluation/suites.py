@@ -23,9 +23,10 @@ from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
 _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
-"""How the rows of a file are asked: as the executor of Agent0 is."""
+"""The options of the task that is made of a file: its questions are asked and checked as Agent0 does with its
+executor."""
 _SOLUTION = ("####", "\\boxed")
-"""What a whole solution has, and a final answer has not."""
+"""Texts that a whole solution contains, and a final answer alone does not."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer. Those of MATH are shorter."""
 
@@ -38,11 +39,12 @@ class Benchmark:
     """The name of the user's file, without its end."""
     title: str
     samples: int = 1
-    """How often each question is asked, if the user does not say it: more often if there are few."""
+    """How often each question is asked by default. Benchmarks with few questions ask each of them more
+    often."""
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by model."""
     above: float | None = None
-    """The accuracy in percent that the benchmark check wants exceeded."""
+    """The accuracy in percent that a model must exceed in the benchmark check; None: no limit is checked."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Suite:
     """Benchmarks that are played together."""
 
     source: str
-    """Where the published numbers are from."""
+    """The source of the published numbers, for example a paper."""
     benchmarks: Sequence[Benchmark]
 
 
@@ -79,9 +81,9 @@ class Data:
 
     benchmark: Benchmark
     task: str
-    """The id of the task that asks them."""
+    """The id of the task that asks the rows' questions."""
     digest: str
-    """A digest of all that the task is made of."""
+    """A digest of all data and settings from which the task is made."""
     rows: Sequence[Row]
     samples: int
     """How often each row is asked."""

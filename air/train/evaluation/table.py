@@ -16,7 +16,8 @@ _RAW: Mapping[str, Callable[[Played], float | None]] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The columns of a task's row. Scores are as the task measures them; missing values are left out."""
+"""The columns in the row of one task, each with its value for one episode. Scores are not normalised;
+episodes without a value are left out of the column."""
 _PHI = {
     "best attempt": "best",
     "last submission": "last",
@@ -24,7 +25,7 @@ _PHI = {
     "tries": "tries",
     "reward": "reward",
 }
-"""The measure that each of these columns shows in rows over all tasks."""
+"""For each column, the measure (a key of `MEASURES`) that the column shows in the rows over all tasks."""
 
 
 def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:

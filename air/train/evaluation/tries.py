@@ -22,7 +22,8 @@ from air.trajectories.outcome import Outcome
 
 @dataclass(frozen=True)
 class Played:
-    """The tries and the reward of one episode that ended without an infrastructure failure."""
+    """The scores of all gradings (tries), the reward and further results of one episode that ended without an
+    infrastructure failure."""
 
     task: str
     scale: RewardScale
@@ -34,13 +35,15 @@ class Played:
     turns: int
     format_errors: int
     success: float | None = None
-    """The world's fact `success`; None if the task is no world, or its world has no such fact."""
+    """The value `success` that a world reports at the end of an episode; None for research tasks, and for
+    worlds that do not report it."""
     seed: int | None = None
     """The seed of a recorded episode; None if it was just played."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:
-        """Returns the tries of an episode of air's environment that was just played."""
+        """Returns the scores of all gradings (tries) and the further results of an episode that air's
+        environment has just played."""
         info = rollout.info
         test = rollout.metric("score") if "facts" in info else rollout.metric("test_score")
         return cls(
@@ -56,8 +59,9 @@ class Played:
 
     @classmethod
     def of_outcome(cls, outcome: Outcome, where: str) -> Played:
-        """Returns the tries of a recorded episode that ended well. Raises ConfigError, which names `where`,
-        if an older air recorded it, without the scale of its scores."""
+        """Returns the scores of all gradings (tries) and the further results of a recorded episode that ended
+        well. Raises ConfigError, which names `where`, if an older version of air recorded the episode without
+        the scale of its scores."""
         start = outcome.start
         if start is None or not start.scale:
             raise ConfigError("has no scale of scores", where=where, remedy="play it again")
@@ -102,7 +106,7 @@ MEASURES: Mapping[str, Measure] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""Measures of one episode, by name. The scores among them are φ."""
+"""The measures of one episode, by name. All but `tries` and `reward` are normalised scores φ."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def go(**parts: Any) -> None:
 
 
 def open_run(name: str) -> None:
-    """Selects another run, and removes from the address what belongs to the present one, such as its episode.
+    """Selects another run, and removes from the address what belongs to the present run, such as its episode.
 
     Call only from a widget's callback.
     """

@@ -36,8 +36,8 @@ def no_progress(done: int, total: int) -> None:
 class IndexFile:
     """The SQLite file in the cache folder that indexes a training run; `refresh` keeps it up to date.
 
-    `folder` has a folder `trajectories/`, or holds trajectories directly. Raises MissingError if there is no
-    such folder, and UsageError if the index cannot be written.
+    The run's `folder` contains a folder `trajectories/`, or the trajectories themselves. Raises MissingError
+    if there is no such folder, and UsageError if the index cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -99,8 +99,8 @@ def discover(places: Sequence[Path]) -> list[Run]:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Returns the folder if it is a run's, or the runs of the matrix or the co-evolution in it; empty if it
-    is none of them."""
+    """Returns a list of runs: the folder itself if it is a run, otherwise the runs of the matrix or
+    co-evolution in the folder. The list is empty if there are none."""
     if is_run(folder):
         return [folder]
     inner: list[Path] = []
@@ -125,7 +125,8 @@ def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Returns the content of the files `results` in those folders two above a run that have `file`."""
+    """Returns the contents of the files named `results`, by folder. Searches the folder two levels above each
+    run, if that folder contains `file`."""
     found = {}
     for folder in dict.fromkeys(run.folder.parents[1] for run in runs):
         try:

@@ -17,7 +17,7 @@ from air.view.index.facts import integer
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The tokens of one turn, as the trainer got them."""
+    """The tokens of one turn, as the trainer got them: the model's reply, and the messages before it."""
 
     reply: Message
     context: Sequence[Message]

@@ -80,7 +80,8 @@ def main(rows: Sequence[Row]) -> list[Chart]:
 
 
 def small(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the smaller charts of a run: its reward terms, if there are several, and how training goes."""
+    """Returns the smaller charts of a run: its reward terms, if there are several, and further metrics of the
+    training."""
     terms = [name for name in names(rows) if name.startswith("reward/")]
     nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself

@@ -71,7 +71,8 @@ def differing(texts: Sequence[str]) -> list[str]:
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Removes the middle of a text above `limit` characters; returns the text and the number removed."""
+    """Shortens a text that has more than `limit` characters: a note takes the place of its middle. Returns
+    the text and the number of removed characters (0 if the text was short enough)."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -80,7 +81,7 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text and removes its middle above `limit` characters.
+    """Cleans a text, and shortens it as `cut` does if it has more than `limit` characters.
 
     To save time, only the two ends of a very long text are cleaned.
     """

@@ -19,7 +19,8 @@ _Round = Mapping[str, Any]
 
 
 def charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Returns the curves by round: shares of proposals, both rewards, and the held-out accuracy."""
+    """Returns the curves by round: shares of proposals, the rewards as coded and as published, and the
+    held-out accuracy."""
     rounds: Sequence[_Round] = report["rounds"]
 
     def curve(*path: str) -> list[tuple[float, float]]:
@@ -83,7 +84,8 @@ def _accuracy(held_out: Mapping[str, Any] | None) -> str:
 
 
 def _histogram(counts: Sequence[int]) -> str:
-    """Returns bars; each says its range and its number of questions."""
+    """Returns the HTML of a small bar chart. Each bar counts the questions whose agreement p is in one range;
+    its tooltip shows the range and the count."""
     most, bins = max([*counts, 1]), len(counts)
     bars = "".join(
         f'<span title="p from {n / bins:g} to {(n + 1) / bins:g}: {int(count)}" style="display: '

@@ -1,4 +1,5 @@
-"""Builds the heat map of a matrix (trained on × evaluated on) as HTML, and its shades."""
+"""Builds the heat map of a matrix (trained on × evaluated on) as HTML, and computes how dark its cells
+are."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def cell(values: Sequence[float | None]) -> Cell:
 
 
 def rows(table: Results) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and the rows of the table as text, first the tasks' baselines."""
+    """Returns the heads and the rows of the table as text. The first row has the tasks' baselines."""
     tasks = sorted(table.tasks)
     heads = ["run", "model", *(f"{task} · {table.tasks[task][0]}" for task in tasks)]
     baseline = ["baseline", "", *(figure(table.tasks[task][1]) for task in tasks)]

@@ -64,7 +64,8 @@ def _context(messages: Sequence[Message], pieces: Mapping[int, str]) -> str:
 
 
 def _span(row: TokenRow) -> str:
-    """Returns the HTML of one token in its place. The less likely the token was, the darker it is."""
+    """Returns the HTML of one token within the text of the reply. The less likely the token was, the darker
+    it is."""
     shown = escape(row.piece.replace("\n", "⏎\n"), quote=True)
     if row.masked:
         return f'<span class="masked" title="masked: not trained">{shown}</span>'

@@ -66,7 +66,7 @@ def _rows(message: Message, pieces: Mapping[int, str]) -> Iterator[TokenRow]:
 
 
 def summary(tokens: TurnTokens) -> dict[str, str]:
-    """Returns what holds for all tokens of a turn, as short texts by name."""
+    """Returns a summary of a turn's tokens: short texts by name, such as the number of masked tokens."""
     reply = tokens.reply
     masked = sum(len(m.token_ids) for m in tokens.context) + int((~reply.sampled).sum())
     return {
@@ -81,7 +81,7 @@ def summary(tokens: TurnTokens) -> dict[str, str]:
 
 
 def compared(tokens: TurnTokens) -> str:
-    """Returns a sentence that tells which reward the advantage of the reply compares."""
+    """Returns a sentence about the reward from which the advantage of the reply is computed."""
     if tokens.content.shuffled:
         return "The rewards were shuffled in the group (embedded.shuffle_rewards). The turn's own reward:"
     total = sum(sum(payment.terms.values()) for payment in tokens.payments)
@@ -106,7 +106,8 @@ def _span_of(values: Floats, form: str) -> str:
 
 
 def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
-    """Returns a sentence for each payment of a term that is not 0."""
+    """Returns one text for each reward term that was paid and is not 0: its name, its amount, and the turn
+    that earned it."""
     return [
         f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
         for payment in payments

@@ -1,7 +1,8 @@
 """Puts a tensor together from the blocks that the ranks of a distributed trainer have written.
 
-Nothing is assumed: the blocks must lie within the tensor, have its type, be disjoint or equal copies of each
-other, and fill the tensor.
+A block is a rectangular part of the tensor. Several things are checked: each block lies within the tensor and
+has its type; two blocks do not overlap, unless they are equal copies; and together the blocks fill the
+tensor.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from air.errors import UsageError
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangular part of a tensor, which is read only when it is needed."""
+    """A rectangular part of a tensor. Its values are read only when they are needed."""
 
     where: str
     """The file that holds the block."""
     offsets: tuple[int, ...]
-    """The index of its first element in the whole tensor."""
+    """The index of the block's first element in the whole tensor, one number for each dimension."""
     sizes: tuple[int, ...]
     read: Callable[[], torch.Tensor]
 
@@ -59,8 +60,8 @@ class Sharded:
         return result
 
     def _distinct(self) -> list[list[Block]]:
-        """Returns the blocks, those with the same place together. Raises UsageError if they leave a gap,
-        overlap, or are not inside the tensor."""
+        """Returns lists of blocks; the blocks of one list are copies of the same part of the tensor. Raises
+        UsageError if blocks leave a gap, overlap, or are not inside the tensor."""
         places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Block]] = {}
         for block in self.blocks:
             fits = len(block.offsets) == len(block.sizes) == len(self.shape) and all(
@@ -98,7 +99,7 @@ class Sharded:
     def wrong(
         self, where: str, message: str, remedy: str = "is the checkpoint complete, and of one run?"
     ) -> UsageError:
-        """Returns the error that this tensor cannot be merged."""
+        """Returns a UsageError that says why this tensor cannot be put together."""
         return UsageError(f"{self.name}: {message}", where=where, remedy=remedy)
 
 

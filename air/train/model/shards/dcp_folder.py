@@ -1,7 +1,8 @@
 """Reads a folder of `torch.distributed.checkpoint` (DCP), as prime-rl's trainer writes it.
 
-The file `.metadata` lists the tensors and, of each block, the place in a file `*.distcp`. Optimiser states
-and all else that is not among the model's weights is left unread.
+Each tensor is stored as one or more rectangular blocks, in files `*.distcp`. The file `.metadata` lists the
+tensors; it says in which file each block is stored, and where in the file it begins. Only the model's weights
+are read, not optimiser states or other contents.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from air.train.model.shards.records import Record, read_metadata
 
 METADATA = ".metadata"
 _PREFIXES = ("app.model.", "model.", "")
-"""What may stand before the names of the model's weights; the first is that of prime-rl."""
+"""The prefixes that the names of the model's weights may have in a checkpoint. The first is prime-rl's."""
 _NO_WEIGHTS = ("app.", "optim", "optimizer", "lr_scheduler", "scheduler", "dataloader", "progress")
 
 
@@ -30,8 +31,9 @@ def is_here(folder: Path) -> bool:
 
 
 def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
-    """Returns the model's tensors by name. `expected` has names of the model's weights, by which their prefix
-    is found. Raises UsageError if the folder cannot be read, and MissingError if a file is missing."""
+    """Returns the model's tensors by name. `expected` has names of the model's weights; they show which
+    prefix the names have in the checkpoint. Raises UsageError if the folder cannot be read, and MissingError
+    if a file is missing."""
     where = str(folder / METADATA)
     try:
         metadata = read_metadata((folder / METADATA).read_bytes())
@@ -66,7 +68,8 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
 
 
 def _other(key: str, prefix: str) -> bool:
-    """Whether an entry without a prefix of its own belongs to something else than the model."""
+    """Whether an entry is not a weight of the model, but for example a state of the optimiser. `prefix` is
+    the prefix of the weights' names. If it is empty, the entry's own name decides."""
     return not prefix and key.startswith(_NO_WEIGHTS)
 
 

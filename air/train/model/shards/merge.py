@@ -1,7 +1,8 @@
 """Writes a sharded checkpoint as one Hugging Face folder: safetensors, config and tokenizer.
 
-The config says which tensors the model has. They are read and checked one by one, and written file by
-file, so memory holds at most one output file (1 GiB, or the largest tensor) and one tensor.
+The config says which tensors the model has. The tensors are read and checked one by one, and written file by
+file. So memory holds at most the tensors of one output file (1 GiB, or the largest tensor) and one further
+tensor.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from air.train.model.shards import dcp_folder, rank_files
 from air.train.model.shards.blocks import Sharded, same_bits
 
 FILE_BYTES = 1 << 30
-"""The size that a file of weights reaches at most, unless one tensor is larger."""
+"""The largest size of a file of weights, in bytes. Only a file with a single larger tensor may exceed it."""
 _SUBFOLDERS = ("", "actor", "trainer")
-"""Where the shards are: in the folder that the user gives, or below it (verl, prime-rl)."""
+"""The folders in which the shards are searched: the folder that the user gives, then its subfolders `actor`
+(verl) and `trainer` (prime-rl)."""
 _CONFIG_FOLDERS = ("huggingface", "")
 """Where verl writes the config and the tokenizer, below the folder of the shards."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What was written."""
+    """The numbers of tensors, parameters and files that were written."""
 
     tensors: int
     parameters: int
@@ -116,8 +118,9 @@ def _read_base(source: str) -> tuple[Any, Any]:
 
 
 def _wanted(config: Any, source: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns the shapes of the model's tensors by name; and for each tensor that is tied to another one, and
-    so is not written, the name of that one. Sets the config's architecture."""
+    """Returns two dicts: the shapes of the model's tensors by name, and the ties. A tied tensor is the same
+    as another tensor, so it is not written; the second dict has the other tensor's name by the tied tensor's
+    name. Also sets the config's architecture."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -147,8 +150,8 @@ def _check_names(
     found: Mapping[str, Sharded],
     ties: Mapping[str, str],
 ) -> None:
-    """Raises UsageError if the checkpoint lacks a tensor of the model, has another one, or one of another
-    shape. A tied tensor may be absent."""
+    """Raises UsageError if the checkpoint lacks a tensor of the model, has a tensor that the model lacks, or
+    has a tensor with another shape. A tied tensor may be absent."""
     remedy = f"is {source} the model that was trained?"
     for name in (name for name in wanted if name not in found and name not in ties):
         raise UsageError(f"the checkpoint has no {name}", where=str(shards), remedy=remedy)
@@ -199,7 +202,8 @@ def _write(
 
 
 def _type(tensor: Sharded, dtype: torch.dtype | None) -> torch.dtype:
-    """Returns the type in which a tensor is written: whole numbers keep theirs."""
+    """Returns the type in which a tensor is written: `dtype` if it is given, but tensors without
+    floating-point numbers keep their own type."""
     return dtype if dtype and tensor.dtype.is_floating_point else tensor.dtype
 
 

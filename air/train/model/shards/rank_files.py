@@ -1,7 +1,8 @@
 """Reads the files `model_world_size_N_rank_R.pt` of verl's FSDP trainer, one for each rank.
 
 Each file is a state dict: `DTensor` shards of FSDP 2 and of FSDP 1 with a device mesh, `ShardedTensor` shards
-of FSDP 1 without one, and ordinary tensors, which must be equal in all files. The files are mapped, not read.
+of FSDP 1 without one, and ordinary tensors, which must be equal in all files. The files are mapped into
+memory, so their contents are read only when they are needed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _NAME = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 def is_here(folder: Path) -> bool:
-    """Whether the folder has a file of a rank."""
+    """Whether the folder has a file `model_world_size_N_rank_R.pt` of any rank."""
     return folder.is_dir() and any(_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
@@ -49,7 +50,7 @@ def read(folder: Path) -> dict[str, Sharded]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Returns the files of the ranks, in their order."""
+    """Returns the files of all ranks, in the order of the ranks."""
     matches = [match for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     sizes = {int(match[1]) for match in matches}
     if len(sizes) > 1:
@@ -94,14 +95,14 @@ def _state_dict(path: Path) -> Mapping[str, Any]:
 
 
 def _refusal(error: pickle.UnpicklingError) -> str:
-    """Returns the reason in the error of torch.load, which is a page of text."""
+    """Returns the reason from an error of torch.load, whose whole text is a page long."""
     found = re.search(r"GLOBAL (\S+) was not an allowed", str(error))
     return found[1] if found else str(error).splitlines()[-1][:200]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context manager: torch does not warn that a device mesh has no process group here."""
+    """Context manager: turns off torch's warning that a device mesh has no process group in this process."""
     logger = logging.getLogger("torch.distributed.device_mesh")
     before = logger.disabled
     logger.disabled = True
@@ -112,7 +113,8 @@ def _quiet() -> Iterator[None]:
 
 
 Copies = Sequence[tuple[str, Any]]
-"""What each rank's file holds under one name, with the file's path."""
+"""Pairs (path of a rank's file, value in that file) for one name in the state dicts, in the order of the
+ranks."""
 
 
 def _tensor(name: str, copies: Copies) -> Sharded:
@@ -159,7 +161,7 @@ def _of_dtensors(name: str, copies: Copies) -> Sharded:
 
 
 def _coordinate(name: str, where: str, value: Any) -> tuple[int, ...]:
-    """Returns the place in the device mesh of the rank that wrote a shard."""
+    """Returns the coordinate, in the device mesh, of the rank that wrote a shard."""
     # The one attribute that has had the same meaning in all versions of torch.
     coordinate = value._spec.mesh.__dict__.get("_coordinate_on_dim")
     if coordinate is None or len(coordinate) != len(value.placements):
@@ -168,7 +170,7 @@ def _coordinate(name: str, where: str, value: Any) -> tuple[int, ...]:
 
 
 def _of_sharded_tensors(name: str, copies: Copies) -> Sharded:
-    """Returns a tensor whose shards say themselves where they belong."""
+    """Returns a tensor whose shards record their own offsets and sizes in the whole tensor."""
     blocks, tensors = [], []
     try:
         shape = tuple(copies[0][1].state[1].size)

@@ -18,7 +18,8 @@ _DCP = "torch.distributed.checkpoint"
 
 
 class Record:
-    """Keeps the arguments and the state with which a pickle makes an object."""
+    """Stands for an object in a pickle: keeps the arguments and the state from which the pickle would make
+    the object."""
 
     args: tuple[Any, ...]
     state: Any
@@ -30,7 +31,7 @@ class Record:
         return self
 
     def __setstate__(self, state: Any) -> None:
-        """Keeps the state; attributes become the record's, those in slots too."""
+        """Keeps the state. The object's attributes, also those in slots, become attributes of the record."""
         self.state = state
         for attributes in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             if isinstance(attributes, dict):
@@ -38,7 +39,8 @@ class Record:
 
 
 class ShardedTensorRecord(torch.Tensor):
-    """Keeps the state of a `ShardedTensor`, which else would need the process group that wrote it."""
+    """Stands for a `ShardedTensor` in a pickle, and keeps its state. Loading a real `ShardedTensor` needs the
+    process group that wrote it."""
 
     state: Any
 
@@ -77,8 +79,8 @@ SHARDED_TENSOR_NAMES: list[Any] = [
     (Record, "torch.distributed.remote_device._remote_device"),
     (Record, f"{_SHARD}.sharded_tensor.api.ShardedTensor.ProcessGroupState"),
 ]
-"""The names in pickles of `ShardedTensor` beyond those that torch allows itself, as
-`torch.serialization.safe_globals` takes them."""
+"""The names that pickles of `ShardedTensor` may contain, in addition to the names that torch itself allows.
+The list has the form that `torch.serialization.safe_globals` takes."""
 
 _METADATA_NAMES = {
     *(
@@ -104,8 +106,8 @@ _METADATA_NAMES = {
 
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Returns what a name in the pickle stands for. Raises UnpicklingError for a name that has no place
-        in a checkpoint's metadata."""
+        """Returns the class or value for a name in the pickle. Raises UnpicklingError for a name that no
+        metadata of a checkpoint needs."""
         if (module, name) in _METADATA_NAMES:
             return Record
         if (module, name) == ("torch", "Size"):

@@ -1,6 +1,7 @@
 """The filters and the sort order of the table of episodes. The page's address (URL) holds them.
 
-The address is the only store: a page that was sent, reloaded or left and opened again has the same filters.
+The filters are stored nowhere else. So the filters stay the same if the user reloads the page, comes back to
+it, or sends its address to others.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def _filter(values: Mapping[str, Any]) -> Filter:
 
 
 def _stored(name: str) -> dict[str, Any]:
-    """Returns the arguments of a widget whose value is stored in the address as `name`."""
+    """Returns keyword arguments for the Streamlit widget of the filter `name`. With them, the widget writes
+    its value to the address (URL) of the page whenever the user changes it."""
     return {"key": _key(name), "on_change": _store, "args": (name,)}
 
 

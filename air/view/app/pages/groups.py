@@ -90,11 +90,13 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
-"""The first turns of each episode, by its name, with the line that stands for each turn."""
+"""The first turns of each episode, by the episode's name. Each turn is a pair (item, preview); the preview is
+the line that the page shows for the folded turn."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:
-    """Returns the turns of a group's episodes; the lines of the same turn show what differs."""
+    """Returns the first turns of a group's episodes with their previews. The previews of turns with the same
+    number leave out their common beginning."""
     turns = {}
     for name, episode in members.items():
         places = index.places(episode, 0, TURNS)

@@ -1,4 +1,5 @@
-"""The part of an episode's page about the tokens of the chosen turn, and the command that continues there."""
+"""The part of an episode's page that shows the tokens of the chosen turn, and the commands that open the
+episode at this turn."""
 
 from __future__ import annotations
 
