@@ -101,7 +101,8 @@ async def test_an_unknown_tool_is_a_turn_without_reward() -> None:
     async with serving(TASK, max_turns=3) as served, client(served.url) as socket:
         await ask(socket, RESET)
         answers = [(await ask(socket, call))["data"] for _ in range(3)]
-        assert [answer["reward"] for answer in answers] == [0.0] * 3
+        # The last turn ends an episode that has no answer, which is worth as much as a wrong one.
+        assert [answer["reward"] for answer in answers] == [0.0, 0.0, -0.1]
         assert [answer["done"] for answer in answers] == [False, False, True]
         assert answers[0]["observation"]["error"]["error_type"] == "tool_not_found"
 
@@ -140,7 +141,7 @@ async def test_the_time_of_an_episode_ends_it() -> None:
         await ask(socket, RESET)
         await asyncio.sleep(0.02)
         answer = (await ask(socket, step("no")))["data"]
-        assert (answer["reward"], answer["done"]) == (0.0, True)
+        assert (answer["reward"], answer["done"]) == (-0.1, True)  # as a wrong answer
 
 
 async def test_two_clients_see_nothing_of_each_other() -> None:
