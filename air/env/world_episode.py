@@ -3,7 +3,7 @@
 The reward has these terms:
 
     world        the sum of what the world gave for the agent's actions
-    unanswered   the task's `unanswered` if no step ended the episode
+    unanswered   the task's `unanswered` if no step ended the episode, and the world took no answer
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were no action
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
@@ -27,7 +27,7 @@ from air.aio import to_the_end
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
-from air.errors import BoxEndedError, InfrastructureError
+from air.errors import BoxEndedError, InfrastructureError, RewardTermError
 from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
 from air.worlds.base import Observation, Step, World
@@ -58,6 +58,10 @@ class WatchedWorld:
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether a step has ended the episode."""
+    answered: bool = False
+    """Whether the world has taken an answer. In some worlds a wrong answer does not end the episode."""
+    term_error: str = ""
+    """The error of the user's checker; empty if it did not fail."""
     rewards: list[float] = field(default_factory=list)
     """The reward for every action, in order."""
     seconds: float = 0.0
@@ -71,9 +75,14 @@ class WatchedWorld:
 
     async def step(self, action: Action) -> Step:
         """Carries out an action. Raises InfrastructureError if its reward is not a finite number, or if the
-        box ended for a reason outside of it."""
+        box ended for a reason outside of it, and RewardTermError if a checker of the user fails."""
         began = time.monotonic()
-        step = await self._step(action)
+        try:
+            step = await self._step(action)
+        except RewardTermError as error:
+            self.term_error = str(error)
+            raise
+        self.answered = self.answered or bool(action.answer)
         seconds = time.monotonic() - began
         self.seconds += seconds
         if not math.isfinite(step.reward):
@@ -101,7 +110,7 @@ class WatchedWorld:
     @property
     def end_reward(self) -> float:
         """What the episode is paid if it ends now."""
-        return 0.0 if self.ended else self.unanswered
+        return 0.0 if self.ended or self.answered else self.unanswered
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in
@@ -272,6 +281,7 @@ class WorldEpisode(Episode):
 
     async def abandon(self) -> None:
         """Ends the world, even if the caller is cancelled meanwhile."""
+        self.term_error = self.world.term_error
         await self.world.close()
 
     @property

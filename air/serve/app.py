@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -213,9 +213,12 @@ def _is_local(origin: str | None) -> bool:
 async def body_of(request: Request, most: float) -> bytes:
     """Reads a request's body. Raises ValueError if it is larger than `most` MiB, and ClientLeft."""
     pieces, size = [], 0
-    async for piece in request.stream():
-        pieces.append(piece)
-        size += len(piece)
-        if size > most * 2**20:
-            raise ValueError(f"the body exceeds {most:g} MiB")
+    try:
+        async for piece in request.stream():
+            pieces.append(piece)
+            size += len(piece)
+            if size > most * 2**20:
+                raise ValueError(f"the body exceeds {most:g} MiB")
+    except ClientDisconnect:
+        raise ClientLeft from None
     return b"".join(pieces)

@@ -6,7 +6,7 @@ from air.tools.base import Reply, finish, tool
 
 
 @tool(max_length=100_000)
-def answer(answer: str) -> Reply:
+async def answer(answer: str) -> Reply:
     """Gives the final answer and ends the episode.
 
     Args:
@@ -16,7 +16,7 @@ def answer(answer: str) -> Reply:
 
 
 @tool
-def submit() -> Reply:
+async def submit() -> Reply:
     """Submits the work as it is and ends the episode."""
     return finish("Submitted.", prediction="")
 

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import re
 import unicodedata
@@ -33,6 +34,8 @@ from air.errors import InfrastructureError, MissingError
 from air.rewards.answers.extraction import final_answer, outside_thoughts
 from air.rewards.answers.texts import texts
 from air.rewards.answers.verdict import Verdict
+
+_LOG = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 4000
 """A longer answer is wrong, and is not sent."""
@@ -94,6 +97,8 @@ class Judge(BaseConfig):
         if failure is not None:
             with contextlib.suppress(InfrastructureError):  # it fails at this answer alone
                 right = await self._said(question, gold, given)
+            if right is None:
+                _LOG.warning("an answer counts as wrong, since the judge fails at it: %s", failure)
         return _verdict(right=bool(right), judged=right is not None)
 
     async def _check_judge(self, question: str, gold: Sequence[str]) -> None:

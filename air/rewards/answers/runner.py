@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import importlib.util
 import json
+import logging
 import os
 import select
 import signal
@@ -25,6 +26,8 @@ from dataclasses import dataclass
 
 from air.errors import InfrastructureError, MissingError
 from air.rewards.answers import worker
+
+_LOG = logging.getLogger(__name__)
 
 SECONDS = 2.5
 """The limit of CPU time of one comparison. Most need less than a tenth of a second."""
@@ -58,11 +61,14 @@ def equal(
     InfrastructureError unless the expressions are at fault, and MissingError without math-verify."""
     request = _request(gold, prediction, known, ordered=ordered)
     with _at_once:
-        with contextlib.suppress(InfrastructureError):
+        try:
             return _compared(request)
+        except InfrastructureError as error:
+            failure = error
         _compared(_HARMLESS)
-        with contextlib.suppress(InfrastructureError):
+        with contextlib.suppress(InfrastructureError):  # logged below
             return _compared(request)
+        _LOG.warning("an answer counts as wrong, since its comparison fails: %s", failure)
         return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -33,7 +34,10 @@ class EvaluateServer(BaseServer):
     def facts(self) -> dict[str, Any]:
         queue = self.queue
         counts = {"running": queue.running, "max": queue.at_once, "queued": queue.waiting}
-        return {"model": self.config.model_name or self.config.model, "requests": counts}
+        model = (
+            self.config.model_name or Path(self.config.model).name
+        )  # its folder is nobody's business
+        return {"model": model, "requests": counts}
 
 
 class Evaluate(Protocol):
@@ -49,8 +53,7 @@ class Evaluate(Protocol):
 
     async def _evaluate(self, request: Request) -> Response:
         try:
-            async with self._server.queue.turn():
-                return await evaluated(request, self._server.executor)
+            return await evaluated(request, self._server.executor, self._server.queue.turn)
         except QueueFull as error:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
 

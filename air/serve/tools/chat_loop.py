@@ -82,6 +82,8 @@ class Model:
                             raise InferenceError(f"the model's answer exceeds {MOST_REPLY} bytes")
         except (TimeoutError, httpx.TimeoutException):
             raise InferenceError(f"the model did not answer within {self._seconds:g} s") from None
+        except ValueError:  # NaN, infinity, or half a character, which JSON cannot have
+            raise ModelRefused(400, "a message has a value that JSON cannot hold") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InferenceError(
                 f"the model's endpoint: {error or type(error).__name__}"
@@ -94,6 +96,7 @@ class Model:
         try:
             answer = json.loads(data)
             answer["choices"][0]["message"]["role"]
+            json.dumps(answer, ensure_ascii=False).encode()  # half a character cannot be sent on
         except (ValueError, LookupError, TypeError, RecursionError):
             raise InferenceError(f"the model's endpoint answered nonsense: {text}") from None
         return dict(answer)

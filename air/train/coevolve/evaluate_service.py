@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -48,7 +48,7 @@ class TaskBody(BaseConfig):
     """One question."""
 
     id: str
-    question: str = Field(min_length=1, max_length=LONGEST_QUESTION)
+    question: str = Field(pattern=r"\S", max_length=LONGEST_QUESTION)
     answer: str | None = Field(None, max_length=LONGEST_QUESTION)
 
 
@@ -61,23 +61,34 @@ class EvaluateBody(BaseConfig):
     sampling: SamplingBody = SamplingBody()
 
 
-async def evaluated(request: Request, executor: Executor) -> Response:
-    """Answers a request. Its episodes end if the client leaves."""
+async def evaluated(
+    request: Request,
+    executor: Executor,
+    turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+) -> Response:
+    """Answers a request when `turn` lets it. It stops waiting, and its episodes end, if the client leaves.
+    Raises the errors of `turn`."""
     data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > LARGEST_BODY:
-            return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+    try:
+        async for piece in request.stream():
+            data += piece
+            if len(data) > LARGEST_BODY:
+                return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
+    except ClientDisconnect:
+        return Response(status_code=LEFT)
     try:
         body = EvaluateBody.model_validate_json(bytes(data))
     except ValidationError as error:
         return JSONResponse({"error": str(error)[:2000]}, 400)
     sampling = body.sampling.model_dump(exclude_none=True)
     questions = [task.question for task in body.tasks]
+
+    async def answers() -> list[Answered]:
+        async with turn():
+            return await executor.answers(questions, body.k, body.max_turns, sampling)
+
     try:
-        answered = await while_connected(
-            request.receive, lambda: executor.answers(questions, body.k, body.max_turns, sampling)
-        )
+        answered = await while_connected(request.receive, answers)
     except InfrastructureError as error:
         return JSONResponse({"error": str(error)}, 503)
     except ClientLeft:

@@ -50,7 +50,8 @@ class Executor:
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns k answers to each question, in order. Raises InfrastructureError if an episode failed."""
+        """Returns k answers to each question, in order. Raises InfrastructureError if an episode failed
+        twice."""
         ctx = self._model.ctx
         settings = ctx.sampling.model_copy(update=dict(sampling))
         ctx = replace(ctx, sampling=settings)
@@ -73,6 +74,11 @@ class Executor:
 
                 work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
                 rollouts = await together(work, AT_ONCE)
+                # Once more: an outage for a moment must not be charged to whoever wrote the question.
+                failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
+                again = [one(*divmod(number, k)) for number in failed]
+                for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
+                    rollouts[number] = rollout
         each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
         return [_answered(of_question) for of_question in each]
 
@@ -122,10 +128,15 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
     """Returns the answers to one question. A question that leaves no room for a reply has none: whoever wrote
     it is to blame, not the model."""
     for rollout in rollouts:
-        if not rollout.ok and PROMPT_TOO_LONG not in rollout.error:
+        if _has_failed(rollout):
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
     calls = [rollout.metric("tool_calls") or 0.0 for rollout in rollouts]
     return Answered([_answer(rollout) for rollout in rollouts], sum(calls) / len(calls))
+
+
+def _has_failed(rollout: Rollout) -> bool:
+    """Whether an episode failed for another reason than a question that leaves no room for a reply."""
+    return not rollout.ok and PROMPT_TOO_LONG not in rollout.error
 
 
 def _answer(rollout: Rollout) -> str | None:

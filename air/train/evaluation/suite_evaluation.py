@@ -156,12 +156,15 @@ def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
     """Returns the cells of one benchmark: the accuracy, whether it passes the benchmark check, and how much
     was played."""
     mean, above = accuracy(data, episodes), data.benchmark.above
-    count = sum(one.task == data.task for one in episodes)
+    seeds = range(VALIDATION_SEED, VALIDATION_SEED + data.episodes)
+    count = len({one.seed for one in episodes if one.task == data.task and one.seed in seeds})
     check = ""
-    if mean is not None and above is not None:
+    if mean is not None and above is not None and count < data.episodes:
+        check = "incomplete"
+    elif mean is not None and above is not None:
         check = f"{'above' if 100 * mean.mean > above else 'not above'} {above:g}"
     shown = "–" if mean is None else f"{100 * mean.mean:.1f}"
     if mean is not None and mean.stderr is not None:
         shown += f" ± {100 * mean.stderr:.1f}"
-    played = f"{min(count, data.episodes)}/{data.episodes}"
+    played = f"{count}/{data.episodes}"
     return [shown, check, str(len(data.rows)), str(data.samples), played]

@@ -128,7 +128,8 @@ def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str
     """Returns the contents of the files named `results`, by folder. Searches the folder two levels above each
     run, if that folder contains `file`."""
     found = {}
-    for folder in dict.fromkeys(run.folder.parents[1] for run in runs):
+    parents = [run.folder.parents for run in runs]
+    for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
         try:
             content = parsed((folder / results).read_bytes()) if (folder / file).is_file() else None
         except OSError:

@@ -162,6 +162,13 @@ class PosedSource:
                     where=str(path),
                     remedy="remove it from `tools`: the answer is the \\boxed{…} of a reply",
                 )
+        for each in tools.tools.values():
+            if each.outcome is not None:
+                raise ConfigError(
+                    f"the outcome of the tool `{each.name}` would not count",
+                    where=str(path),
+                    remedy="remove it from `tools`: the answer is the \\boxed{…} of a reply",
+                )
         return _task(name, rows, settings, tools, digest)
 
     def names(self) -> list[str]:

@@ -122,7 +122,7 @@ class ProposalWorld:
             "executor_calls": answered.tool_calls,
         }
         weights = Weights(s.uncertainty, s.tool, s.repetition)
-        proposal = Proposal(True, p, share, executor_calls=answered.tool_calls)
+        proposal = Proposal(True, p, share, executor_calls=answered.tool_calls if enough else 0.0)
         return REWARDS[s.reward](proposal, weights)
 
     def facts(self) -> dict[str, float]:

@@ -5,7 +5,7 @@
 
 Whose failure is it if there is no result? The service is asked a question that the proposer did not choose.
 If it does not answer that one, that is an infrastructure failure, which masks the episode. If it does, and
-was too slow for the proposer's question or fails at it again, the question is to blame: none of its k
+fails at the proposer's question again, or is too slow for it again, the question is to blame: none of its k
 attempts has an answer. Else a proposer would escape from a low payment by questions that make the executor
 ramble.
 """
@@ -29,10 +29,6 @@ PROBE = "What is 1 + 1?"
 """The question that shows whether the service is there."""
 MAX_ANSWER = 4 * 2**20
 """The largest answer of the service, in bytes."""
-
-
-class Slow(InfrastructureError):
-    """Exception: the service did not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +59,8 @@ class Scorer:
         except InfrastructureError as error:
             failure = error
         await self._asked(PROBE)
-        if not isinstance(failure, Slow):
-            with contextlib.suppress(InfrastructureError):
-                return await self._asked(question)
+        with contextlib.suppress(InfrastructureError):  # logged below
+            return await self._asked(question)
         _LOG.warning("the executor fails at a question: %s", failure)
         return Answered([None] * self.k, 0.0)
 
@@ -79,13 +74,13 @@ class Scorer:
         }
         where = f"POST {self.url.rstrip('/')}/evaluate"
         try:
-            # httpx limits the time between two pieces of an answer; this limits the whole.
-            async with asyncio.timeout(self.seconds):
-                # No proxy from the environment: it would send requests for this machine elsewhere.
-                async with httpx.AsyncClient(timeout=self.seconds, trust_env=False) as http:
+            # No proxy from the environment: it would send requests for this machine elsewhere.
+            async with httpx.AsyncClient(timeout=self.seconds, trust_env=False) as http:
+                # httpx limits the time between two pieces of an answer; this limits the whole.
+                async with asyncio.timeout(self.seconds):
                     reply = await http.post(where.removeprefix("POST "), json=body)
         except (TimeoutError, httpx.TimeoutException):
-            raise Slow(f"{where}: no answer within {self.seconds:g} s") from None
+            raise InfrastructureError(f"{where}: no answer within {self.seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
         if reply.status_code != 200 or len(reply.content) > MAX_ANSWER:

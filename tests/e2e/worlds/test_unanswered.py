@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,3 +51,32 @@ async def test_a_posed_question_without_an_answer_is_a_wrong_one(
     async with played_by(replies(reply), config(f"posed:{file}")) as play:
         episode = await play()
     assert episode.traces[0].reward == -1.0
+
+
+async def test_a_wrong_try_is_no_missing_answer(tmp_path: Path) -> None:
+    """The world of several tries goes on after a wrong one, and the episode's turns end before it."""
+    async with played_by(
+        replies("<think>Seven.</think><answer>7</answer>"), config("question:gsm8k5", max_turns=1)
+    ) as play:
+        episode = await play()
+    assert episode.ok, episode.errors
+    assert episode.traces[0].reward == pytest.approx(-0.1)
+
+
+async def test_a_checker_of_the_user_that_fails_ends_the_run(tmp_path: Path) -> None:
+    """Else a reply that makes the checker fail would be no worse than no episode."""
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
+    checker = tmp_path / "mine.py"
+    checker.write_text("def check(prediction, answer):\n    return float(prediction) - 2\n")
+    task = f"rows:{tmp_path}/rows.jsonl#checker={checker}:check&tools=calculator&split=all"
+    settings = config(task, record_dir=tmp_path / "records")
+    async with played_by(replies("\\boxed{two}"), settings) as play:
+        assert not (await play()).ok
+        again = await play()
+    assert not again.ok
+    assert "checker" in only_error(again)
+
+
+def only_error(episode: Any) -> str:
+    errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+    return " ".join(str(error) for error in errors)

@@ -9,7 +9,7 @@ from typing import Any
 from air.train.coevolve import report
 from air.train.coevolve.files import FILE, JSON_FILE
 from air.train.coevolve.plan import Plan
-from air.view.index.run_discovery import coevolutions, discover
+from air.view.index.run_discovery import Run, coevolutions, discover
 from air.view.render import coevolution
 from tests.unit.train.coevolve.test_plan import config, plan
 
@@ -50,6 +50,7 @@ def test_the_viewer_finds_the_runs_and_the_report_of_a_co_evolution(tmp_path: Pa
         assert [one["round"] for one in found[1]["rounds"]] == [0, 1]
     (planned.folder / FILE).unlink()
     assert coevolutions(runs) == {}
+    assert coevolutions([Run("r", Path("/r"))]) == {}  # a run that is mounted at the top
 
 
 def test_the_table_has_every_measure_of_a_round(tmp_path: Path) -> None:

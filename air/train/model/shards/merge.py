@@ -235,6 +235,11 @@ def _groups(
 
 def _copy_generation_config(source: str, folder: Path) -> None:
     """Writes the generation config of a folder or a hub id, if it has one."""
+    if Path(source).is_dir():
+        file = Path(source) / "generation_config.json"
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+        return
     from transformers import GenerationConfig
 
     try:

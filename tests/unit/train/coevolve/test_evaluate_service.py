@@ -44,6 +44,7 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
             return (await http.post(f"{url}/evaluate", json=body)).json()
 
         assert (await ask("short"))["results"][0]["answers"] == ["2", "2"]
+        assert "question" in (await ask(" \n"))["error"]
         asking = asyncio.create_task(ask("long"))
         await executor.begun.wait()
         asking.cancel()

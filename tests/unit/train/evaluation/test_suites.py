@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError
 from air.tasks.spec import RewardScale
-from air.train.evaluation.suite_evaluation import accuracy, suite_settings
+from air.train.evaluation.suite_evaluation import _cells, accuracy, suite_settings
 from air.train.evaluation.suites import SUITES, Data, data_of
 from air.train.evaluation.tries import Played
 from air.worlds.rows.splits import place_of
@@ -140,3 +140,5 @@ def test_accuracy_is_the_mean_over_questions_with_their_standard_error(tmp_path:
     late = [Played(data.task, SCALE, (), None, 0.0, 1, 0, 1.0, VALIDATION_SEED + 6)]
     assert accuracy(data, [*episodes, *other, *late]) == mean
     assert accuracy(data, more) != mean
+    assert _cells(data, episodes)[1].startswith(("above", "not above"))
+    assert _cells(data, [*episodes[:-1], *other, *late])[1] == "incomplete"

@@ -181,6 +181,11 @@ def test_tools_that_end_the_episode_are_refused(tool: str, tmp_path: Path) -> No
         sources.load(with_tools(tmp_path, tool))
 
 
+def test_a_tool_with_an_outcome_of_its_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the outcome of the tool `chess_move`"):
+        sources.load(with_tools(tmp_path, "chess"))
+
+
 def test_settings_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"posed\.json.*turn"):
         sources.load(with_tools(tmp_path, "calculator", turn=3))

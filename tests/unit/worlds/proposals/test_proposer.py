@@ -154,7 +154,7 @@ async def test_a_question_for_which_the_scorer_needs_too_long_is_not_answered(
 
     async with service(answer) as (url, _):
         # The answer to the probe takes 10 ms.
-        reward, facts = await play(load(tmp_path, url=url, seconds=0.5), PROPOSAL)
+        reward, facts = await play(load(tmp_path, url=url, seconds=1.5), PROPOSAL)
         over.set()
     assert (reward, facts["answers_read"]) == (-1 / 8, 0.0)
 
