@@ -17,7 +17,7 @@ class Pool:
     def __init__(self, size: int) -> None:
         self.number = next(_numbers)
         """Orders the pools of this process."""
-        self._free = size
+        self.size = self._free = size
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._lock = threading.Lock()
 

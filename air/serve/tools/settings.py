@@ -74,6 +74,15 @@ class ToolsConfig(ListenConfig):
                 where="--session-seconds",
                 remedy="give a lower number, or `box.limits.seconds` of the tool a higher one",
             )
+        for tool in tools.tools.values():
+            # Further trajectories would wait for a place as long as the earlier ones are open.
+            if tool.episodes is not None and tool.episodes.size < self.max_sessions:
+                raise ConfigError(
+                    f"{self.max_sessions} are more than the {tool.episodes.size} states that `{tool.name}` "
+                    "may have at once",
+                    where="--max-sessions",
+                    remedy="give a lower number, or the tool's `pool_size` a higher one",
+                )
         return tools
 
     def action_format(self, tools: ToolSet) -> ActionFormat:

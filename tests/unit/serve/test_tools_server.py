@@ -328,6 +328,14 @@ def test_wrong_settings_are_named(tmp_path: Path, boxed: str) -> None:
     (tmp_path / "none.toml").write_text("tools = []")
     with pytest.raises(ConfigError, match=r"none\.toml"):
         ToolsConfig(tools=(str(tmp_path / "none.toml"),)).tool_set()
+    pooled = tmp_path / "pooled.py"
+    pooled.write_text(
+        "from air.tools import tool\n\n\n@tool(state=lambda: 0, pool_size=2)\n"
+        'def look(state: int) -> str:\n    """Looks."""\n    return "seen"\n'
+    )
+    with pytest.raises(ConfigError, match="--max-sessions"):
+        ToolsConfig(tools=(f"{pooled}:look",), max_sessions=3).tool_set()
+    assert ToolsConfig(tools=(f"{pooled}:look",), max_sessions=2).tool_set().tools
     with pytest.raises(ValueError, match="`model_url` and `model` belong together"):
         ToolsConfig(tools=("calculator",), model="m")
     config = ToolsConfig(tools=("calculator",), format="mlgym")
