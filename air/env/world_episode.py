@@ -3,7 +3,7 @@
 The reward has these terms:
 
     world        the sum of what the world gave for the agent's actions
-    unanswered   the task's `unanswered` if no step ended the episode, and the world took no answer
+    unanswered   the task's `unanswered` if no step ended the episode
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were no action
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
@@ -58,8 +58,6 @@ class WatchedWorld:
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether a step has ended the episode."""
-    answered: bool = False
-    """Whether the world has taken an answer. In some worlds a wrong answer does not end the episode."""
     term_error: str = ""
     """The error of the user's checker; empty if it did not fail."""
     rewards: list[float] = field(default_factory=list)
@@ -82,7 +80,6 @@ class WatchedWorld:
         except RewardTermError as error:
             self.term_error = str(error)
             raise
-        self.answered = self.answered or bool(action.answer)
         seconds = time.monotonic() - began
         self.seconds += seconds
         if not math.isfinite(step.reward):
@@ -110,7 +107,7 @@ class WatchedWorld:
     @property
     def end_reward(self) -> float:
         """What the episode is paid if it ends now."""
-        return 0.0 if self.ended or self.answered else self.unanswered
+        return 0.0 if self.ended else self.unanswered
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in

@@ -53,16 +53,6 @@ async def test_a_posed_question_without_an_answer_is_a_wrong_one(
     assert episode.traces[0].reward == -1.0
 
 
-async def test_a_wrong_try_is_no_missing_answer(tmp_path: Path) -> None:
-    """The world of several tries goes on after a wrong one, and the episode's turns end before it."""
-    async with played_by(
-        replies("<think>Seven.</think><answer>7</answer>"), config("question:gsm8k5", max_turns=1)
-    ) as play:
-        episode = await play()
-    assert episode.ok, episode.errors
-    assert episode.traces[0].reward == pytest.approx(-0.1)
-
-
 async def test_a_checker_of_the_user_that_fails_ends_the_run(tmp_path: Path) -> None:
     """Else a reply that makes the checker fail would be no worse than no episode."""
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")
