@@ -15,11 +15,11 @@ import hashlib
 import inspect
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from air.errors import AirError, ConfigError, InfrastructureError
 from air.sandbox.contract.box import BoxSpec
+from air.source_code import code_of_function
 from air.tools import threads
 from air.tools.base import Tool, ToolContext
 from air.tools.open_tools import OpenTools
@@ -123,17 +123,5 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
 
 def _digest(tool: Tool) -> str:
     settings = [tool.schema, tool.max_length, tool.seconds, tool.digest]
-    sources = [_source(one) for one in (tool.function, tool.state) if one is not None]
+    sources = [code_of_function(one) for one in (tool.function, tool.state) if one is not None]
     return json.dumps([*settings, *sources], sort_keys=True)
-
-
-def _source(function: Any) -> str:
-    """Returns the text of the file that has a function; empty if it has none, such as a builtin."""
-    while not isinstance(function, type) and not hasattr(function, "__code__"):
-        inner: Any = getattr(function, "func", None) or getattr(function, "__func__", None)
-        function = inner if inner is not None else type(function)
-    try:
-        file = inspect.getsourcefile(function)
-        return Path(file).read_text("utf-8") if file else ""
-    except (TypeError, OSError):
-        return ""

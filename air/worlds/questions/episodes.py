@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from air.actions.base import Action
+from air.source_code import code_of_file
 from air.worlds.base import Observation, Step
 from air.worlds.sources import VALIDATION_SEED
 
@@ -161,7 +162,8 @@ def digest(*parts: object) -> str:
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest of the rules and generators of a world: the source text of its package, of this module
-    and of `others`. `package` is the path of one of the package's modules, `others` are paths of modules."""
+    """Returns a digest of the rules and generators of a world: the code of its package, of this module and of
+    `others`, without docstrings and comments. `package` is the path of one of the package's modules, `others`
+    are paths of modules."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
-    return digest(*(file.read_text("utf-8") for file in files))
+    return digest(*(code_of_file(file) for file in files))

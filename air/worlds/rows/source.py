@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from air.errors import ConfigError
 from air.rewards.answers import CHECKERS, Checker, check
 from air.sandbox.contract.box import BoxSpec
+from air.source_code import code_of_function
 from air.tools import ToolSet, load
 from air.worlds.rows import settings as rows_settings
 from air.worlds.rows.reading import Row, RowFile, read
@@ -144,20 +144,9 @@ def _digest(
         [file.digest for file in files.values()],
         tools.digest,
         checker.name,
-        _source(checker.function),
+        code_of_function(checker.function),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _source(function: Any) -> str:
-    """Returns the text of the file in which a function is defined; empty if there is none."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    try:
-        file = inspect.getsourcefile(function)
-    except TypeError:  # an object with `__call__`, or a builtin
-        file = inspect.getsourcefile(type(function))
-    return "" if file is None else Path(file).read_text("utf-8")
 
 
 SOURCE = RowsSource()
