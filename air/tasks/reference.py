@@ -2,8 +2,9 @@
 
 Tests that write no reward for an agent's work, nor for an agent that did nothing, may be broken; or they
 write one only for work that is good enough. The reference solution tells which: if it gets a reward on the
-same machine at the same time, the tests and the machine work. If the task has no solution, an artefact that
-got a reward before takes its place.
+same machine at the same time, the tests and the machine work. If the task has no solution, artefacts that got
+a reward before take its place: several, since an agent's work may get a reward only by chance, and would then
+make broken tests of work that breaks them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
 """For how long a solution that got a reward shows that the tests of a task without network work."""
+KEPT_ARTEFACTS = 3
+"""How many artefacts of each step of a task are kept in the place of its solution."""
 KEPT_BYTES = 64 * 2**20
 """The largest number of bytes of artefacts that are kept in the place of solutions."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
@@ -44,15 +47,26 @@ class SolutionCheck:
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
         """When the latest play of a solution began, and what came of it."""
-        self._rewarded: dict[tuple[str, int], Artefact] = {}
+        self._rewarded: dict[tuple[str, int], dict[str, Artefact]] = {}
+        """The first artefacts that got a reward, by digest."""
 
     def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
-        """Keeps an artefact that got a reward, the first of each step of a task. The oldest make room."""
+        """Keeps an artefact that got a reward, if it is one of the first of a step of a task. The steps that
+        were rewarded first make room for others."""
         if _size(artefact) > KEPT_BYTES:
             return
-        self._rewarded.setdefault((task.hash, step), artefact)
-        while sum(map(_size, self._rewarded.values())) > KEPT_BYTES:
-            del self._rewarded[next(iter(self._rewarded))]
+        kept = self._rewarded.setdefault((task.hash, step), {})
+        if artefact.digest in kept or len(kept) == KEPT_ARTEFACTS:
+            return
+        kept[artefact.digest] = artefact
+        while (
+            sum(_size(one) for of_step in self._rewarded.values() for one in of_step.values())
+            > KEPT_BYTES
+        ):
+            oldest = next(iter(self._rewarded))
+            del self._rewarded[oldest][next(iter(self._rewarded[oldest]))]
+            if not self._rewarded[oldest]:
+                del self._rewarded[oldest]
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
@@ -74,9 +88,9 @@ class SolutionCheck:
                 try:
                     networked = await self._graded(task, step, grade)
                 except MissingError:
-                    if (artefact := self._rewarded.get(key)) is None:
+                    if key not in self._rewarded:
                         raise
-                    networked = await _graded_again(task, artefact, grade)
+                    networked = await _any_again(task, list(self._rewarded[key].values()), grade)
                 if not networked:
                     self._kept[key] = time.monotonic() + KEPT_SECONDS
             except _FAILURES as error:
@@ -102,6 +116,19 @@ class SolutionCheck:
             artefact = await rules.collect(box, step)
         # Now, because its box belongs to the same pool.
         return await _graded_again(task, artefact, grade)
+
+
+async def _any_again(
+    task: TaskSpec, artefacts: list[Artefact], grade: Callable[[Artefact], Awaitable[Outcome]]
+) -> bool:
+    """Grades artefacts again, one after the other, until one of them gets a reward. Returns what
+    `_graded_again` does. Raises the last artefact's error of `_FAILURES` if none gets a reward."""
+    for artefact in artefacts[:-1]:
+        try:
+            return await _graded_again(task, artefact, grade)
+        except _FAILURES as error:
+            _log.warning("%s: an artefact that got a reward before gets none: %s", task.id, error)
+    return await _graded_again(task, artefacts[-1], grade)
 
 
 async def _graded_again(
