@@ -249,8 +249,8 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels the `write`, `input` or `get` request with the id `target`, because nobody waits for its
-        answer any more."""
+        """Cancels the request with the id `target` (a `write`, an `input`, or a request with several
+        answers), because nobody waits for its answer any more."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])
