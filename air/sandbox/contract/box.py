@@ -87,8 +87,8 @@ class BoxSpec(BaseConfig):
     the folders around them. Other boxes ignore this field: commands in a container see no folder of this
     machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
-    """Whether `Box.reset` can prepare the box for another user. Only for containers whose settings `network`,
-    `gpus`, `second_user` and `open` are not set."""
+    """Whether `Box.reset` can prepare the box for another caller. Only for containers whose settings
+    `network`, `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
     """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
     such as `("python3", "main.py")`. The box starts this Python interpreter in advance. If the first command
@@ -447,8 +447,8 @@ class Box(ABC):
         """
 
     async def reset(self) -> str:
-        """Restores this used box to its first state for another user. Returns "" on success, else the reason
-        for the failure. After a failure, close the box.
+        """Restores this used box to its first state, for another caller. Returns "" on success, else the
+        reason for the failure. After a failure, close the box.
 
         Only a box with `BoxSpec.reusable` can be reset. A reset removes the box's files and processes. Then
         the guest compares everything else that commands can change with the state of the new box. If anything

@@ -47,7 +47,8 @@ def mark_children() -> None:
 
 
 def run_id() -> str:
-    """Returns the id of this process's run of air: `AIR_RUN`, or by default its pid and start time."""
+    """Returns the id of the run of air to which this process belongs: the value of the environment variable
+    `AIR_RUN`, or by default the pid and start time of this process."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 

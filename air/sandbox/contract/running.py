@@ -65,7 +65,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes `data` to the command's standard input or terminal; returns when the box has passed it on.
+        """Writes `data` to the command's standard input or terminal. Returns when all bytes are in the
+        command's pipe or terminal.
 
         Waits as long as the command does not read its input. Raises BoxCommandError if the command has no
         standard input, has closed its input, or has ended.

@@ -165,8 +165,9 @@ class Rights:
         open_files_of(0, 0)
 
     def during(self, copy: Copy, header: dict[str, Any]) -> Copy:
-        """Yields the pieces of `copy`. Before each piece, gives the guest the rights of the user whom the
-        request `header` names, because other requests are handled between two pieces."""
+        """Yields the same pieces as the generator `copy`, which does an operation step by step. Before each
+        piece, gives the guest the rights of the user whom the request `header` names, because the guest
+        handles other requests between two pieces."""
         account = self.of(header)
         while True:
             os.setgroups(account.groups)

@@ -1,5 +1,5 @@
-"""The guest's requests about entries of folders (files, subfolders, links): `stat`, `list`, `gather`,
-`remove`, `rename` and `make`.
+"""Handles the requests about entries of folders (files, subfolders, links): `stat`, `list`, `gather`,
+`remove`, `rename` and `make`. Part of the guest.
 
 All paths are opened by `Files`, which decides which paths are allowed. Standard library only, Python >= 3.8,
 no import of `air`.

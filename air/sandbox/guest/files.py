@@ -1,5 +1,5 @@
-"""The guest's requests that read and write files. The guest opens only regular files and folders, and follows
-no link.
+"""Handles the requests that read and write files. Part of the guest. It opens only regular files and folders,
+and follows no link.
 
 A root is a writable folder of the box. The guest opens a path component by component, starting from a file
 descriptor of a root. So the path never leads out of the root, even if a command changes folders meanwhile. In

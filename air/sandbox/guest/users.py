@@ -1,10 +1,10 @@
-"""The users of a box. The guest runs as another user than its commands, so that no command can harm the
+"""The Unix users of a box. The guest runs as another user than its commands, so that no command can harm the
 guest.
 
 The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
 as root with few capabilities. The guest then becomes the user `GUEST_UID`, and each command the user
-`INSIDE_UID`. This second user also owns the box's files; the guest opens files with only the rights of that
-user. Standard library only, Python >= 3.8, no import of `air`.
+`INSIDE_UID`. The user of the commands also owns the box's files, and the guest opens files with only the
+rights of that user. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH116

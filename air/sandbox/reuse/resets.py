@@ -1,5 +1,5 @@
-"""The part of the guest that lets a box serve one user after another: it resets the box, and starts a Python
-interpreter before a command needs it.
+"""The part of the guest that lets a box serve one caller after another: it resets the box, and starts a
+Python interpreter before a command needs it.
 
 Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
 folders in memory, System V and POSIX objects, and the loopback network. A reset removes the files, and
@@ -8,9 +8,9 @@ never be reset again) if the comparison finds a difference, if a command ended u
 a request that this module does not know. Only counters of the kernel, such as the next process id, are not
 compared.
 
-`Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). It always has one
-fork that waits for a job, already as the user of commands. The job is a command: the interpreter's own
-script, or any other program. A fork runs one job and ends. Standard library only, Python >= 3.8, no import of
+`Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). Before each
+command, a fork of it is ready, already as the Unix user who runs commands. The fork runs one command and
+ends: the interpreter's own script, or any other program. Standard library only, Python >= 3.8, no import of
 `air`.
 """
 

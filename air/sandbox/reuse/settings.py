@@ -1,4 +1,4 @@
-"""Makes the part of a guest's configuration that lets a container box serve several users, one after
+"""Makes the part of a guest's configuration that lets a container box serve several callers, one after
 another."""
 
 from __future__ import annotations

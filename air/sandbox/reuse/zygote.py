@@ -3,14 +3,15 @@ interpreter, which run commands.
 
 The guest starts the image's own Python once per box, with the final command line (such as `python3 main.py`).
 While that interpreter starts, it imports this module. In the original process, the import never returns: the
-module waits for orders of the guest, and makes one fork for each order. The fork receives a job. If the job
-is the interpreter's script, the import returns in the fork, and the interpreter runs the script as if it had
-just been started. If the job is another program, the fork executes that program. A fork shares the memory of
-the original process until one of them changes it. Each memory page that must then be copied takes as long as
-thousands of instructions, so this module does as little as possible after a fork.
+module waits for orders (messages of the guest that request a fork), and makes one fork for each order. The
+fork then receives a job, which is a command to run. If the job is the interpreter's script, the import
+returns in the fork, and the interpreter runs the script as if it had just been started. If the job is another
+program, the fork executes that program. A fork shares the memory of the original process until one of them
+changes it. Each memory page that must then be copied takes as long as thousands of instructions, so this
+module does as little as possible after a fork.
 
-The original process is root with few capabilities, and never sees a command. The fork becomes the user of
-commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
+The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
+who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
 """
 
 from __future__ import annotations
