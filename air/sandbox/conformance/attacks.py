@@ -1,7 +1,7 @@
 """Conformance checks of hostile commands: after each attack, the box must still be alive and answer.
 
-No command may be able to end its box. A dead box would count as an infrastructure error, so the episode would
-be excluded from training, and an agent could avoid a bad reward.
+No command may be able to end its box. A dead box could be mistaken for a failure of the infrastructure; then
+the episode would be excluded from training, and an agent could avoid a bad reward.
 """
 
 from __future__ import annotations

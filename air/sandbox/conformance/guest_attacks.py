@@ -1,8 +1,8 @@
 """Conformance checks that no command can slow down, limit or end the guest (the program that runs all
 commands of a box).
 
-A guest that dies or does not answer would look like a failure of the infrastructure, and not like an act of
-the agent.
+A guest that dies or does not answer could be mistaken for a failure of the infrastructure, which would
+exclude the episode from training.
 """
 
 from __future__ import annotations

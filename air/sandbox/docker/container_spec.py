@@ -1,10 +1,10 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
 The container has no network, gets no new privileges, and has no swap space. Its processes, memory and CPU
-time are limited. Its root is read-only, except in an open box. Its writable folders lie in memory (tmpfs) and
-have limited sizes, which are added to the memory limit, so full folders take no memory from the processes.
-The first process starts as root with few capabilities, so that the guest and its commands can become two
-other users (`air.sandbox.guest.users`).
+time are limited. Its root is read-only, except in an open box. Its writable folders lie in memory (tmpfs),
+unless an open box keeps its image's files there. Their sizes are limited, and are added to the memory limit,
+so full folders take no memory from the processes. The first process starts as root with few capabilities, so
+that the guest and its commands can become two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def no_engine(text: str, host: str = "") -> MissingError:
 
 
 def refuse_encrypted(host: str, *, tls: bool) -> None:
-    """Raises MissingError if the connection to the container engine would be encrypted, because boxes need
-    its bare socket.
+    """Raises MissingError if the connection to the container engine would be encrypted, because boxes
+    exchange bytes directly over the engine's socket.
 
     `host` is the value of `DOCKER_HOST`; `tls` says whether Docker's environment variables request TLS.
     """

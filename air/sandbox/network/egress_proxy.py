@@ -1,8 +1,8 @@
-"""The egress proxy: an HTTP proxy on the host, which is a box's only way to the hosts that `BoxSpec.network`
-allows.
+"""The egress proxy: an HTTP proxy on the host, through which the commands of a box reach the hosts that
+`BoxSpec.network` allows. The box has no other network.
 
-It serves `CONNECT` requests (tunnels) and plain `http://` requests, one request per connection. It resolves
-host names itself, and connects only to addresses that it has checked. If the host has its own proxy
+The proxy serves `CONNECT` requests (tunnels) and plain `http://` requests, one request per connection. It
+resolves host names itself, and connects only to addresses that it has checked. If the host has its own proxy
 (`https_proxy`), connections to public addresses go through that proxy. Limits: the egress proxy cannot see
 the content of a tunnel, and the body of a plain request must have a Content-Length.
 """

@@ -26,7 +26,8 @@ from air.json_lines import Mark, Tail
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""Maximum size of a log file in bytes. To a file that exceeds it, only the last line `end` is added."""
+"""Size in bytes at which a log file counts as full. A full file gets only one more line, its last line
+`end`."""
 MAX_COMMAND = 300
 """The maximum number of characters of a command that are recorded."""
 KEEP_FILES = 300
@@ -169,7 +170,7 @@ def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Ma
 
 def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
     """Returns the records of the types `start` and `use` among the first `lines` lines of a log file, as a
-    dict: type -> record.
+    dict: type -> record. If a type has several records, the last of them is returned.
 
     If the file has no record of a type, the dict lacks the type. Raises OSError if the file cannot be read.
     """

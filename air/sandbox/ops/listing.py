@@ -30,7 +30,8 @@ class Live:
     where: str
     """The container's id, or the path of a process box's workspace on this machine."""
     use: Mapping[str, Any] = field(default_factory=dict)
-    """The last record of what the box is used for; empty if there is none. See `Box.note_use`."""
+    """What the box is used for, as its command log records it; empty if the log has no such record. See
+    `Box.note_use`."""
 
     def of_run(self, run: str, folder: str) -> bool:
         """Whether the box is used for an episode of a run. `run` is the run's name; `folder` is its folder,
@@ -51,7 +52,8 @@ class Live:
 
 
 def containers() -> list[Live]:
-    """Returns the boxes of this machine that are containers, sorted by name.
+    """Returns air's containers on this machine, sorted by name: boxes, and the helper containers that store
+    snapshots or copy Python.
 
     Raises MissingError if no container engine answers, BoxStartError if the engine fails.
     """

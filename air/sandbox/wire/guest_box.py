@@ -428,7 +428,8 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def home(spec: BoxSpec) -> str:
-    """Returns the path of a box's workspace, in the form that `Box.path` takes."""
+    """Returns the path of a box's workspace as callers write it. `Box.path` translates it into the path that
+    commands see."""
     return (spec.open.workspace or open_box.WORKSPACE) if spec.open else WORKSPACE
 
 
