@@ -209,8 +209,9 @@ def is_marked(
 ) -> bool:
     """Whether the environment of the process `pid` has the mark of the command with the id `ident`.
 
-    Unless `strict` is true, the function also returns true for a process without any command's mark, or whose
-    environment cannot be read.
+    `mark` is the text that this guest puts into the environment of all its commands. Unless `strict` is true,
+    the function also returns true for a process that has no command's mark, or whose environment cannot be
+    read.
     """
     try:
         if rights:

@@ -70,10 +70,11 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     """Makes a fork whose script has come to its end call `leave`, which exits before Python destroys the
     modules `known`.
 
-    Destroying these modules would have no use, but it would change, and therefore copy, nearly all memory
-    that the fork shares. When `leave` is called, everything that a script can observe of its end has
-    happened: threads have ended, the functions of `atexit` have run, and Python has destroyed the script's
-    module and the modules that the script imported, in the usual order.
+    `known` are the names of the modules that were imported before the fork. Destroying these modules would
+    have no use, but it would change, and therefore copy, nearly all memory that the fork shares. When `leave`
+    is called, everything that a script can observe of its end has happened: threads have ended, the functions
+    of `atexit` have run, and Python has destroyed the script's module and the modules that the script
+    imported, in the usual order.
 
     Python ends in the usual way, without `leave`, in these cases: after an exception or `sys.exit`; if the
     script imported a module that is not in the standard library (its library may have work to do at the end);
@@ -169,8 +170,8 @@ def _real_sitecustomize() -> bool:
 
 
 def _freeze(known: set[str]) -> None:
-    """Removes all modules except `known` from `sys.modules`, and makes garbage collections in forks skip all
-    existing objects.
+    """Removes all modules from `sys.modules` except those named in `known`, and makes garbage collections in
+    forks skip all existing objects.
 
     Garbage collections would otherwise write into the memory that forks share, and so copy it.
     """
