@@ -33,7 +33,11 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does, but the box's time to live begins only when `hand_out` is called."""
+    """Starts a box as `open_box` does, but does not start its time to live; `GuestBox.hand_out` does that
+    later.
+
+    The pool of boxes uses this function to start spare boxes before a caller needs them.
+    """
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""The conformance suite: checks that test whether a real box keeps the promises of the interface `Box`.
+"""The conformance suite: checks that start a real box and test whether it keeps the promises of the interface
+`Box`.
 
-Every provider of boxes must pass the suite. The checks marked `container` test isolation. A process box
-isolates less, and is known to fail the checks in `KNOWN_GAPS`.
+Every provider of boxes must pass the suite. Checks with `Check.container` test isolation that only containers
+promise. A process box isolates less, and is known to fail the checks in `KNOWN_GAPS`.
 """
 
 from __future__ import annotations
@@ -62,16 +63,18 @@ LIMITS = frozenset(
         "with-no-process-left-files-are-still-served",
     }
 )
-"""Checks that only pass if the container engine enforces all limits of a box.
+"""Names of the checks that pass only if the container engine enforces all limits of a box.
 
-A rootless engine does so only with cgroup v2 controllers; see `air.sandbox.docker.limit_check`."""
+A rootless engine does this only if it may use the controllers of cgroup v2; see
+`air.sandbox.docker.limit_check`.
+"""
 
 
 def _may_order() -> bool:
-    """Whether a container engine of this machine can fix the order in which the kernel kills processes if
-    memory runs out (see `users.KEPT`).
+    """Whether a container engine on this machine can decide which processes the kernel kills first if memory
+    runs out (see `users.KEPT`).
 
-    The engine needs a capability for this. If the machine is itself a container, root lacks the capability.
+    The engine needs the capability SYS_RESOURCE for this. Root lacks it if the machine is itself a container.
     """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     bounding = next(row.split()[1] for row in status.splitlines() if row.startswith("CapBnd"))
@@ -153,9 +156,11 @@ __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box with the settings `spec` and the check's limits, and runs the check in it.
+    """Starts a new box with the settings `spec` and the limits that the check needs, and runs the check in
+    it.
 
-    `start` opens the box; replace it to test a variant of a provider. Raises Unmet if the check failed.
+    `start` is the function that starts the box; pass another one to test a variant of a provider. Raises
+    Unmet if the check fails.
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}

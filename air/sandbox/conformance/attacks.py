@@ -1,7 +1,7 @@
-"""Conformance checks that hostile commands cannot break a box: the box stays alive and still answers.
+"""Conformance checks of hostile commands: after each attack, the box must still be alive and answer.
 
-No command may be able to end its box: a dead box is an infrastructure error, which excludes the episode from
-training.
+No command may be able to end its box. A dead box could be mistaken for a failure of the infrastructure; then
+the episode would be excluded from training, and an agent could avoid a bad reward.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHECKS = Checks()
 
 
 async def _answers(box: Box) -> None:
-    """Raises `Unmet` unless the box still runs a command and serves a file within 30 seconds."""
+    """Raises `Unmet` unless, within 30 seconds, the box runs a command and reads and writes a file."""
     begun = time.monotonic()
     same(await line(box, "echo alive"), "alive")
     await box.write("/tmp/alive", b"1")

@@ -1,4 +1,4 @@
-"""Defines `Check`, a test that a box keeps one promise of the interface `Box`, and helper functions for such
+"""Defines `Check`, a test of one promise of the interface `Box` in a real box, and helper functions for such
 tests."""
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ Play = Callable[[Box], Awaitable[None]]
 
 
 class Unmet(AssertionError):
-    """The error that a failed conformance check raises: a box breaks a promise of
-    `air.sandbox.contract.box`."""
+    """The error that a conformance check raises if a box does not keep a promise of the interface `Box`."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +23,15 @@ class Check:
     """A conformance check: a function that tests one promise of the interface `Box` in a real box."""
 
     name: str
-    """The promise as a phrase whose words are joined by `-`, such as `no-zombies-stay`."""
+    """The promise that the check tests, as a phrase whose words are joined by `-`, such as
+    `no-zombies-stay`."""
     play: Play
-    """The async function that tests the promise in a new box. It raises `Unmet` if the box breaks it."""
+    """The async function that tests the promise in a new box. It raises `Unmet` if the box does not keep the
+    promise."""
     container: bool = False
     """Whether the check tests isolation that is certain only in a container."""
     open: bool = False
-    """Whether the check needs an open box. Its settings are those of `OpenBox()`."""
+    """Whether the check needs an open box, with the default settings `OpenBox()`."""
     keep: bool = False
     """Whether the check needs an open box that keeps the files of its image in the workspace."""
     second_user: bool = False
@@ -51,10 +52,10 @@ class Checks(list[Check]):
         second_user: bool = False,
         **limits: Any,
     ) -> Callable[[Play], Play]:
-        """Returns a decorator that turns a function into a check of the same name, and appends the check to
-        this list.
+        """Returns a decorator that makes a check from an async function, and appends the check to this list.
+        The check's name is the function's name.
 
-        The arguments are the fields of `Check`; `limits` are fields of `BoxLimits`.
+        The arguments are fields of `Check`; `limits` are fields of `BoxLimits`.
         """
 
         def register(play: Play) -> Play:
@@ -66,7 +67,8 @@ class Checks(list[Check]):
 
 
 def expect(holds: object, what: object) -> None:
-    """Raises `Unmet` if `holds` is false; the error's text is then `what`."""
+    """Raises `Unmet` if `holds` is false. `what` describes the failed expectation, and becomes the error's
+    text."""
     if not holds:
         raise Unmet(f"{what!r:.2000}")
 
@@ -78,10 +80,10 @@ def same(actual: object, wanted: object) -> None:
 
 @contextmanager
 def refused(*words: str) -> Iterator[None]:
-    """Context manager: raises `Unmet` unless the block raises a BoxFileError whose text contains one of
-    `words`.
+    """Context manager: raises `Unmet` unless the block raises a BoxFileError whose text contains at least one
+    of `words`.
 
-    If `words` is empty, any text is accepted.
+    If no words are given, any BoxFileError is accepted.
     """
     try:
         yield
@@ -99,5 +101,6 @@ async def sh(box: Box, script: str, *, timeout: float = 60.0) -> ExecResult:  # 
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script and returns its stripped standard output; raises `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its standard output without surrounding white space; raises
+    `Unmet` if it fails."""
     return (await sh(box, script)).stdout.decode().strip()

@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.exec`: a command's input and its result, and that no process remains after a
-command was killed."""
+"""Conformance checks of `Box.exec`: the input and the result of a command, and that a killed command leaves
+no process behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from air.sandbox.contract.box import Box
 
 CHECKS = Checks()
 _NAP = secrets.randbelow(80_000) + 10_000
-"""A random number of seconds, so that the checks recognise their own `sleep` processes by it."""
+"""A random number of seconds. The checks start `sleep` processes with this duration, and recognise their own
+processes by it."""
 
 
 @CHECKS.add()
@@ -80,8 +81,8 @@ async def files_of_a_command_are_written_before_it(box: Box) -> None:
 
 @CHECKS.add()
 async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
-    """The standard input of all commands is the same file /dev/null; in process boxes, it is even the
-    machine's. A lock on it must still work."""
+    """Checks that file locks on standard input work between commands, although the standard input of all
+    commands may be the same file /dev/null."""
     hold = "flock -x 0 && touch held && until [ -e release ]; do sleep 0.05; done"
     holder = asyncio.create_task(box.exec(hold, timeout=60))
     await sh(box, "until [ -e held ]; do sleep 0.05; done", timeout=60)
@@ -274,8 +275,8 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _started(box: Box, *ends: str) -> None:
-    """Waits until the checks' `sleep` processes in the box are exactly those whose arguments end in `ends`.
-    Raises `Unmet` after a minute."""
+    """Waits until exactly those `sleep` processes of the checks run in the box whose arguments end in one of
+    `ends`. Raises `Unmet` after a minute."""
     give_up = time.monotonic() + 60
     while (await _sleepers(box)).split() != [f"{_NAP}{end}" for end in ends]:
         expect(time.monotonic() < give_up, f"no process sleeps {_NAP} s")
@@ -283,7 +284,7 @@ async def _started(box: Box, *ends: str) -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Returns the arguments of the checks' `sleep` processes that run in the box, one line per process,
+    """Returns the arguments of the `sleep` processes of the checks that run in the box: one line per process,
     sorted."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "

@@ -23,8 +23,8 @@ def _folder() -> Iterator[Path]:
 
 
 def _tree(folder: Path) -> dict[str, tuple[bytes | None, bool]]:
-    """Returns a folder's contents as a dict: relative path -> (bytes or, for a folder, None; whether it is
-    executable)."""
+    """Returns the contents of a folder as a dict: relative path -> (the bytes of a file, or None for a
+    folder; whether it is executable)."""
     tree = {}
     for path in folder.rglob("*"):
         data = path.read_bytes() if path.is_file() else None

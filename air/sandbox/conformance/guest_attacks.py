@@ -1,6 +1,8 @@
-"""Conformance checks that no command can slow, limit or end the guest (the program that runs all commands).
+"""Conformance checks that no command can slow down, limit or end the guest (the program that runs all
+commands of a box).
 
-A guest that dies or does not answer any more would look like a failure of the infrastructure.
+A guest that dies or does not answer could be mistaken for a failure of the infrastructure, which would
+exclude the episode from training.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ exec(sys.argv[1])
 
 
 async def answers(box: Box) -> None:
-    """Raises `Unmet` unless the box still runs a command and serves a file."""
+    """Raises `Unmet` unless the box runs a command and reads and writes a file."""
     same(await line(box, "echo alive"), "alive")
     await box.write("/tmp/alive", b"1")
     same(await box.read("/tmp/alive"), b"1")
@@ -112,14 +114,17 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""After a check has killed processes, it waits until their memory is free: until `FREE_IN_A_ROW` Python
-processes in a row have run to their end, at most `FREE_SECONDS`. Such a process takes far more memory than
-the commands of the check."""
+"""How a check waits for free memory after it has killed processes: until `FREE_IN_A_ROW` Python processes in
+a row have run to their end, at most `FREE_SECONDS`. Such a process needs far more memory than the commands of
+the check."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:
-    """Uses up the box's memory in two ways: by files, and by many small processes. Each process first runs
-    the code `before`."""
+    """Uses up the box's memory in two ways, by files in memory and by many small processes. After each, frees
+    the memory and checks that the box still answers.
+
+    Both are Python scripts; `before` is Python code that is put at their beginning.
+    """
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)
         await _free_memory(box)
@@ -127,10 +132,11 @@ async def _use_up_memory(box: Box, before: str = "") -> None:
 
 
 async def _free_memory(box: Box) -> None:
-    """Kills all processes of the user and waits until all have ended, because each keeps its memory until
-    then.
+    """Kills all processes of the commands' user, and waits until all have ended, because each keeps its
+    memory until then.
 
-    Meanwhile the kernel may kill any command, including the commands that kill processes or look for them.
+    Meanwhile the kernel may kill any command for lack of memory, including the commands that kill the
+    processes or search for them.
     """
     until, free = time.monotonic() + FREE_SECONDS, 0
     while free < FREE_IN_A_ROW:

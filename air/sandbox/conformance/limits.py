@@ -1,5 +1,5 @@
-"""Conformance checks of a box's resource limits, and of the signal settings and open files of a new
-command."""
+"""Conformance checks of the resource limits of a box, and of the signal settings and open files with which a
+command starts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Bit mask of the signals 32 to 34, which C libraries reserve. With glibc, child processes ignore two of
-them."""
+"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. With glibc, child processes
+ignore two of these signals."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

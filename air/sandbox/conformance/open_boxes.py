@@ -1,4 +1,4 @@
-"""Conformance checks of file operations, of open boxes (`BoxSpec.open`), and of freezing a box."""
+"""Conformance checks of the file operations of `Box`, of open boxes (`BoxSpec.open`), and of `Box.freeze`."""
 
 from __future__ import annotations
 
@@ -297,7 +297,8 @@ async def a_copy_of_an_open_box_has_the_files_of_all_its_users(box: Box) -> None
 
 
 async def _said(box: Box, script: str, user: str | None) -> tuple[int, str]:
-    """Runs a script as a user; returns its exit status and its output."""
+    """Runs a script in the box as the given user (None: the box's own user). Returns its exit status and its
+    output."""
     command = await box.start(["sh", "-c", script], user=user, timeout=60)
     text = b"".join([data async for _, data in command.output()]).decode("utf-8", "replace")
     return (await command.wait()).code, text

@@ -1,4 +1,5 @@
-"""Conformance checks of `Box.forward`, which passes network connections from a box on to this process."""
+"""Conformance checks of `Box.forward`, which passes network connections of programs in the box on to this
+process."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _IMPORTS = "import asyncio, hashlib, select, socket, sys, threading, time\n"
 
 
 def program(port: int, script: str) -> list[str]:
-    """Returns the command that runs a Python script in a box. The script's variable `here` is the address
-    (host, port) of `port`."""
+    """Returns the command that runs a Python script in a box. The script can use the variable `here`, which
+    is the address (host, port) of the forwarded `port`."""
     return ["python3", "-c", f"{_IMPORTS}here = ('127.0.0.1', {port})\n{script}"]
 
 
@@ -30,7 +31,7 @@ async def output_of(box: Box, port: int, script: str) -> str:
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends every byte that a network connection receives back over the same connection."""
+    """A handler for `Box.forward` that sends every received byte back over the same connection."""
     while data := await reader.read(1 << 16):
         writer.write(data)
         await writer.drain()
@@ -85,7 +86,8 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Each direction pauses halfway, and continues after a command has run during the pause."""
+    """Checks that ten megabytes pass in each direction. Both directions pause halfway, until a command has
+    run in the box."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -207,7 +209,7 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 
 def kernel_bytes() -> int:
-    """Returns an upper bound for the number of bytes in a connection that nobody reads; most of them wait in
-    the kernel."""
+    """Returns an upper bound for the number of bytes that a sender can write to a connection that nobody
+    reads. Most of these bytes wait in the kernel."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.start`: output while a command runs, its input, terminals, signals, and
-handles."""
+"""Conformance checks of `Box.start`: output while a command runs, the command's input, terminals, signals,
+and several handles."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ async def a_timeout_ends_a_started_command(box: Box) -> None:
 
 
 def _own_seconds() -> str:
-    """Returns a number of seconds near 60 that no other box uses, because some boxes see the host's
-    processes."""
+    """Returns a number of seconds near 60 that no other box uses, as text. Needed because some boxes see the
+    processes of the host and of other boxes."""
     return f"60.{secrets.randbelow(10**9):09d}"
 
 
 async def _sleepers(box: Box, seconds: str) -> str:
-    """Returns the number of processes in the box that sleep for `seconds`. Does not count this search
-    itself."""
+    """Returns, as text, the number of processes in the box that sleep for `seconds`. The search itself is not
+    counted."""
     pattern = f"{seconds[:-1]}[{seconds[-1]}]"
     return await line(box, f"cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '{pattern}' || true")
 
@@ -255,14 +255,14 @@ async def _refused(use: object, word: str) -> None:
 
 
 class _Reader:
-    """Reads a command's output until a given text has come."""
+    """Reads a command's output piece by piece, until an expected text has come."""
 
     def __init__(self, command: RunningCommand) -> None:
         self.output = command.output()
         self.pieces: list[tuple[str, bytes]] = []
 
     async def until(self, text: bytes) -> None:
-        """Reads further output until `text` has come. Raises `Unmet` if the output ends before that."""
+        """Reads further output until `text` has come. Raises `Unmet` if the output ends first."""
         while text not in b"".join(data for _, data in self.pieces):
             try:
                 async with asyncio.timeout(60):

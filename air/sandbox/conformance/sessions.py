@@ -11,7 +11,8 @@ CHECKS = Checks()
 
 
 async def _says(shell: Shell, script: str) -> str:
-    """Runs a script in the shell and returns its stripped output; raises `Unmet` if the script fails."""
+    """Runs a script in the shell and returns its output without surrounding white space; raises `Unmet` if
+    the script fails."""
     result = await shell.exec(script, timeout=60)
     expect(result.ok, (script, result))
     return result.text.strip()

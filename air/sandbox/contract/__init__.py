@@ -1,2 +1,2 @@
-"""The contract of boxes: what every provider (`docker`, `process`) promises about boxes, settings and
-owners."""
+"""The contract of boxes: the interface, the settings and the owner labels that every provider (`docker`,
+`process`) supports."""

@@ -57,8 +57,8 @@ class BoxLimits(BaseConfig):
     disk_mb: int = Field(256, ge=1)
     """Size of the workspace in MiB."""
     seconds: float = Field(7200, gt=0)
-    """Time to live of the box in seconds, from the moment when its user gets it. After that time the box
-    ends."""
+    """Time to live of the box in seconds. It begins when the caller gets the box, not when the box starts.
+    When it is over, the box ends."""
 
 
 class BoxSpec(BaseConfig):
@@ -87,12 +87,13 @@ class BoxSpec(BaseConfig):
     the folders around them. Other boxes ignore this field: commands in a container see no folder of this
     machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
-    """Whether `Box.reset` can prepare the box for another user. Only for containers whose settings `network`,
-    `gpus`, `second_user` and `open` are not set."""
+    """Whether `Box.reset` can prepare the box for another caller. Only for containers whose settings
+    `network`, `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
     """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
-    such as `("python3", "main.py")`. The box starts this Python in advance. If the first command of the box,
-    also after a reset, is exactly this command, it only takes the time of the script."""
+    such as `("python3", "main.py")`. The box starts this Python interpreter in advance. If the first command
+    of the box, or the first command after a reset, is exactly this command, it does not have to wait for the
+    interpreter's start."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
     SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it), so that a grader can run an
@@ -179,17 +180,17 @@ class Box(ABC):
         return absolute
 
     def note_use(self, **facts: str | int | None) -> None:  # noqa: B027 — no log, no record
-        """Records what the box is used for in its command log; `air box ls` shows the record.
+        """Records in the box's command log what the box is used for. `air box ls` shows this record.
 
-        The keyword arguments `facts` are `run`, `folder` (of the run), `task`, `step` (a training step) and
-        `episode`.
+        The keyword arguments `facts` are the names of the `run`, its `folder`, the `task` and the `episode`,
+        and the number of the training `step`.
         """
 
     async def outside_cause(self) -> str:
-        """Returns why this dead box ended, if something outside of it is known to be the cause; else an empty
-        text.
+        """Returns a text that says what ended this dead box, if the cause is known to lie outside of the box.
 
-        If there is no such cause, the commands that ran in the box count as the cause.
+        Returns an empty text if no such cause is known. Then the commands that ran in the box count as the
+        cause.
         """
         return ""
 
@@ -290,27 +291,31 @@ class Box(ABC):
     ) -> None:
         """Writes `data` to a file in the box. Creates missing folders and replaces an existing file.
 
-        Links are not followed. Raises BoxFileError if the path leads out of the box or names a folder, or if
-        the disk is full.
+        `mode` is the new file's permission bits. Links are followed only in an open box, where an existing
+        file also keeps its own mode. Raises BoxFileError if the path leads out of the box or names a folder,
+        or if the disk is full.
         """
 
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
-        """Describes a file, folder or link. Raises BoxFileError if `path` does not exist."""
+        """Returns a description of the file, folder or link at `path`. Raises BoxFileError if `path` does not
+        exist."""
         raise self._lacks("describes no file")
 
     async def list(
         self, path: str, *, depth: int = 1, user: str | None = None
     ) -> Sequence[FileInfo]:
-        """Describes the entries of a folder, and of its subfolders down to `depth` levels, sorted by path.
+        """Returns descriptions of everything in a folder, and in its subfolders down to `depth` levels,
+        sorted by path.
 
-        Raises BoxFileError if there is no such folder, or it holds more than 50,000 entries.
+        Raises BoxFileError if there is no such folder, or if it contains more than 50,000 entries.
         """
         raise self._lacks("lists no folder")
 
     async def make_folder(self, path: str, *, user: str | None = None) -> bool:
-        """Makes a folder and its missing parents. Returns whether the folder is new.
+        """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed
+        before.
 
-        Raises BoxFileError if a file is in its place.
+        Raises BoxFileError if `path` is an existing file.
         """
         raise self._lacks("makes no folder")
 
@@ -320,10 +325,11 @@ class Box(ABC):
         raise self._lacks("removes no file")
 
     async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
-        """Moves a file, link or folder to the path `dest`, and describes it. Makes missing parent folders of
-        `dest`.
+        """Moves a file, link or folder to the path `dest`, and returns its description. Makes missing parent
+        folders of `dest`.
 
-        Raises BoxFileError if there is no `source`, or if `dest` is a folder or on another file system.
+        Raises BoxFileError if `source` does not exist, or if `dest` is a folder or lies on another file
+        system.
         """
         raise self._lacks("renames no file")
 
@@ -333,14 +339,14 @@ class Box(ABC):
     async def changed(
         self, folder: str | None = None, *, most: int = MOST_CHANGES
     ) -> Sequence[Change]:
-        """Lists the differences between the box's image and `folder` (by default the workspace), sorted by
+        """Returns the differences between the box's image and `folder` (by default the workspace), sorted by
         path.
 
-        Only for boxes that keep the files of their image (`OpenBox.keep`). The container engine finds the
-        changes, so no program in the box takes part. `folder` is an absolute path without links. The list
-        leaves out mounted folders, and folders of which only the contents differ. Raises BoxFileError if
-        there are more than `most` changes. Raises ConfigError if the image declares a volume in `folder`, or
-        if the container engine cannot see changes.
+        Only boxes that keep the files of their image (`OpenBox.keep`) support this. The container engine
+        finds the differences, so programs in the box cannot falsify them. `folder` is an absolute path
+        without links. The list leaves out mounted folders, and folders that differ only in their contents.
+        Raises BoxFileError if there are more than `most` differences. Raises ConfigError if the image
+        declares a volume in `folder`, or if the container engine cannot see differences.
         """
         raise self._lacks("does not know its changes")
 
@@ -353,12 +359,13 @@ class Box(ABC):
         max_entries: int = MOST_CHANGES,
         user: str | None = None,
     ) -> Sequence[BoxFile]:
-        """Reads many files and, if `tree` is true, everything in the folders among `paths`. Leaves out absent
-        paths.
+        """Reads many files in one request. If `tree` is true and a path names a folder, also reads everything
+        in it.
 
-        Links within a path are followed as in `read`. A link at the end of a path is returned as a link, and
-        so is a link in a folder. Raises BoxFileError if all files together are larger than `max_bytes`, if
-        there are more than `max_entries`, or if `user` may not read a file.
+        Paths that do not exist are left out. Links in the middle of a path are followed as in `read`. A link
+        at the end of a path, or inside a folder, is returned as a link. Raises BoxFileError if all files
+        together are larger than `max_bytes`, if there are more than `max_entries` entries, or if `user` may
+        not read a file.
         """
         raise self._lacks("reads one file at a time")
 
@@ -398,11 +405,12 @@ class Box(ABC):
         """
 
     async def freeze(self) -> None:
-        """Stops every process in the box until `thaw`. The processes keep their memory; the clocks of
-        timeouts stop.
+        """Stops every process in the box until `thaw` is called. The processes keep their memory, and the
+        clocks of their timeouts stop.
 
-        Meanwhile files can be read and written, but `exec` and `start` raise BoxCommandError. The time to
-        live continues to pass. Raises BoxCommandError if an `exec` is running. Freezing twice is harmless.
+        While the box is frozen, files can be read and written, but `exec` and `start` raise BoxCommandError.
+        The box's time to live goes on. Raises BoxCommandError if an `exec` is running. Freezing twice is
+        harmless.
         """
         raise self._lacks("does not freeze")
 
@@ -411,11 +419,11 @@ class Box(ABC):
         raise self._lacks("does not freeze")
 
     async def copy(self) -> Snapshot:
-        """Returns a snapshot of the workspace. This box and its processes continue afterwards.
+        """Returns a snapshot of the workspace. Unlike `snapshot`, it does not end this box or its processes.
 
-        The processes stop while the workspace is copied; the time grows with its size. Raises BoxCommandError
-        if an `exec` is running, if the box is frozen, or if commands made the workspace impossible to copy,
-        for instance by a folder that they may not read.
+        The processes stop while the workspace is copied; this time grows with the workspace's size. Raises
+        BoxCommandError if an `exec` is running, if the box is frozen, or if commands made the workspace
+        impossible to copy, for instance by a folder that they may not read.
         """
         raise self._lacks("makes no copy")
 
@@ -439,12 +447,13 @@ class Box(ABC):
         """
 
     async def reset(self) -> str:
-        """Restores this used box to its first state for another user. Returns "" if that succeeds, else the
-        reason for the failure; then close the box.
+        """Restores this used box to its first state, for another caller. Returns "" on success, else the
+        reason for the failure. After a failure, close the box.
 
         Only a box with `BoxSpec.reusable` can be reset. A reset removes the box's files and processes. Then
-        the guest compares everything else that commands can change with the state of the new box, and refuses
-        the reset if anything differs (see `air.sandbox.reuse.resets`). Counters of the kernel are not reset.
+        the guest compares everything else that commands can change with the state of the new box. If anything
+        differs, the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next
+        process id, are not reset.
         """
         return "boxes of this kind serve only one user"
 
@@ -461,8 +470,8 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Counts the boxes that a box pool started, failed to start, reset and closed, and those that exist now
-    (`live`)."""
+    """Statistics of a box pool: the numbers of boxes that were started, that failed to start and that were
+    closed, and the number of boxes that exist now (`live`)."""
 
     started: int = 0
     failed: int = 0

@@ -28,7 +28,7 @@ class FileInfo:
     group: str
     """The name of the entry's group in the box, or the group id if the group has no name."""
     modified: float
-    """The time when the entry was last changed, in epoch seconds."""
+    """The time of the last change of the entry's contents (mtime), in epoch seconds."""
     link: str = ""
     """The target path that a link contains; empty if the entry is no link."""
 
@@ -45,9 +45,9 @@ class Change:
     path: str
     """The absolute path, without links."""
     kind: Literal["added", "changed", "deleted"]
-    """The kind of difference. If a folder was deleted and made again, the container engine decides how that
-    is reported: either the folder as `deleted` and its new contents as `added`, or each difference between
-    the old and the new contents."""
+    """The kind of difference. The container engine decides how to report a folder that was deleted and made
+    again: either as a `deleted` folder with `added` contents, or as the differences between the old and the
+    new contents."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class BoxFile:
     """An entry of a box (file, folder, link or other) with its contents; see `Box.gather`."""
 
     path: str
-    """The entry's path: as the caller wrote it, or as found in a folder."""
+    """The entry's path. If the caller named the entry itself, this is the caller's text; for an entry of a
+    folder, it is the folder's path and the entry's name."""
     kind: Literal["file", "folder", "link", "other"]
     """The kind of the entry. Links are not followed; devices, pipes and sockets are `other`."""
     mode: int

@@ -1,4 +1,5 @@
-"""The two kinds of boxes (container and process box), and the three names that each kind has."""
+"""The two kinds of boxes, container and process box, and the name of each kind in run files, in `BoxSpec` and
+in recorded episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box: its name in run files (`runtime.type`), in `BoxSpec`, and in recorded episodes."""
+    """One kind of box, with its three names: `runtime` in run files (`runtime.type`), `provider` in
+    `BoxSpec`, and `isolation` in recorded episodes."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

@@ -50,22 +50,24 @@ class Rule:
     name: str
     """The host name in lower case, or the domain if the entry begins with `*.`; empty for `*`."""
     below: bool
-    """Whether the entry begins with `*.` and so allows all names below `name`, but not `name` itself."""
+    """Whether the entry begins with `*.`. Then it allows all names below the domain `name`, but not `name`
+    itself."""
     ports: frozenset[int]
     """The ports of the host that a box may connect to."""
     private: bool
     """Whether `name` may also resolve to IP addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this rule allows connections to `port` of `host`, a host name in the form of `normal`."""
+        """Whether this rule allows connections to `port` of `host`. `host` is a host name as `normal` returns
+        it."""
         ending = f".{self.name}" if self.name else ""
         matches = host.endswith(ending) if self.below else host == self.name
         return matches and port in self.ports
 
 
 def rule(entry: str) -> Rule:
-    """Parses one entry of a list of allowed hosts. Raises ValueError, whose text has the fault and the
-    remedy."""
+    """Parses one entry of a list of allowed hosts. Raises ValueError if the entry is invalid; the message
+    says what is wrong and how to fix it."""
     if entry.strip() == "*":
         return Rule("", True, PORTS, False)
     match = _ENTRY.fullmatch(entry.strip())
@@ -88,7 +90,8 @@ def rule(entry: str) -> Rule:
 
 
 def checked(entries: Iterable[str]) -> tuple[str, ...]:
-    """Returns a list of allowed hosts as a tuple. Raises ValueError if an entry is invalid."""
+    """Checks every entry of a list of allowed hosts, and returns the list as a tuple. Raises ValueError if an
+    entry is invalid."""
     entries = tuple(entries)
     for entry in entries:
         rule(entry)
@@ -105,15 +108,17 @@ def normal(host: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address in any form that a resolver may accept, for example `127.1`."""
+    """Whether `host` is an IP address and not a name, in any notation that a resolver may accept, such as
+    `127.1`."""
     last = normal(host).rpartition(".")[2]
     return ":" in host or host.startswith("[") or last.isdigit() or last.startswith("0x")
 
 
 def permits(address: str, *, private: bool) -> bool:
-    """Whether a box may connect to `address`, the IP address that an allowed host name resolved to.
+    """Whether a box may connect to the IP address `address`, to which an allowed host name was resolved.
 
-    `private` is `Rule.private` of the rule that allows the name.
+    `private` is `Rule.private` of the rule that allows the host name: it permits addresses that are not
+    public.
     """
     target = ipaddress.ip_address(address)
     if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such

@@ -1,4 +1,5 @@
-"""`OpenBox`: the settings of an open box, in which commands may use the whole container and other users."""
+"""`OpenBox`: the settings of an open box, whose commands may use the whole container and run as several
+users."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ _KERNEL = {"proc", "sys", "dev", ".air"}
 class OpenBox(BaseConfig):
     """Settings of an open box: a container that its commands may use like a machine of their own.
 
-    Commands and file operations may name any user, and reach every path. Root has no capability that reaches
-    out of the container, and programs such as `sudo` give no rights. The workspace has the size `disk_mb`.
-    Files outside of it lie on the engine's disk, where no engine that air supports limits their size.
+    Commands and file operations may run as any user of the box, and reach every path. Root has no capability
+    that reaches out of the container, and programs such as `sudo` give no rights. The workspace has the size
+    `BoxLimits.disk_mb`. Files outside of the workspace lie on the container engine's disk, and no engine that
+    air supports limits their size.
     """
 
     user: str = ""
@@ -31,11 +33,12 @@ class OpenBox(BaseConfig):
     fails."""
     workspace: str = ""
     """The absolute path of the workspace. Empty means `/home/user` or, with `keep`, the image's working
-    directory. Without `keep`, the workspace is empty at first."""
+    directory. Without `keep`, the workspace begins empty."""
     keep: bool = False
-    """Whether the workspace keeps the image's files, and may be any folder, also `/`. If true, the workspace
-    and `/tmp` are ordinary folders of the container, and commands get the image's environment variables. If
-    the files that commands write take more than `disk_mb`, the box is ended. Such a box has no snapshots."""
+    """Whether the workspace keeps the files that the image has in it. If true, the workspace may be any
+    folder, also `/`; the workspace and `/tmp` are ordinary folders of the container; and commands get the
+    image's environment variables. If the files that commands write take more than `disk_mb`, the box is
+    ended. Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

@@ -1,7 +1,8 @@
-"""Records which process owns (has started) a box, in labels and folder names, and tests whether it is dead.
+"""Identifies the process that owns (has started) a box, by labels and folder names, and tests whether this
+process is dead.
 
-An owner counts as dead only if that is certain: the process ran on this machine since the last boot and in
-this process's pid namespace, and no live process has its pid and start time.
+An owner counts as dead only if that is certain: its label was made on this machine, since the last boot and
+in this process's pid namespace, and no live process has its pid and start time.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see
 `mark_children`."""
 WARM_SECONDS = 3600.0
-"""Maximum number of seconds for which a started box may wait in the box pool. They are added to the time in a
-box's expiry label."""
+"""Maximum number of seconds for which a started box may wait in the box pool for a caller. The time in a
+box's expiry label includes them."""
 
 
 def owner() -> str:
@@ -37,18 +38,23 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV`, so that child processes inherit this process's owner
-    label."""
+    """Sets the environment variable `OWNER_ENV` of this process to its owner label, so that child processes
+    inherit the label.
+
+    Processes that outlive this process can then be found by the label.
+    """
     os.environ[OWNER_ENV] = owner()
 
 
 def run_id() -> str:
-    """Returns the id of this process's run of air: `AIR_RUN`, or by default its pid and start time."""
+    """Returns the id of the run of air to which this process belongs: the value of the environment variable
+    `AIR_RUN`, or by default the pid and start time of this process."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the process that an owner label names is certainly dead. False if it ran on another machine."""
+    """Whether the owner process in the owner label `label` is certainly dead. False if this is uncertain, for
+    example because the process ran on another machine."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -64,8 +70,8 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels belongs to air, and has expired (before `now`) or has a dead
-    owner."""
+    """Whether a container with these labels is air's and may be removed: it has expired before `now` (epoch
+    seconds), or its owner is dead."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:
@@ -76,7 +82,8 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a box, if it exists. Blocks. Raises BoxDiedError if it cannot be removed."""
+    """Removes the folder of a process box, if it exists. Blocks. Raises BoxDiedError if the folder cannot be
+    removed."""
     try:
         try:
             shutil.rmtree(folder)
@@ -90,7 +97,8 @@ def remove_folder(folder: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Gives this process's user all rights to a folder and to the folders below it. Follows no links."""
+    """Gives this process's user all rights to a folder and to its subfolders, so that they can be removed.
+    Follows no links."""
     folder.chmod(0o700)
     for path, names, _ in os.walk(folder):
         for inner in (Path(path, name) for name in names):
@@ -99,17 +107,18 @@ def _open_up(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields pairs for the process boxes (no containers) of this machine: the folder, and the owner label."""
+    """Yields a pair for each process box on this machine: the box's folder, and its owner label."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder has this name, or "" if it is no such folder.
+    """Returns the owner label of the process box whose folder has the name `name`. Returns "" if this is not
+    the name of a box's folder.
 
-    The name contains the pid namespace, because processes of several pid namespaces may share the parent
-    folder.
+    The folder's name contains the pid namespace, because processes of several pid namespaces may share the
+    parent folder.
     """
     namespace, pid, start, *rest = [*name.removeprefix(FOLDER_PREFIX).split("-", 3), "", "", ""]
     is_box = name.startswith(FOLDER_PREFIX) and all(map(str.isdigit, (namespace, pid, start)))
@@ -117,14 +126,14 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the prefix of the folder names of this process's boxes. After it comes the box's id without
-    `air-`."""
+    """Returns the beginning of the folder names of this process's boxes. The rest of such a name is the box's
+    id without its prefix `air-`."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label of a box that lives for `seconds`: now + `seconds` + `WARM_SECONDS`, in epoch
-    seconds."""
+    """Returns the expiry label of a new box: the current time plus `seconds` (its time to live) plus
+    `WARM_SECONDS`, in epoch seconds."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 
@@ -144,7 +153,8 @@ def _host() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Returns when a process started, in clock ticks since boot, or "" if no live process has this pid."""
+    """Returns the start time of the process `pid` in clock ticks since boot, or "" if no live process has
+    this pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 StreamName = Literal["stdout", "stderr", "terminal"]
 WINDOW = 1 << 20
-"""The maximum number of unread output bytes of a command that this process and the box hold. At this number
-the command must wait, as it does if a pipe is full."""
+"""The maximum number of bytes of a command's output that wait to be read, in this process and in the box. If
+the reader is too slow, the command must wait, as it does if a pipe is full."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes `data` to the command's standard input or terminal; returns when the box has passed it on.
+        """Writes `data` to the command's standard input or terminal. Returns when all bytes are in the
+        command's pipe or terminal.
 
         Waits as long as the command does not read its input. Raises BoxCommandError if the command has no
         standard input, has closed its input, or has ended.
@@ -82,8 +83,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def signal(self, number: int) -> None:
-        """Sends a signal to the command's process group. SIGKILL goes to all processes that the command
-        started."""
+        """Sends the signal `number` to the command's process group. SIGKILL also goes to all other processes
+        that the command started."""
 
     @abstractmethod
     async def resize(self, rows: int, columns: int) -> None:

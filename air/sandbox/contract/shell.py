@@ -1,10 +1,11 @@
-"""`Shell` runs commands in a box one after another. The working directory and exported variables carry over.
+"""`Shell` runs commands in a box one after another. The working directory and exported variables carry over
+to the next command.
 
-Each command runs in a new shell, so its processes, timeout, `exit` and output cannot disturb the next
-command. When a command ends, its shell writes the directory and variables into a file, which `Shell` reads as
-data. If this is not possible (timeout, `exec`, an EXIT trap of the command), the earlier values remain.
-Aliases, options and functions do not carry over. If a command unsets a variable of the box's own environment,
-the next command has this variable again.
+Each command runs in a new shell process. So its child processes, timeout, `exit` and output cannot disturb
+the next command. When a command ends, its shell writes the directory and variables into a file. `Shell` reads
+this file, and never executes it. If the shell cannot write the file (timeout, `exec`, an EXIT trap of the
+command), the earlier values remain. Aliases, options and functions do not carry over. If a command unsets a
+variable of the box's own environment, the next command has this variable again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts. They are set only after the start of the next shell."""
+"""Variables that change how a shell starts. A new shell starts without them, and sets them before it runs the
+command."""
 
 
 class Shell:
@@ -35,9 +37,11 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell with the same directory and variables for `box`, which has a copy of the workspace.
+        """Returns a shell with the same directory and variables for another box, `box`, which has a copy of
+        the workspace.
 
-        In the directory and the variables, the path of the new workspace replaces that of the old one.
+        In the directory and the variables, the path of the new workspace replaces the path of the old
+        workspace.
         """
         other, old, new = Shell(box), self._box.workspace, box.workspace
         other.cwd = self.cwd.replace(old, new)
@@ -76,8 +80,8 @@ class Shell:
         return result
 
     def _prologue(self, old_state: str) -> str:
-        """Returns the shell code that restores the directory, redirects standard input to /dev/null, and sets
-        the trap that writes the state.
+        """Returns shell code that runs before the user's script. It restores the directory and variables,
+        redirects standard input to /dev/null, and sets the trap that writes the state at the end.
 
         The shell reads this code from standard input, so the line numbers of the script do not change.
         """
@@ -100,7 +104,8 @@ class Shell:
         return "\n".join(steps)
 
     async def _recall(self) -> None:
-        """Reads the directory and variables that the last command wrote. Ignores absent or invalid values."""
+        """Reads the directory and variables that the last command wrote, for the next command. Ignores an
+        absent or invalid file."""
         try:
             state = await self._box.read(self._state, max_bytes=STATE_BYTES)
         except BoxFileError:

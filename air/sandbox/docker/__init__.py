@@ -1,1 +1,1 @@
-"""The provider `docker`: boxes that are containers of Docker or Podman, their images and their snapshots."""
+"""The provider `docker`: boxes that are containers of Docker or Podman, with their images and snapshots."""

@@ -1,8 +1,8 @@
-"""Snapshots that leave a container alive: archives of its workspace in a folder of this machine.
+"""Snapshots that do not end the box: archives of a container's workspace, stored in a folder of this machine.
 
-The container's own `tar` writes and reads the archives, as the user of commands (in an open box as root), so
-the time grows with the size of the workspace. An archive may contain anything; therefore it is only unpacked
-inside a box.
+The program `tar` in the container writes and reads the archives, as the user of commands (in an open box as
+root), so the time grows with the size of the workspace. Commands in the box can falsify an archive; therefore
+archives are only unpacked inside a box.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ _PIECE = 1 << 20
 
 
 class ArchivedSnapshot(Snapshot):
-    """A snapshot of a container's workspace: a folder of this machine that contains one archive."""
+    """A snapshot of a container's workspace: a folder of this machine that contains one tar archive."""
 
     def __init__(self, folder: Path) -> None:
         self.id, self._folder = folder.name, folder
 
     @classmethod
     async def of(cls, packing: RunningCommand, most: int) -> ArchivedSnapshot:
-        """Stores the output of the command `packing` as an archive. Raises BoxCommandError if the command
-        fails or prints more than `most` bytes. Commands in the box can cause this, by unreadable folders or
-        files with holes."""
+        """Stores the standard output of the command `packing` as an archive, and returns it as a snapshot.
+
+        Raises BoxCommandError if the command fails or prints more than `most` bytes. Commands in the box can
+        cause this, for example by unreadable folders, or by sparse files, which are small on disk but large
+        in an archive.
+        """
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await snapshot._store(packing, most)
@@ -61,7 +64,8 @@ class ArchivedSnapshot(Snapshot):
             raise BoxCommandError(f"a copy failed: {problem}")
 
     async def unpack(self, unpacking: RunningCommand) -> None:
-        """Passes the archive to the command `unpacking`. Raises BoxDiedError if that fails."""
+        """Writes the archive to the standard input of the command `unpacking`, and waits for its end. Raises
+        BoxDiedError if the command fails."""
         archive = await asyncio.to_thread((self._folder / "workspace.tar").open, "rb")
         with (
             archive as file,
@@ -79,7 +83,8 @@ class ArchivedSnapshot(Snapshot):
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits until a command has ended. Returns why it failed, or an empty text."""
+    """Waits until a command has ended. Returns the reason if it failed, else an empty text. `errors` is the
+    end of its standard error."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

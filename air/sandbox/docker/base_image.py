@@ -1,8 +1,9 @@
-"""Finds the base image on which air builds an image: the wanted image, or a Debian image that air makes
+"""Provides the base image on which air builds an image: the wanted image, or a Debian image that air makes
 itself.
 
-Air makes ("bootstraps") one if the wanted image cannot be pulled: it installs Debian's packages into an empty
-folder. This needs root, `debootstrap` and a package server. The result is kept as the image `air-bootstrap`.
+Air makes ("bootstraps") the Debian image only if the wanted image cannot be pulled: it installs Debian's
+packages into an empty folder and imports the folder as the image `air-bootstrap`. This needs root, the
+program `debootstrap`, and access to a package server.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Pulls the base image `wanted` if it is absent, or else bootstraps Debian; returns the image's tag.
+    """Returns the tag of the base image to build on: `wanted`, pulled if it is absent, or else the
+    bootstrapped Debian image.
 
-    Bootstrapping takes about a minute, once. Raises BoxStartError with the reasons of both failures if
-    neither is possible.
+    Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. Raises
+    BoxStartError with the reasons of both failures if neither is possible.
     """
     if _here(wanted):
         return wanted
@@ -61,11 +63,10 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end, without showing its output. `doing` describes the program's purpose in the
-    error.
+    """Runs a program to its end, without showing its output.
 
-    Raises BoxStartError if the program cannot be started or fails; the error quotes the output line with the
-    reason.
+    `doing` names the program's purpose in error messages. Raises BoxStartError if the program cannot be
+    started or fails; the error quotes the output line that seems to be the reason.
     """
     try:
         process = subprocess.run(
@@ -85,8 +86,8 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def blame(tail: list[str], error: str) -> str:
-    """Returns one line that explains a failed build: `error`, the last error line in the output `tail` and,
-    if known, a remedy."""
+    """Returns one line that explains a failed build: the text `error`, the last line with an error in `tail`
+    (the end of the build's output) and, for known causes, a remedy."""
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text
@@ -121,7 +122,8 @@ def pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the last part of a container engine's error message, whose parts are separated by colons."""
+    """Returns the last part of a container engine's error message, which is usually the reason. Colons
+    separate the parts."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 
@@ -159,7 +161,8 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with the URL from which this machine's apt gets Debian, or an empty list."""
+    """Returns a list with one URL, the server from which this machine's apt gets Debian. Empty if it is
+    unknown."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

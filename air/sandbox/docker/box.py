@@ -1,9 +1,9 @@
 """`DockerBox`, a box that is a container of Docker or Podman.
 
-The container's first process is the guest, air's program in every box, which reads requests from a stream.
+The container's first process is the guest (air's program in every box), which reads requests from a stream.
 When the process that started the box dies, the stream closes, the guest ends, and the container engine
-removes the container. With `BoxSpec.second_user`, the workspace belongs to root; the second user can read the
-workspace, but cannot enter the scratch folders.
+removes the container. In a box with `BoxSpec.second_user`, the workspace belongs to root; the second user can
+read the workspace, but cannot enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ from air.sandbox.written.changes import changes
 from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
-"""Maximum number of failed starts from which air learns something to change in the next attempt."""
+"""Maximum number of failed starts after which air starts the box again with other settings, because the
+failure showed what the engine or the image lacks."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
-"""Matches the guest's message if the image lacks the user of the box. Another attempt would fail for the same
-reason."""
+"""Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
+would fail for the same reason."""
 
 
 class DockerBox(GuestBox):
@@ -157,7 +158,7 @@ class DockerBox(GuestBox):
         return await super().outside_cause() or await self._attached.outside_cause()
 
     async def snapshot(self) -> Snapshot:
-        """Ends this box and returns its frozen workspace, without copying a file; see `Box.snapshot`."""
+        """Ends this box and returns its frozen workspace. No file is copied; see `Box.snapshot`."""
         self._check_mounted()
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
@@ -169,7 +170,7 @@ class DockerBox(GuestBox):
                 raise
 
     async def copy(self) -> Snapshot:
-        """Archives the workspace while all other processes in the box stand still; see `Box.copy`."""
+        """Archives the workspace while all other processes in the box are frozen; see `Box.copy`."""
         self._check_mounted()
         self._check_awake()
         await self.freeze()
@@ -187,7 +188,8 @@ class DockerBox(GuestBox):
         return await self._started.start(request, info, None)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Mounts a copy of the snapshot's workspace over the workspace of this box; see `Box.restore`."""
+        """Replaces the empty workspace by a copy of the snapshot's: mounts a frozen workspace, or unpacks an
+        archive; see `Box.restore`."""
         self._check_mounted()
         if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
             await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))
@@ -237,11 +239,11 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> Python | None:
-    """Returns the Python that is mounted into the box to run the guest, or None to use the image's own
-    Python.
+    """Returns the Python interpreter to mount into the box for the guest. Returns None if the guest runs on
+    the image's own Python.
 
-    A box that keeps its image's files always gets a mounted Python, because root in the box could change the
-    image's.
+    A box that keeps its image's files always gets a mounted Python, because root in such a box could change
+    the image's Python.
     """
     if spec.open and spec.open.keep:
         return await portable_python.mounted(run)

@@ -1,9 +1,10 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
-The container has no network, no new privileges, no swap space and a read-only root. Processes, memory, CPU
-and writable folders are limited. The writable folders lie in memory (tmpfs). Their sizes are added to the
-memory limit, so full folders take no memory from the processes. The first process starts as root with few
-capabilities, so that the guest and its commands can become two other users (`air.sandbox.guest.users`).
+The container has no network, gets no new privileges, and has no swap space. Its processes, memory and CPU
+time are limited. Its root is read-only, except in an open box. Its writable folders lie in memory (tmpfs),
+unless an open box keeps its image's files there. Their sizes are limited, and are added to the memory limit,
+so full folders take no memory from the processes. The first process starts as root with few capabilities, so
+that the guest and its commands can become two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""Further capabilities that the guest of an open box has for root's commands; see
-`air.sandbox.guest.users.ROOTS`."""
+"""Capabilities that the guest of an open box has in addition, so that commands that run as root can have
+them; see `air.sandbox.guest.users.ROOTS`."""
 
 
 class Python(NamedTuple):
-    """The Python that runs the guest (air's program in a box): the image's own Python, or a mounted
-    Python."""
+    """The Python interpreter that runs the guest (air's program in a box): the image's own, or one that is
+    mounted into the container."""
 
     command: tuple[str, ...] = ("python3",)
     """The command that starts the interpreter. For a mounted Python, it begins with the dynamic loader."""
     mounts: tuple[docker.types.Mount, ...] = ()
-    """The mounts that the interpreter needs. Empty for the image's own Python."""
+    """The mounts that the interpreter needs. Empty if it is the image's own."""
 
 
 def container(
@@ -47,7 +48,8 @@ def container(
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
-    `run` is the id of the run of air, for the labels. `python` runs the guest; by default the image's own.
+    `run` is the id of the run of air, for the container's labels. `python` is the interpreter that runs the
+    guest; by default the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -86,11 +88,11 @@ def container(
 
 
 def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dict[str, Any]:
-    """Returns the arguments of `create_container` that all containers of air have in common.
+    """Returns the arguments of `create_container` that boxes and helper containers have in common.
 
-    `run` is the id of the run (empty: that of this process). `seconds` is the maximum time that the container
-    may be used after its user has got it. `memory` is its limit in bytes. `host` are further arguments of
-    `create_host_config`.
+    `run` is the id of the run of air (empty: the run of this process). `seconds` is the time to live of the
+    container, for its expiry label. `memory` is its memory limit in bytes. `host` are further arguments of
+    the Docker SDK's `create_host_config`.
     """
     shared = {
         "auto_remove": True,
@@ -119,8 +121,9 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
 
 
 def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
-    """Returns `spec` completed from its image's settings. For an open box, these decide the user, workspace
-    and variables that `spec` leaves open."""
+    """Returns `spec` with the values of an open box that it leaves empty: user, workspace and, with
+    `OpenBox.keep`, environment variables. They come from the settings of its `image` or from air's
+    defaults."""
     if spec.open is None:
         return spec
     if not spec.open.keep:
@@ -136,8 +139,8 @@ def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
-    """Returns the rlimits (kind, value) of a container's commands, in addition to those that they inherit
-    from the guest."""
+    """Returns the resource limits (kind, value) that a container's commands get in addition to those that
+    they inherit from the guest."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
@@ -161,7 +164,8 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly these GPUs, which CUDA in the container numbers from 0."""
+    """Returns Docker's device request for exactly these GPUs, or None if there are none. In the container,
+    CUDA numbers the GPUs from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

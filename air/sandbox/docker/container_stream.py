@@ -1,4 +1,5 @@
-"""`Attached`: a container (a box or a helper) whose first process talks with this process over a stream."""
+"""`Attached`: a container (a box or a helper) whose first process exchanges frames with this process over a
+stream."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
 KEPT_EVENTS = 256
-"""Number of events that the Docker engine keeps. A restart of the engine deletes all of them."""
+"""Number of past events that the Docker engine remembers. A restart of the engine deletes all of them."""
 EVENT_SECONDS = 1.0
-"""Seconds to wait for an event, because the engine reports an event slightly later than it happens."""
+"""Seconds to wait for events, because the engine reports an event slightly after it happened."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Attached:
     def __init__(self, name: str) -> None:
         self.name = name
         self.container = ""
-        """The container's id or name. Empty as long as there is certainly no container."""
+        """The container's id or name. Empty as long as it is certain that no container exists."""
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._pid = 0
@@ -54,7 +55,8 @@ class Attached:
     def _launch(self, arguments: dict[str, Any], first: bytes) -> None:
         """Creates and starts the container, and sends the bytes `first` to its program. Blocks.
 
-        It runs in a thread: the event loop may be busy for longer than the program waits for `first`.
+        This runs in a thread, because the program waits only a short time for `first`, and the event loop may
+        be busy for longer.
         """
         client = engine.client()
         try:
@@ -79,8 +81,8 @@ class Attached:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns why something outside of the container ended it. Empty if the engine reports no such
-        cause."""
+        """Returns what ended the container, if the cause lies outside of it, such as a request to the engine
+        or the engine's restart. Returns an empty text if no such cause is known."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -99,7 +101,8 @@ class Attached:
         return outside_cause(events, self.container, complete=not podman.answers(client))
 
     async def close(self) -> None:
-        """Ends and removes the container, and returns when it is gone. Raises BoxDiedError if that fails."""
+        """Closes the stream and removes the container; returns when the container is gone. Raises
+        BoxDiedError if that fails."""
         if self._connection is not None:
             await self._connection.close()
         elif self._socket is not None:
@@ -112,12 +115,13 @@ class Attached:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns why something outside of a container ended it, or an empty text if the events show no such
-    cause.
+    """Returns what ended a container, if the engine's `events` show a cause outside of the container; else an
+    empty text.
 
-    `events` are the engine's events since the container's start. `complete` says that the engine keeps its
-    last `KEPT_EVENTS` events until the engine itself ends. Commands in a container cannot cause the event
-    `kill`, and cannot make the engine forget that it started the container.
+    `events` are the engine's events since the container's start. `complete` says that the engine remembers
+    its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may not. Commands in
+    a container cannot cause the event `kill`, and cannot make the engine forget that it started the
+    container.
     """
     actors = [event.get("Actor", {}) for event in events]
     names = [(actor.get("ID"), actor.get("Attributes", {}).get("name")) for actor in actors]
@@ -132,8 +136,8 @@ def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, comple
 
 
 async def abandon(what: Attached | Box) -> None:
-    """Closes a box or container whose start has failed. If that fails, logs the error instead of raising
-    it."""
+    """Closes a box or container whose start has failed. If closing fails, logs the error instead of raising
+    it, because the start's own error matters more."""
     try:
         await what.close()
     except BoxDiedError as error:
@@ -141,9 +145,10 @@ async def abandon(what: Attached | Box) -> None:
 
 
 def detach_socket(stream: Any) -> socket.socket:
-    """Closes a stream of the Docker SDK. Returns a duplicate of the stream's socket, which stays open.
+    """Closes a stream of the Docker SDK, and returns a duplicate of the stream's socket, which stays open.
 
-    Raises BoxStartError if the connection is encrypted (TLS, SSH), because air cannot use its socket.
+    Raises BoxStartError if the connection to the engine is encrypted (TLS, SSH): then its socket carries no
+    plain bytes.
     """
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
@@ -158,8 +163,8 @@ def detach_socket(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container and returns its id. `arguments` are Docker's; they are adapted here for Podman.
-    Blocks."""
+    """Creates a container and returns its id. `arguments` are written for Docker; if the engine is Podman,
+    this function adapts them. Blocks."""
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

@@ -33,13 +33,14 @@ from air.sandbox.docker.engine_errors import (
 
 REMOVE_SECONDS = 30.0
 _ANSWER_SECONDS = 300
-"""Maximum number of seconds for a request. An engine that was storing a large image let others wait for over
-a minute."""
+"""Maximum number of seconds for a request. It is this long because an engine that stores a large image may
+let other requests wait for over a minute."""
 _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""The exceptions that a request to the container engine, or a stream from it, can raise; see `translated`."""
+"""The exceptions that a request to the container engine, or reading a stream from it, can raise. `translated`
+turns them into air's errors."""
 T = TypeVar("T")
 
 
@@ -73,8 +74,8 @@ _LOCK = threading.Lock()
 
 
 def _knock() -> None:
-    """Raises OSError if the container engine's socket refuses connections. Called before the SDK, which would
-    leak its socket."""
+    """Raises OSError if the container engine's socket refuses connections. Called before the Docker SDK
+    connects, because the SDK would then leave a socket open."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -93,9 +94,9 @@ def away() -> bool:
 
 @contextlib.contextmanager
 def translating(doing: str = "") -> Iterator[None]:
-    """Context manager: turns exceptions of the Docker SDK into air's errors. An OSError passes unchanged.
+    """Context manager: turns exceptions of the Docker SDK into air's errors. An OSError is not changed.
 
-    `doing` describes the `with` block in the message.
+    `doing` says in the error message what the `with` block was doing.
     """
     try:
         yield
@@ -104,9 +105,9 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Returns, but does not raise, air's error for an exception of the Docker SDK.
+    """Returns (does not raise) air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box that did not start. For other requests, `doing` describes what failed.
+    `image` is the image of the box whose start failed. If another request failed, `doing` says what it was.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -124,16 +125,17 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Runs `work`, which makes requests to the container engine, in a thread, and returns its result.
+    """Runs the function `work`, which makes blocking requests to the container engine, in a thread, and
+    returns its result.
 
-    `work` runs to its end even if the caller is cancelled.
+    If the caller is cancelled, `work` still runs to its end.
     """
     loop = asyncio.get_running_loop()
     return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
 
 
 async def image_id(image: str) -> str:
-    """Returns the id (digest) of the image that has the name `image` in the container engine now.
+    """Returns the id (digest) of the image to which the name `image` refers now in the container engine.
 
     Raises MissingError if no container engine answers or the image is not built. Raises TransientStartError
     if the failure may be temporary.
@@ -175,11 +177,11 @@ async def inspected(container: str) -> dict[str, Any]:
 
 
 def boxes(*labels: str) -> list[dict[str, Any]]:
-    """Returns the container engine's descriptions of all containers of air, running or not.
+    """Returns the container engine's descriptions of air's containers, running or not.
 
-    `labels` are labels that a container must have; by default those of every box. Containers without a name
-    are left out: they no longer exist, but an engine that was killed may still list them. Raises MissingError
-    if no container engine answers, BoxStartError if the request fails.
+    `labels` are labels that a container must have; by default those that every container of air has.
+    Containers without a name are left out: they no longer exist, but an engine that was killed may still list
+    them. Raises MissingError if no container engine answers, BoxStartError if the request fails.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):
@@ -191,7 +193,8 @@ def remove(name: str) -> None:
     """Kills and removes a container, and returns when it is gone. Does nothing if there is no such container.
     Blocks.
 
-    Raises the Docker SDK's error if the container still exists after `REMOVE_SECONDS`.
+    If the engine fails to remove it, tries again for `REMOVE_SECONDS`, and then raises the Docker SDK's
+    error.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:
@@ -207,9 +210,10 @@ def remove(name: str) -> None:
 
 
 def remove_left_behind(*labels: str) -> list[str]:
-    """Removes air's containers that have expired or whose owner process is dead. Returns their names.
+    """Removes those of air's containers that have expired or whose owner process is dead. Returns the names
+    of the removed containers.
 
-    `labels` and the errors are as in `boxes`.
+    Only containers that have the `labels` are removed. Raises the errors of `boxes`.
     """
     removed = []
     for container in boxes(*labels):

@@ -1,4 +1,4 @@
-"""Translates failures of Docker or Podman into air's errors. All functions are pure."""
+"""Translates error texts of Docker or Podman into air's errors. All functions are pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ _NO_PYTHON = re.compile(
 
 
 class TransientStartError(BoxStartError):
-    """A box did not start for a reason that may be temporary, so another attempt may succeed."""
+    """The error that is raised if a box did not start for a reason that may be temporary, so that another
+    attempt may succeed."""
 
 
 class EngineAwayError(TransientStartError):
-    """The container engine answered earlier, but does not answer now. It may be restarting."""
+    """The error that is raised if the container engine answered earlier but does not answer now. It may be
+    restarting."""
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns the kind of a failed request, from its HTTP status (None: no answer) and its error text.
+    """Returns the kind of a failed request to the container engine. `status` is its HTTP status (None: no
+    answer), `text` its error text.
 
-    After a `transient` failure, another attempt may succeed. After a `final` failure, it would fail again.
+    After a `transient` failure, another attempt may succeed. After any other failure, it would fail again.
     """
     low = text.lower()
     if status is None:
@@ -53,14 +56,15 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns why no container engine can be reached, or "" if the error text shows another cause."""
+    """Returns the reason why the container engine cannot be reached. Returns "" if the error text shows
+    another cause."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE.items() if re.search(sign, low)), "")
 
 
 def no_engine(text: str, host: str = "") -> MissingError:
-    """Returns the error to raise if no container engine has ever answered this process. `host` is the value
-    of `DOCKER_HOST`; empty if it is not set."""
+    """Returns the error to raise if no container engine has ever answered this process. `text` is the error
+    text. `host` is the value of `DOCKER_HOST`; empty if the variable is not set."""
     message = f"no Docker engine answers: {engine_missing(text)}"
     if host:
         remedy = "start the engine there, or correct or unset DOCKER_HOST"
@@ -69,9 +73,11 @@ def no_engine(text: str, host: str = "") -> MissingError:
 
 
 def refuse_encrypted(host: str, *, tls: bool) -> None:
-    """Raises MissingError if connections to the container engine would be encrypted: boxes need the bare
-    socket of such a connection. `host` is the value of `DOCKER_HOST`; `tls` says whether Docker's variables
-    ask for TLS."""
+    """Raises MissingError if the connection to the container engine would be encrypted, because boxes
+    exchange bytes directly over the engine's socket.
+
+    `host` is the value of `DOCKER_HOST`; `tls` says whether Docker's environment variables request TLS.
+    """
     kind = "ssh" if host.startswith("ssh://") else "TLS" if tls or "https://" in host else ""
     if kind and not host.startswith("unix://"):
         raise MissingError(
@@ -84,17 +90,18 @@ def refuse_encrypted(host: str, *, tls: bool) -> None:
 
 
 def lacks_python(text: str) -> str | None:
-    """Finds out from a start's error text whether the image has no usable Python. Returns the part of the
-    text that shows this, or None."""
+    """Returns the part of a start's error text that shows that the image has no usable Python. Returns None
+    if the text does not show this."""
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 
 
 def start_error(status: int | None, text: str, image: str, *, doing: str = "") -> AirError:
-    """Returns air's error for a failed request to a container engine that has answered this process before.
+    """Returns the error to raise for a failed request to a container engine that has answered this process
+    before.
 
-    `status` is the HTTP status; None without an answer. `image` is the image of the box that did not start.
-    For other requests, `doing` describes the request.
+    `status` is the HTTP status, or None if there was no answer. `image` is the image of the box that did not
+    start. If another request failed, `doing` says what it was.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":

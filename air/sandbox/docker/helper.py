@@ -1,7 +1,7 @@
-"""Starts helpers: containers that do things which boxes must not do themselves, such as mounting.
+"""Starts helper containers, which do things that boxes must not be allowed to do, such as mounting.
 
-A helper runs a program of `air.sandbox.guest` as root in the base image, and never runs files of an agent. It
-ends when this process ends, because the stream to the helper closes.
+A helper container runs a program of `air.sandbox.guest` as root in the base image, and never runs files of an
+agent. It ends when this process ends, because the stream between the two closes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
-"""The image in which helpers run; `air setup` builds it."""
+"""The image of helper containers. The command `air setup` builds it."""
 _MEMORY = 256 * MIB
 
 
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
 ) -> tuple[Attached, Connection]:
-    """Starts a helper container, waits until it is ready, and returns it and the connection to its program.
+    """Starts a helper container, waits until its program is ready, and returns the container and the
+    connection to the program.
 
-    `modules` are the modules of `air.sandbox.guest` that form the program. The helper must be ready within
-    `ready` seconds. A cleanup may remove it after `life` seconds. `host` are arguments of the Docker
-    SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
+    `modules` are the modules of `air.sandbox.guest` that form the program. The program must be ready within
+    `ready` seconds. After `life` seconds, `air box gc` may remove the container. `host` are further arguments
+    of the Docker SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
     TransientStartError if the reason may be temporary, otherwise BoxStartError.
     """
     attached = Attached(name)
@@ -48,7 +49,7 @@ async def start(
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """Returns the class of the error to raise if the start of a helper failed with `error`."""
+    """Returns the class of the error to raise if a helper container did not start because of `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     if isinstance(error, engine.FOREIGN):

@@ -1,9 +1,9 @@
 """Builds air's container images from `images/<name>/Dockerfile`, tags them `air-<name>`, and describes them.
 
-`name` is a folder that air ships (`base`, or its tag `air-base`) or, if it contains a slash, a user's folder.
-The label `air.recipe` holds the folder's digest. Builds use the proxies and certificates of the environment,
-but the image does not contain them. All functions raise MissingError if no container engine answers, and
-BoxStartError if the engine fails.
+`name` is either the name of a folder that air ships (`base`, also written as its tag `air-base`), or the path
+of a user's folder, which contains a slash. An image's label `air.recipe` holds the digest of its folder.
+Builds use the proxies and certificates of the environment, but the image does not contain them. All functions
+raise MissingError if no container engine answers, and BoxStartError if the engine fails.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Image:
     size: int
     """The size of the image on disk in bytes. 0 if the image is not built."""
     current: bool
-    """Whether the image was built from what its folder contains now."""
+    """Whether the image is up to date: built from the present contents of its folder."""
 
 
 def unready(name: str = "air-base") -> str:
     """Returns one line that says why boxes of the image `name` cannot start on this machine. Empty if they
-    can."""
+    can start."""
     try:
         return "" if look(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -55,7 +55,8 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the files in an image's folder. Raises MissingError if it has no Dockerfile."""
+    """Returns a digest of the files in an image's folder. Raises MissingError if the folder has no
+    Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -64,7 +65,7 @@ def recipe(name: str) -> str:
 
 
 def look(name: str) -> Image:
-    """Returns a description of the image `name`, even if the image is not built."""
+    """Returns a description of the image `name`, whether the image is built or not."""
     from air.sandbox.docker import engine
 
     tag, digest = _tag(name), recipe(name)
@@ -76,7 +77,7 @@ def look(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Returns descriptions of all images with a folder below `images/`, built or not, sorted by name."""
+    """Returns descriptions of all images that have a folder below `images/`, built or not, sorted by name."""
     return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
 
 
@@ -145,15 +146,16 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns the build argument `CUDA`, if the Dockerfile has it. The value is empty on a machine without
-    GPUs."""
+    """Returns the build argument `CUDA` as a dict; empty if the Dockerfile has no such argument. Its value is
+    empty on a machine without GPUs."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the events of a build until it ends. Raises BoxStartError with the reason if it failed."""
+    """Reads the engine's events of a build until the build ends. Raises BoxStartError with the reason if the
+    build failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
@@ -177,7 +179,8 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
-    It is the first of `AIR_CA_BUNDLE`, `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
+    It is the file in `AIR_CA_BUNDLE` if that variable is set; else the first that exists of the file in
+    `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -214,6 +217,6 @@ def _folder(name: str) -> Path:
 
 
 def _lock() -> Path:
-    """Returns the file that each build locks. Only one build may run at a time, because a build removes
-    dangling images."""
+    """Returns the path of the file that each build locks, so that only one build runs at a time. Needed
+    because a build removes dangling images."""
     return paths.cache() / "locks" / "images.lock"

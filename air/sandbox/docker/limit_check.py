@@ -1,4 +1,5 @@
-"""Finds out which limits the container engine ignores, and which capabilities it cannot grant."""
+"""Finds out which limits of a box the container engine ignores, and which capabilities the engine cannot
+grant."""
 
 from __future__ import annotations
 
@@ -11,29 +12,32 @@ from typing import Any
 from air.sandbox.docker import engine
 
 CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
-"""The capabilities with which a guest starts as root. An agent's commands have none of them."""
+"""The capabilities with which a guest starts as root. Commands of an agent have none of them, except root's
+in an open box."""
 ORDER = "SYS_RESOURCE"
-"""A further capability, if the engine can grant it. With it, no command can change which process the kernel
-kills first if memory runs out."""
+"""A further capability of the guest, if the engine can grant it. With it, no command can change which
+processes the kernel kills first if memory runs out."""
 _CHECKED: set[tuple[int, str]] = set()
 _WITHOUT_ORDER: set[str] = set()
-"""The engines (values of `DOCKER_HOST`) that cannot grant `ORDER`. This process learns them from failed
+"""The engines (values of `DOCKER_HOST`) that cannot grant `ORDER`, as this process has learned from failed
 starts."""
 _REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
 
 
 def capabilities() -> list[str]:
-    """Returns the capabilities to request from the container engine, without one that the engine is known to
-    lack."""
+    """Returns the capabilities to request from the container engine for a guest. `ORDER` is left out if the
+    engine is known to lack it."""
     lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_ORDER
     return [*CAPABILITIES] if lacking else [*CAPABILITIES, ORDER]
 
 
 def learn(failure: str) -> bool:
-    """Returns whether a box that did not start must be started again with fewer capabilities. Remembers this.
+    """Returns whether a box that did not start must be started again with fewer capabilities. If so,
+    remembers for this engine to request fewer.
 
-    `failure` is the error's text. An engine that runs in a container may have fewer capabilities than root.
+    `failure` is the error text of the start. The reason can be that the engine runs in a container, where
+    root lacks a capability.
     """
     key = os.environ.get("DOCKER_HOST", "")
     if key in _WITHOUT_ORDER or not _REFUSED.search(failure):
@@ -61,8 +65,8 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 
 async def warn_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of a box. Checks only the first box of this
-    process.
+    """Logs a warning if the container engine ignores a limit of the given container. Checks only the first
+    box of this process for each engine.
 
     Raises BoxDiedError if the box is gone.
     """

@@ -1,8 +1,8 @@
-"""The OCI runtime of containers that are boxes: the engine's default, or the runtime that `AIR_OCI_RUNTIME`
-names.
+"""Chooses the OCI runtime of box containers: the container engine's default, or the runtime that the
+environment variable `AIR_OCI_RUNTIME` names.
 
-A runtime such as gVisor's `runsc` isolates a container from this machine's kernel. The engine must know the
-runtime.
+A runtime such as gVisor's `runsc` isolates a container from this machine's kernel. The container engine must
+be configured to know the runtime.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SETTING = "AIR_OCI_RUNTIME"
 
 
 def name() -> str:
-    """Returns the name of the OCI runtime; empty for the engine's default."""
+    """Returns the name of the OCI runtime to use; empty means the container engine's default."""
     return os.environ.get(SETTING, "")
 
 
@@ -45,8 +45,8 @@ def _check(runtime: str, _host: str) -> None:
 
 
 def missing(runtime: str, info: Mapping[str, Any]) -> str:
-    """Checks whether the engine has a runtime. Returns what is wrong, or an empty text. `info` is the
-    engine's answer to the request `info`."""
+    """Returns an error text if the container engine does not have the OCI runtime, else an empty text. `info`
+    is the engine's answer to the request `info`."""
     runtimes = sorted(info.get("Runtimes") or {})
     if runtime in runtimes:
         return ""

@@ -1,8 +1,9 @@
-"""Adapts container requests to Podman, which answers on a Docker-compatible socket. Tested with Podman 4.3.
+"""Adapts requests to create containers to Podman, which serves Docker's API on a socket. Tested with Podman
+4.3.
 
-Podman does not enforce everything (`conformance.KNOWN_GAPS`): the number of files in a folder; the ban on
-user namespaces; and the limits of memory, CPU and processes, unless these controllers of cgroup v2 are
-delegated to the user.
+Podman does not enforce everything that Docker does (`conformance.KNOWN_GAPS`): the number of files in a
+folder; the ban on user namespaces; and the limits of memory, CPU and processes, unless these controllers of
+cgroup v2 are delegated to the user.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _READ_ONLY = "ro,nosuid,nodev,noexec,size=4k,notmpcopyup"
 
 @cache
 def answers(engine: APIClient) -> bool:
-    """Whether the container engine behind this connection is Podman. The first call asks the engine, and
-    blocks."""
+    """Whether the container engine behind the connection `engine` is Podman. The first call asks the engine,
+    which blocks; the result is cached."""
     return is_podman(engine.version())
 
 
@@ -42,10 +43,10 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates Docker's mount options for a tmpfs into Podman's. Podman cannot name an owner.
+    """Returns Podman's form of Docker's mount options for a tmpfs. Podman cannot name an owner of the folder.
 
-    The option `U` makes the container's user the folder's owner. If the owner must be another user, the guest
-    changes it at its start, when it has the capability CHOWN.
+    The option `U` makes the container's user the folder's owner. If another user must own the folder, the
+    guest changes the owner when it starts.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

@@ -1,9 +1,10 @@
-"""Gives boxes whose image has no Python, or one older than 3.8, a copy of the base image's Python.
+"""Gives boxes a copy of the base image's Python if their image has no Python, or one older than 3.8.
 
-The copy lies in a read-only volume of the container engine. A helper container makes it once for each base
-image. The copy has its own loader and libraries, and needs no environment variable, which commands would
-inherit. The first box of an image without Python fails to start. Then this box, and all later boxes of the
-image, start with the copy.
+The copy lies in a read-only volume of the container engine. A helper container makes it once for each version
+of the base image. The copy has its own loader and libraries, and needs no environment variable, because
+commands would inherit such a variable. The first box of an image without Python fails to start; from its
+error, air learns that the image has no Python. Then this box, and all later boxes of the image, start with
+the copy.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ LABEL = "air.python"
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
 _WITHOUT: set[str] = set()
-"""The ids of images without usable Python. This process learns them from boxes that did not start."""
+"""The ids of images without usable Python, as this process has learned from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
-"""The copies of Python that this process knows to be complete, as pairs: `DOCKER_HOST`, and the digest of the
-volume."""
+"""The volumes whose copy of Python is known to be complete, as pairs: the value of `DOCKER_HOST`, and a
+digest of the base image and the copying program."""
 _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
     weakref.WeakKeyDictionary()
 )
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python for a box of `image`, or None as long as the image is not known to lack
-    Python.
+    """Returns the copy of Python for a box of `image`. Returns None if the image is not known to lack Python,
+    so that the box uses the image's own.
 
     Raises the errors of `mounted`.
     """
@@ -71,10 +72,11 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Returns whether a box that did not start must be started again, with a new copy of Python.
+    """Returns whether a box that did not start must be started again with a copy of Python, or with a new
+    copy.
 
-    `python` is the copy that was mounted, or None. `failure` is the error's text. If the image lacks Python,
-    remembers this.
+    `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
+    it shows that the image lacks Python, the function remembers this.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -89,7 +91,8 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume, and copies the base image's Python into it with a helper container."""
+    """Creates the volume called `volume`, and copies the base image's Python into it with a helper
+    container."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels
@@ -103,7 +106,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
 
 
 def _remove_others(volume: str) -> None:
-    """Removes the volumes of all other copies of Python, except those that boxes use. Blocks."""
+    """Removes all other volumes with copies of Python, except those that boxes use. Blocks."""
     client = engine.client()
     with contextlib.suppress(*engine.FOREIGN):  # the copy for the next base image removes the rest
         volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []

@@ -1,8 +1,9 @@
-"""Takes and restores snapshots of containers' workspaces with a helper container (`air-keeper-…`).
+"""Takes and restores snapshots of containers' workspaces by requests to a helper container (`air-keeper-…`).
 
-The helper mounts copies of frozen workspaces into boxes (`air.sandbox.guest.snapshot_keeper`). For this it
-has the capability SYS_ADMIN and sees the host's processes. It never runs or reads an agent's files. Each
-event loop has at most one helper, which lives as long as a snapshot or a box needs it.
+The helper container stores frozen workspaces, and mounts copies of them into boxes
+(`air.sandbox.guest.snapshot_keeper`). For this it has the capability SYS_ADMIN and sees the host's processes.
+It never runs or reads an agent's files. Each event loop has at most one helper, which lives as long as a
+snapshot or a box needs it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The helper's capabilities. SYS_ADMIN and SYS_CHROOT allow mounts in other namespaces. SYS_PTRACE allows
-access to guests (which are not dumpable). The rest serve overlay file systems, which have the rights of the
-process that mounts them."""
+"""The helper's capabilities. SYS_ADMIN and SYS_CHROOT allow mounts in other mount namespaces. SYS_PTRACE
+allows access to guests in /proc, although they are not dumpable. The others are for overlay file systems,
+which act with the rights of the process that mounted them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class Tenant(NamedTuple):
-    """The data by which the helper container finds a box and its workspace."""
+    """A box as the snapshot helper sees it: the data by which the helper container finds the box's
+    workspace."""
 
     id: str
     """The id of the box."""
@@ -51,14 +53,15 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields in a request to the helper container that say where the workspace is."""
+        """The fields of a request to the helper container that tell it where the box's workspace is."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
 class SnapshotHelper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users, which are snapshots and boxes: `hold` and `again` add one, `release` removes one.
+    It counts its users, which are snapshots and boxes: `hold` and `again` add one, `release` removes one. The
+    container ends with its last user.
     """
 
     def __init__(self, attached: Attached, connection: Connection) -> None:
@@ -71,21 +74,22 @@ class SnapshotHelper:
         return not self._connection.reason
 
     def again(self) -> SnapshotHelper:
-        """Adds one user of this helper container, and returns the helper. The user must call `release`
+        """Counts one more user of this helper container, and returns the helper. The user must call `release`
         later."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Removes one user of this helper container. Ends the container if it was the last user."""
+        """Counts one user less. Ends the helper container if this was the last user."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> ContainerSnapshot:
-        """Stores the workspace of a frozen box and returns it as a snapshot.
+        """Stores the workspace of a box, in which nothing runs any more, and returns it as a snapshot.
 
-        The caller needs not `release` the helper: closing the snapshot does this.
+        The snapshot takes over the caller's use of the helper: the caller does not call `release`, because
+        closing the snapshot does.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -96,7 +100,8 @@ class SnapshotHelper:
         return ContainerSnapshot(name, self)
 
     async def fork(self, box: Tenant, snapshot: ContainerSnapshot, *, disk_mb: int) -> None:
-        """Mounts a writable copy of a snapshot over the workspace of a box. The copy stays until `drop`.
+        """Mounts a writable copy of a snapshot over the workspace of a box. The copy exists until `drop` is
+        called with the box's id.
 
         The box may write `disk_mb` MiB to the copy.
         """
@@ -105,13 +110,13 @@ class SnapshotHelper:
         await self._ask(request)
 
     async def drop(self, name: str) -> None:
-        """Releases the snapshot called `name`, or the copy in the box with the id `name`. Does nothing if
-        there is none."""
+        """Releases the snapshot called `name`, or the writable copy of the box with the id `name`. Does
+        nothing if there is no such snapshot or copy."""
         if self.alive:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Drops `name`, and then releases the helper, even if dropping fails."""
+        """Calls `drop` for `name`, and then `release`, even if the first fails."""
         try:
             await self.drop(name)
         finally:
@@ -125,24 +130,26 @@ class SnapshotHelper:
 
 
 class ContainerSnapshot(Snapshot):
-    """A frozen workspace of a container, stored by the helper container for snapshots."""
+    """A frozen workspace of a container, which the snapshot helper stores."""
 
     def __init__(self, name: str, helper: SnapshotHelper) -> None:
         self.id, self.helper = name, helper
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace and the helper container; see `Snapshot.close`."""
+        """Releases the frozen workspace, and this snapshot's use of the helper container; see
+        `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.helper.drop_and_release(self.id)
 
 
 async def hold(run: str) -> SnapshotHelper:
-    """Returns this event loop's helper container for snapshots. Starts it if it does not run yet.
+    """Returns this event loop's helper container for snapshots, and counts the caller as its user. Starts the
+    container if it does not run yet.
 
-    The caller must `release` the helper later. Raises BoxStartError if the helper does not start, for example
-    because the container engine allows no privileged container.
+    The caller must call `release` later. Raises BoxStartError if the container does not start, for example
+    because the container engine does not grant its capabilities.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())

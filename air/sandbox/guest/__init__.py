@@ -1,2 +1,2 @@
-"""The programs that run inside containers and boxes (Python >= 3.8): the guest, which is air's program in
-every box, and the programs of helper containers."""
+"""Programs that run inside containers and boxes with Python >= 3.8: the guest, which executes all requests to
+a box, and the programs of helper containers."""

@@ -1,8 +1,8 @@
-"""The users of an open box, as its files /etc/passwd and /etc/group list them.
+"""The users of an open box: reads them from the box's files /etc/passwd and /etc/group, and lets the guest
+act with their rights.
 
-The guest parses these files itself. Python's modules for this load libraries, which commands of an open box
-may have replaced. `Rights` makes the guest act as one of these users. Standard library only, Python >= 3.8,
-no import of `air`.
+The guest parses these files itself, because Python's modules for this load libraries that commands of an open
+box may have replaced. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH112, PTH116, PTH120
@@ -67,7 +67,8 @@ def _group(name: str) -> int:
 
 
 def ensure(name: str, home: str) -> Account:
-    """Returns the user `name`. If the box has no such user, adds one with the home folder `home`."""
+    """Returns the user `name`. If the box has no such user, adds the user to the box, with the home folder
+    `home`."""
     try:
         return find(name)
     except Refused:
@@ -80,7 +81,8 @@ def ensure(name: str, home: str) -> Account:
 
 
 def names() -> tuple[dict[int, str], dict[int, str]]:
-    """Returns two dicts: user id -> user name, and group id -> group name."""
+    """Returns the names of all users and groups of the box as two dicts: user id -> user name, and group id
+    -> group name."""
     users = {int(row[2]): row[0] for row in _rows(PASSWD, 7) if _is_id(row[2])}
     groups = {int(row[2]): row[0] for row in _rows(GROUP, 4) if _is_id(row[2])}
     return users, groups
@@ -91,8 +93,9 @@ def _is_id(text: str) -> bool:
 
 
 def _rows(path: str, fields: int) -> Iterator[list[str]]:
-    """Yields the lines of a table, split into fields. Commands may have replaced the file by anything, such
-    as a pipe."""
+    """Yields the lines of a table such as /etc/passwd, split into fields. Skips lines with another number of
+    fields than `fields`. Yields nothing if the file is missing or not a regular file: commands may have
+    replaced it, for example by a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -116,17 +119,21 @@ def _append(path: str, line: str) -> None:
 
 
 class Rights:
-    """Makes this process the guest of an open box. For each request, it then takes the file rights of the
-    user whom the request names."""
+    """The file access rights of the guest of an open box. Before each request, the guest takes over the
+    rights of the user whom the request names."""
 
     def __init__(self, user: str, folders: list[str], keep: bool) -> None:
-        """Prepares the user and the `folders` (workspace first) of the box. With `keep`, both are used as the
-        image has them."""
+        """Finds or adds the box's user, prepares the `folders` (workspace first), and makes this process the
+        guest of an open box.
+
+        With `keep`, the user must exist in the image or be a number, and the image's workspace and /tmp are
+        not changed.
+        """
         _preload()
         self.user = user
         self.account = find(user) if keep else ensure(user, folders[0])
         self.made: list[str] = []
-        """The folders that the image did not have, so that the guest made them."""
+        """The folders that the guest created because the image did not have them."""
         if keep:
             self.made += [*_laid(folders[0], 0o755, self.account), *_laid("/tmp", 0o1777, None)]
         for folder in folders[1:] if keep else folders:
@@ -135,30 +142,32 @@ class Rights:
         os.umask(0o022)
 
     def facts(self, workspace: str) -> dict[str, Any]:
-        """Returns what the host must know about the box's folders before any command runs."""
+        """Returns the data about folders that the guest reports to the host at its start: the created folders
+        as `made`, and the real path of the `workspace`."""
         return {"made": self.made, "workspace": os.path.realpath(workspace)}
 
     def of(self, header: dict[str, Any]) -> Account:
-        """Takes the rights of the user whom the request names, or else of the box's own user. Returns the
-        account."""
+        """Gives the guest the rights of the user whom the request `header` names, or of the box's own user if
+        it names none. Returns this user."""
         account = find(header.get("user") or self.user)
         os.setgroups(account.groups)
         open_files_of(account.uid, account.gid)
         return account
 
     def of_process(self, pid: int) -> None:
-        """Takes the rights of the user of the process `pid`, which are needed to read the process's
-        environment."""
+        """Gives the guest the rights of the user who runs the process `pid`. The guest needs them to read the
+        process's environment."""
         status = os.stat(f"/proc/{pid}")
         open_files_of(status.st_uid, status.st_gid)
 
     def of_root(self) -> None:
-        """Takes the rights of the box's user root."""
+        """Gives the guest the rights of the box's user root."""
         open_files_of(0, 0)
 
     def during(self, copy: Copy, header: dict[str, Any]) -> Copy:
-        """Yields the pieces of `copy`. Before each piece, takes the rights of the user whom the request
-        `header` names."""
+        """Yields the same pieces as the generator `copy`, which does an operation step by step. Before each
+        piece, gives the guest the rights of the user whom the request `header` names, because the guest
+        handles other requests between two pieces."""
         account = self.of(header)
         while True:
             os.setgroups(account.groups)
@@ -171,8 +180,8 @@ class Rights:
 
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
-    """Makes a folder and its missing parents, unless the image has it. Returns the folders that were made, as
-    paths without links."""
+    """Makes a folder and its missing parents, unless the image has the folder. Returns the paths of the
+    created folders, without links."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):
@@ -188,8 +197,8 @@ def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
 
 
 def _preload() -> None:
-    """Imports the modules that the guest otherwise imports late: until then, root in the box could replace
-    their files."""
+    """Imports the modules that the guest otherwise imports only when it needs them. By then, root in the box
+    could have replaced their files."""
     import fcntl  # noqa: F401
     import shutil  # noqa: F401
     import socket  # noqa: F401

@@ -1,8 +1,8 @@
-"""A program that copies the Python by which it runs. The copy can run in containers of any image.
+"""A program that copies the Python interpreter that runs it. The copy can run in containers of any image.
 
-It makes the copy in `new/` and renames it to `python/` in the folder `HOME`, so a folder `python/` is always
-complete. If several such programs run, one makes the copy and the others wait. Standard library only, Python
->= 3.8, no import of `air`.
+The program makes the copy in `new/` and renames it to `python/` in the folder `HOME`, so a folder `python/`
+is always complete. If several such programs run at once, one of them makes the copy and the others wait.
+Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH112, PTH118, PTH119, PTH120, PTH123
@@ -26,7 +26,8 @@ USED = (
     "array,binascii,ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,"
     "termios,zlib"
 )
-"""The modules that the guest imports."""
+"""The standard-library modules that the guest imports. The copy must contain them and the shared libraries
+that they load."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
 )
@@ -52,7 +53,8 @@ def keep(home: str) -> None:
 
 
 def copy(folder: str) -> None:
-    """Copies the Python that runs this program, with its libraries and its dynamic loader, into `folder`."""
+    """Copies the Python interpreter that runs this program, with its libraries and its dynamic loader, into
+    `folder`."""
     for name in USED.split(","):
         __import__(name)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
@@ -88,13 +90,14 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """Returns the command that starts the copy of Python in `home`. It needs no environment variables."""
+    """Returns the command line that starts the copy of Python in `home`. It works without environment
+    variables."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 
 
 def _loader() -> str:
-    """Returns the path of the dynamic loader that loaded the shared libraries of this process."""
+    """Returns the path of the dynamic loader (`ld.so`) that loaded the shared libraries of this process."""
     with open("/proc/self/maps") as table:
         paths = {line.split(None, 5)[5].strip() for line in table if "/" in line}
     loaders = [path for path in paths if re.match(r"ld[-.0-9].*\.so", os.path.basename(path))]
@@ -110,7 +113,7 @@ def _is_left_out(name: str, path: str) -> bool:
 
 
 def _sync(folder: str) -> None:
-    """Writes all buffered changes of a file system, the one that contains `folder`, to the disk."""
+    """Writes to the disk all buffered changes of the file system that contains `folder`."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         ctypes.CDLL(None).syncfs(fd)

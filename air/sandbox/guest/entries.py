@@ -1,6 +1,8 @@
-"""The guest's operations on entries of folders: `stat`, `list`, `gather`, `remove`, `rename` and `make`.
+"""Handles the requests about entries of folders (files, subfolders, links): `stat`, `list`, `gather`,
+`remove`, `rename` and `make`. Part of the guest.
 
-`Files` opens every path, by its rules. Standard library only, Python >= 3.8, no import of `air`.
+All paths are opened by `Files`, which decides which paths are allowed. Standard library only, Python >= 3.8,
+no import of `air`.
 """
 
 # ruff: noqa: PTH118, PTH208
@@ -23,14 +25,14 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Entries:
-    """The file operations that concern entries of folders: they describe, read, remove, rename or make
-    entries."""
+    """The file operations on entries of folders: describe, read, remove, rename and make entries."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
 
     def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Describes the entry `path`. If it is a link, describes the link itself; see `FileInfo`."""
+        """Answers with a description of the entry `path`. A link itself is described, not its target; see
+        `FileInfo`."""
         folder, name = self.files.parent(header["path"])
         try:
             return {"entry": described(folder, name, header["path"], accounts.names())}
@@ -38,7 +40,8 @@ class Entries:
             os.close(folder)
 
     def list(self, header: dict[str, Any]) -> Copy:
-        """Yields descriptions of the entries below the folder `path`, `depth` levels deep, in batches."""
+        """Yields descriptions of the entries below the folder `path`, `depth` levels deep. Each piece of the
+        answer contains several descriptions."""
         top: str = header["path"]
         pending = [(top, 1)]
         names, count = accounts.names(), 0
@@ -67,9 +70,11 @@ class Entries:
                 os.close(fd)
 
     def gather(self, header: dict[str, Any]) -> Copy:
-        """Yields the entries at `paths` and, with `tree`, everything in them, as pieces: a header and bytes.
+        """Yields the entries at `paths` and, with `tree`, everything in the folders among them. Each piece is
+        a header and bytes.
 
-        A header with the key `path` starts a new entry. An empty header continues the previous file.
+        A header with the key `path` starts a new entry. An empty header means that the bytes continue the
+        previous file.
         """
         gathering = Gathering(header, self.files.kernel)
         for path in header["paths"]:
@@ -83,8 +88,8 @@ class Entries:
                 os.close(folder)
 
     def remove(self, header: dict[str, Any]) -> Copy:
-        """Removes the entry `path` and everything below it. It is a generator, so that the guest can do other
-        work in between."""
+        """Removes the entry `path` and everything below it. Yields empty pieces during the work, so that the
+        guest can handle other requests meanwhile."""
         folder, name = self.files.parent(header["path"])
         try:
             if not name:
@@ -96,7 +101,8 @@ class Entries:
             os.close(folder)
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Renames the entry `path` to the path `to`. Replaces a file that already has this name."""
+        """Renames the entry `path` to the path `to`. An existing file at `to` is replaced. Answers with a
+        description of the renamed entry."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -137,8 +143,8 @@ class Entries:
 
 
 class Gathering:
-    """Reads entries of folders for `gather`. Counts the entries and their bytes, and enforces the limits of
-    both."""
+    """Reads entries of folders for one `gather` request. Counts the entries and their bytes, and raises
+    Refused if a limit of the request is exceeded."""
 
     def __init__(self, header: dict[str, Any], kernel: int) -> None:
         self.tree: bool = header["tree"]
@@ -148,8 +154,8 @@ class Gathering:
         self.kernel = kernel
 
     def entry(self, folder: int, name: str, path: str, depth: int) -> Copy:
-        """Yields the entry `name` of the open `folder`, and everything in it. Yields nothing if there is no
-        such entry."""
+        """Yields the entry `name` of the folder with the descriptor `folder` and, with `tree`, everything in
+        it. Yields nothing if there is no such entry. `path` is the entry's path in the answer."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -207,7 +213,11 @@ class Gathering:
 def described(
     folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
 ) -> dict[str, Any]:
-    """Describes an entry of the open `folder`. Returns a dict with the fields of `FileInfo`."""
+    """Returns a description of an entry of the folder with the descriptor `folder`: a dict with the fields of
+    `FileInfo`.
+
+    `names` are the user and group names as `accounts.names` returns them.
+    """
     name = name or "."
     status = target = os.stat(name, dir_fd=folder, follow_symlinks=False)
     link = ""
@@ -234,7 +244,8 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes an entry and everything below it; yields after each removal. Follows no link."""
+    """Removes an entry and everything below it, and yields after each removal. Links are removed, not
+    followed."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

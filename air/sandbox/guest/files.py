@@ -1,9 +1,10 @@
-"""The file operations of the guest. They open only regular files and folders, and follow no link.
+"""Handles the requests that read and write files. Part of the guest. It opens only regular files and folders,
+and follows no link.
 
-A root is a writable folder of the box. Paths are opened component by component, starting from the descriptor
-of a root. So they never lead out of the roots, even if a command changes a path meanwhile. An open box is
-different: every path is allowed and links are followed, with the rights of the user whom a request names.
-Standard library only, Python >= 3.8, no import of `air`.
+A root is a writable folder of the box. The guest opens a path component by component, starting from a file
+descriptor of a root. So the path never leads out of the root, even if a command changes folders meanwhile. In
+an open box, however, every path is allowed and links are followed, with the rights of the user whom a request
+names. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH103, PTH116, PTH118, PTH208, SIM105
@@ -33,11 +34,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """The error that the guest raises to refuse a request. Its text is sent back as the answer."""
+    """The error that the guest raises to refuse a request. The guest sends its text to the host as the
+    answer."""
 
 
 class Upload:
-    """A file that the guest is writing, at first under a temporary name."""
+    """A file that the guest is writing, under a temporary name until it is complete."""
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -56,7 +58,8 @@ class Upload:
             view = view[os.write(self.fd, view) :]
 
     def commit(self) -> None:
-        """Gives the temporary file its final name and mode. Replaces a file or a link of this name."""
+        """Gives the temporary file its final name and mode. Replaces an existing file or link that has this
+        name."""
         os.fchmod(self.fd, self.mode)
         os.rename(self.temporary, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
         os.close(self.fd)
@@ -73,7 +76,7 @@ class Upload:
 
 
 def holds(folder: str, path: str) -> bool:
-    """Whether `path` is `folder` or lies below it. Compares only the texts of the two absolute paths."""
+    """Whether `path` is `folder` or lies below it. Both are absolute paths; only their texts are compared."""
     return path == folder or path.startswith(folder + "/")
 
 
@@ -83,31 +86,33 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in a box's root folders. Each root is a pair: its path in requests, and its path
-    in the box."""
+    """Reads and writes files in a box's root folders. Each root is a pair: the path that requests use for the
+    folder, and the path at which the folder lies in the box."""
 
     follows = False
-    """Whether links are followed."""
+    """Whether links are followed. True only in an open box."""
     kernel = -1
-    """The device number of the file system /proc, of which no file is opened; -1 if no path leads there."""
+    """The device number of the file system /proc, whose files the guest refuses to open. -1 if no allowed
+    path leads to /proc."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self, *_frame: object) -> dict[str, Any]:
-        """Opens the root folders again, after a file system was mounted over a root."""
+        """Opens the root folders again. Needed after the host has mounted a file system over a root, such as
+        a copy of a snapshot."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
         return {}
 
     def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Writes one piece of a file that a `write` request sends. Returns the answer after the last piece,
-        else None.
+        """Writes one piece of a file that the host sends by a `write` request. Returns the answer after the
+        last piece, else None.
 
-        The header of the first piece contains the path and the mode. After a failure, the remaining pieces of
-        that file are ignored and get no answer.
+        The header of the first piece contains the path and the mode. If writing fails, the remaining pieces
+        of the file are ignored and get no answer.
         """
         ident = header["id"]
         try:
@@ -129,7 +134,8 @@ class Files:
         return None
 
     def abort(self, ident: int) -> None:
-        """Cancels the unfinished `write` request `ident`, if there is one, and removes its temporary file."""
+        """Cancels the unfinished `write` request with the id `ident`, if there is one, and removes its
+        temporary file."""
         upload = self.uploads.pop(ident, None)
         if upload is not None:
             upload.abandon()
@@ -144,17 +150,19 @@ class Files:
         return Upload(folder, parts[-1], header["mode"])
 
     def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `header["path"]` and its missing parent folders. Does nothing if it exists."""
+        """Makes the folder `header["path"]` and its missing parent folders. Does nothing if the folder
+        exists."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
         return {}
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file or, if `tree` is set, of a folder, as pieces: a header and bytes.
+        """Yields the contents of a file or, if `tree` is set, of a folder with everything in it. Each piece
+        is a header and bytes.
 
-        A header with the key `entry` starts the file at that path. If it also has the key `folder`, the entry
-        is a folder. An empty header continues the previous file. `max_bytes` limits the total size of all
-        files.
+        A header with the key `entry` starts the file at that path, relative to the requested path. If the
+        header also has the key `folder`, the entry is a folder. An empty header means that the bytes continue
+        the previous file. `max_bytes` limits the total size of all files.
         """
         root, parts = self._resolve(header["path"])
         room, pending, count = header["max_bytes"], [("", parts)], 0
@@ -184,16 +192,17 @@ class Files:
                 os.close(fd)
 
     def parent(self, path: str, make: bool = False) -> tuple[int, str]:
-        """Returns a descriptor of the folder that contains the entry `path`, and the entry's name in this
-        folder.
+        """Returns a file descriptor of the folder that contains the entry `path`, and the entry's name in
+        this folder.
 
-        The name is empty if the path is a root. With `make`, missing folders are created.
+        The name is empty if `path` is itself a root. With `make`, missing folders are created.
         """
         root, parts = self._resolve(path)
         return self._walk(root, parts[:-1], make=make), parts[-1] if parts else ""
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns a descriptor of the root that contains `path`, and the path's components below it."""
+        """Returns a file descriptor of the root that contains `path`, and the path's components below this
+        root. Raises Refused if no root contains `path`."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
@@ -204,8 +213,8 @@ class Files:
         return roots[root], [part for part in path[len(root) :].split("/") if part]
 
     def _walk(self, root: int, parts: list[str], make: bool = False) -> int:
-        """Returns a descriptor of the folder `parts` (path components) below `root`. With `make`, missing
-        folders are created."""
+        """Opens the folder at `parts`, a list of path components below `root`, and returns its file
+        descriptor. With `make`, missing folders are created."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:
@@ -230,8 +239,8 @@ class Files:
         return True
 
     def _open(self, root: int, parts: list[str], entry: str) -> tuple[int, bool]:
-        """Opens the file or folder at `parts` (path components) below the descriptor `root`. Returns its
-        descriptor, and whether it is a folder. `entry` is its name in error messages."""
+        """Opens the file or folder at `parts`, a list of path components below the descriptor `root`. Returns
+        its file descriptor, and whether it is a folder. `entry` is its name in error messages."""
         what = repr(entry) if entry else "it"
         folder = self._walk(root, parts[:-1])
         try:
@@ -253,10 +262,11 @@ class Files:
 
 
 class OpenFiles(Files):
-    """Reads and writes files at any path. Relative paths start at the workspace, which is the first root.
+    """Reads and writes files at any path of an open box. Relative paths start at the workspace, which is the
+    first root.
 
-    The kernel follows links, as it does for commands. The guest opens no file of /proc, because its own
-    memory and streams are files there, too.
+    The kernel follows links and checks rights, as it does for commands. The guest opens no file of /proc,
+    because its own memory and streams are files there.
     """
 
     follows = True

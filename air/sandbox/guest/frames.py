@@ -1,7 +1,8 @@
-"""Frames: the messages between the host and programs in boxes. Both sides use this module.
+"""Frames: the messages between the host (the air process that starts boxes) and programs in boxes. Both sides
+use this module.
 
-A frame is two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest: standard
-library only, Python >= 3.8, no import of `air`.
+A frame consists of two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest:
+standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
-    """Removes the first frame from `buffer`. Returns its header and body, or None if the frame is incomplete.
+    """Removes the first frame from `buffer` and returns its header and body. Returns None if the frame is not
+    yet complete.
 
-    Raises ValueError if the bytes are not a frame.
+    Raises ValueError if the bytes are not a valid frame.
     """
     if missing(buffer):
         return None
@@ -47,8 +49,8 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns the number of bytes that the frame in `buffer` still lacks. Raises ValueError if it is no
-    frame."""
+    """Returns the number of bytes that are still missing from the frame at the beginning of `buffer`. Raises
+    ValueError if the bytes are not a valid frame."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
@@ -58,7 +60,8 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads one frame from standard input. Ends this process if no bytes come for `patience` seconds."""
+    """Reads one frame from standard input and returns its header. Ends this process if the input closes, or
+    if no bytes come for `patience` seconds."""
     buffer = bytearray()
     while size := missing(buffer):
         data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""

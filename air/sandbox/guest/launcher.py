@@ -1,11 +1,12 @@
 """Launches a process box in Linux namespaces of its own.
 
-The first frame on standard input is the launcher's configuration. The launcher forks. The child builds a root
-file system in new namespaces, gives up every privilege, and becomes the guest, as process 1 of the box. The
-parent stays outside, and removes the box's folder after the child's end. If one of the two dies, so does the
-other. The box's user namespace never maps a user to the host's root. A launcher that is root does all setup
-before it creates this namespace; another launcher does the setup in an outer user namespace. Standard library
-only, Python >= 3.8, no import of `air`.
+The first frame on standard input is the launcher's configuration. The launcher forks. The child process
+builds a root file system in new namespaces, gives up the privileges that the guest does not need, and becomes
+the guest, as process 1 of the box. The parent process stays outside of the namespaces, and removes the box's
+folder after the child has ended. If one of the two processes dies, so does the other. The box's user
+namespace never maps a user to the host's root. If the launcher runs as root, it does the setup before it
+creates this namespace; otherwise it does the setup in a second, outer user namespace. Standard library only,
+Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
@@ -33,8 +34,8 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The number of the launcher's file descriptor for the workspace. The host reaches the box's files through
-it."""
+"""The file descriptor number at which the launcher's parent process keeps the workspace open. Through it, the
+host reaches the box's files."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -42,7 +43,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches the box that the first frame on standard input describes (`process.namespaces.layout`)."""
+    """Launches the box whose description is the first frame on standard input, and runs the guest in it.
+    `process.namespaces.layout` makes the description."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -85,8 +87,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process outside the box: maps the box's user ids, waits until the box has ended, and
-    exits."""
+    """Runs the launcher's parent process: maps the box's user ids, waits until the box has ended, removes its
+    folder, and exits."""
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
@@ -116,8 +118,8 @@ def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
 
 
 def _remove_group(folder: str) -> None:
-    """Removes the box's control group. Tries again, because the kernel may need a moment after the last
-    process ended."""
+    """Removes the control group `folder` of an ended box. Retries, because the kernel may need a moment after
+    the last process has ended."""
     import time
 
     for _ in range(100):
@@ -128,8 +130,8 @@ def _remove_group(folder: str) -> None:
 
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
-    """Moves the process `child` to a new control group, which limits the memory of the child and its
-    descendants."""
+    """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
+    for the child's descendants. `group` has the group's `folder` and the contents of its `files`."""
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
         file = f"{group['folder']}/{name}"
@@ -142,7 +144,8 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. Returns a file descriptor of `/proc/sys`."""
+    """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
+    `/proc/sys`."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -181,7 +184,8 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Mounts the host's file or folder `source` in the box, at the path `where`."""
+    """Mounts the host's file or folder `source` in the box at the path `where`, so that commands can see
+    it."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:
@@ -218,7 +222,7 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Replaces the host's /etc/passwd and /etc/group in the box by files that list only the box's own
+    """Mounts files over the host's /etc/passwd and /etc/group in the box, which list only the box's own
     users."""
     accounts = (("root", 0, "/"), ("agent", users.INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
@@ -230,7 +234,7 @@ def _lay_names(home: str) -> None:
 
 
 def _close_to_writing(open_ones: set[str]) -> None:
-    """Remounts every mount of the box read-only and without setuid, except the mounts at the paths
+    """Remounts every mount of the box read-only and without setuid, except the mounts whose path is in
     `open_ones`."""
     with open("/proc/self/mountinfo", "rb") as table:
         mounts = [line.split()[4:6] for line in table]
@@ -260,11 +264,12 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Becomes the box's only user, for good and without capabilities; or the box's root, if the box has
-    several users.
+    """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`, and is
+    closed.
 
-    That root keeps the capabilities that the guest needs in order to become another user than its commands
-    (`users.become_guest`).
+    If the box has only one user, the process becomes this user, without capabilities. If the box has several
+    users, the process becomes the box's root, and keeps only the capabilities that the guest needs to become
+    a user other than that of its commands (`users.become_guest`).
     """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

@@ -1,11 +1,12 @@
 """The guest: the program in every box that runs all commands and file operations.
 
-It exchanges frames with the host on standard input and output. Commands never inherit these streams, and the
-guest is not dumpable, so nothing in the box can forge its frames. Each command is a session of its own. A
-timeout or cancel kills all its descendants, which are recognised by a mark in their environment. The guest,
-and with it everything in the box, ends in three cases: standard input closes, it is silent for
-`SILENCE_SECONDS` (a killed container engine leaves it open), or the time to live is over. Standard library
-only, Python >= 3.8, one thread.
+The guest exchanges frames with the host (the air process that started the box) on standard input and output.
+Commands never inherit these streams, and the guest's memory cannot be read by commands, so nothing in the box
+can forge its frames. Each command runs in a session of its own. A timeout or a cancelled request kills the
+command with all its descendants, which the guest recognises by a mark in their environment. The guest ends,
+and with it everything in the box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed
+container engine leaves the stream open), or if the time to live is over. Standard library only, Python >=
+3.8, one thread.
 """
 
 from __future__ import annotations
@@ -39,20 +40,26 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 16
 """Maximum number of bytes of one read: the size of a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
-"""The operations that the guest of an open box does with the rights of the user whom the request names."""
+"""The operations that the guest of an open box does with the rights of the user whom the request names.
+Operations with several answers are not listed; they use `Rights.during`."""
 QUIET = 4
-"""A command counts as dead after this number of consecutive process listings without a new descendant."""
+"""The number of consecutive process listings without a new descendant after which a command counts as
+dead."""
 FRAMES = 16
-"""Maximum number of frames that the guest handles before it sends the results of ended commands."""
+"""Maximum number of received frames that the guest handles before it looks for ended commands and sends their
+results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""The reason that the guest gives when it ends after `SILENCE_SECONDS`. A command can never cause it."""
+"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. A command can
+never cause it."""
 PATIENCE = 2.0
-"""Seconds that the guest waits for its configuration before it ends; see `connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration; without it, the guest ends. See
+`connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
-    """The error that is raised if a file of a command cannot be written. Its text is the reason."""
+    """The error that is raised if a file that an `exec` request contains cannot be written. Its text is the
+    reason."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(why)
@@ -60,7 +67,8 @@ class FileRefused(Exception):
 
 
 class Guest:
-    """The event loop of the guest: waits for the host, for output of commands, and for forwarded ports."""
+    """The guest's event loop. It waits for requests of the host, for output of commands, and for data on
+    forwarded ports."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -125,8 +133,8 @@ class Guest:
         self.over = True  # no exception, which could interrupt `end` and leave processes stopped
 
     def run(self) -> None:
-        """Answers requests until standard input closes or is silent for too long, or until the time to live
-        is over."""
+        """Handles requests until the guest must end: standard input closes or is silent for too long, or the
+        time to live is over."""
         ready: dict[str, Any] = {"op": "ready", "shell": self.starter.shell}
         if self.rights:
             ready.update(self.rights.facts(self.files.roots[0][1]))
@@ -180,7 +188,8 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles at most `FRAMES` received frames. Sets `self.behind` if further frames may be waiting."""
+        """Handles at most `FRAMES` received frames. Sets `self.behind` to true if further received frames may
+        be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -191,7 +200,8 @@ class Guest:
     # Requests: each method takes a frame. It returns the answer, or None if no answer comes, or a later one.
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one request frame, and queues the answer or the error."""
+        """Handles one request frame, and queues its answer. If the request fails, the answer contains the
+        error."""
         try:
             if self.reuse is not None:
                 self.reuse.saw_request(header)
@@ -239,7 +249,8 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels a `write`, `input` or `get` request, because nobody waits for its answer any more."""
+        """Cancels the request with the id `target` (a `write`, an `input`, or a request with several
+        answers), because nobody waits for its answer any more."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])
@@ -250,7 +261,8 @@ class Guest:
         self.send({"op": "beat"})
 
     def _copy(self, header: dict[str, Any], copy: Copy) -> None:
-        """Begins an operation that takes several steps. Its answer consists of several frames."""
+        """Begins an operation whose answer consists of several frames. `copy` yields these frames; between
+        two frames, the guest does other work."""
         self.copies.add(header["id"], self.rights.during(copy, header) if self.rights else copy)
 
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
@@ -263,8 +275,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands, so that the workspace does not change any
-        more."""
+        """Kills every process of the box and refuses new commands for good, so that the workspace can become
+        a snapshot."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -273,7 +285,8 @@ class Guest:
         return {}
 
     def _end_processes(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box except the guest. Running commands still get their results."""
+        """Kills every process of the box except the guest. Requests that wait for a running command still get
+        its result."""
         if self.me == 1:  # all at once, so no process can start another one before it dies
             running_commands.signal_all({-1}, signal.SIGKILL)
         if not self._kill_all(0.001):
@@ -321,8 +334,8 @@ class Guest:
             self.epoll.register(fd, select.EPOLLIN)
 
     def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Writes the files of a command, which stand at the beginning of `body`. Returns the rest of
-        `body`."""
+        """Writes the files that come with a command. Their contents are the beginning of `body`. Returns the
+        rest of `body`, which is the command's standard input."""
         start = 0
         for path, size in header.get("files", ()):
             one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
@@ -334,7 +347,8 @@ class Guest:
         return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sends a signal to the process group of a started command. SIGKILL goes to all its descendants."""
+        """Sends a signal to the process group of a command that `Box.start` started. SIGKILL goes to all the
+        command's descendants."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
             self._kill(command)
@@ -367,7 +381,8 @@ class Guest:
             command.heard(time.monotonic())
 
     def reap(self) -> None:
-        """Collects the exit status of dead children: first processes of commands, and adopted orphans."""
+        """Collects the exit status of dead child processes: the first processes of commands, and orphans
+        whose parent has become the guest."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -382,8 +397,8 @@ class Guest:
                 self.reuse.strays += 1
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
-        """Kills a command whose deadline has passed. Sends the result of a command that has ended and whose
-        output is read."""
+        """Does what is due for a command at the time `now`: kills it if its deadline has passed; sends its
+        result if it has ended and all its output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -407,7 +422,7 @@ class Guest:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Stops and kills all descendants of a command, again and again until no new descendant appears."""
+        """Stops and kills all processes of a command, and repeats this until no new descendant appears."""
         killed: set[int] = set()
         if (
             command.status is None
@@ -431,8 +446,11 @@ class Guest:
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
     def end(self) -> None:
-        """Kills the remaining processes, and removes the folder `self.remove`. If the guest is process 1, the
-        kernel kills them."""
+        """Cleans up before the guest exits: kills the remaining processes, and removes the folder
+        `self.remove`, if there is one.
+
+        If the guest is process 1 of its pid namespace, the kernel kills the processes.
+        """
         if self.me != 1:
             self._kill_all(0.005)
         if self.remove:
@@ -442,15 +460,15 @@ class Guest:
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
-    """Returns the `resets.Reuse` of this box. Few boxes need it, so the host sends its module in the
-    configuration."""
+    """Returns the `resets.Reuse` object of this box. The host sends the source of that module in `config`,
+    because only few boxes need it."""
     module = type(os)("air.sandbox.reuse.resets")
     exec(compile(config["source"], "air/resets.py", "exec"), module.__dict__)
     return module.Reuse(config, starter)
 
 
 def main() -> None:
-    """Runs the guest: receives the configuration, answers requests, and cleans up."""
+    """Runs the guest: receives the configuration, handles requests until the box ends, and cleans up."""
     guest = Guest(frames.receive(PATIENCE))
     gc.freeze()  # garbage collections skip all objects that exist by now
     try:

@@ -1,5 +1,5 @@
-"""The guest's outgoing frames: queued frames, and sources that make their next frame once all others are
-sent.
+"""The guest's outgoing frames: a queue of frames, and sources that make further frames only when the queue is
+empty.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from air.sandbox.guest.files import Copy
 
 JOINED = 1 << 18
-"""The maximum size in bytes to which small frames are joined: each write wakes all processes between guest
-and host."""
+"""The maximum size in bytes of several small frames that are joined into one write. Joining is worthwhile
+because each write wakes all processes between guest and host."""
 
 
 class Source:
-    """The interface of sources: objects that make frames only while the stream to the host has room."""
+    """The interface of a source of frames: an object that makes a frame only when the stream to the host can
+    take more bytes."""
 
     ready: collections.deque[Any]
-    """The queue of those that have something to send, for example file descriptors."""
+    """The queue of the items from which the source can make a frame now, for example file descriptors with
+    unread output."""
 
     def pull(self) -> None:
-        """Puts the next frame, if there is one, into the outbox."""
+        """Makes one frame and queues it in the outbox. Does nothing if the source has nothing to send."""
         raise NotImplementedError
 
 
 class Outbox:
-    """The queue of frames that the host has not read yet."""
+    """The queue of frames for the host that are not yet written to the stream."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
@@ -46,17 +48,18 @@ class Outbox:
         self.unsent = self.writing = False
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the host. The event loop writes it later."""
+        """Queues a frame for the host, and makes the event loop write it."""
         self.queue(header, body)
         self.unsent = True
 
     def queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame without waking the event loop: the caller must make sure that `flush` follows."""
+        """Queues a frame for the host. Unlike `send`, it does not make the event loop write the frame, so the
+        caller must make sure that `flush` is called."""
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:
-        """Writes as many bytes as the host accepts. If no frame is queued, first asks each source for its
-        next frame."""
+        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first asks
+        each source for one frame."""
         self.unsent = False
         if len(self.frames) > 1:
             self._join()
@@ -85,8 +88,8 @@ class Outbox:
 
 
 class Copies(Source):
-    """The source for answers of several frames, such as files that `get` reads piece by piece. Requests take
-    turns."""
+    """The source for answers that consist of several frames, such as files that `get` reads piece by piece.
+    Unfinished requests take turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
@@ -97,7 +100,7 @@ class Copies(Source):
         self.outbox.flush()
 
     def abort(self, target: int) -> None:
-        """Ends the request `target`, because nobody waits for its answer any more."""
+        """Ends the request with the id `target`, because nobody waits for its answer any more."""
         for ident, copy in list(self.ready):
             if ident == target:
                 self.ready.remove((ident, copy))

@@ -1,10 +1,12 @@
-"""The guest's part of the port relay (`Box.forward`): it passes network connections on to the host as frames.
+"""The guest's part of the port relay (`Box.forward`): passes network connections of programs in the box to
+the host, as frames.
 
-Frames are `{"op": "relay", "conn": N, "do": …}`. `open` comes from the guest. `data` and `eof` go in both
-directions. `credit` allows the other side to send `bytes` more bytes. `close` ends a connection after its
-data, `abort` ends it at once. A connection counts towards the maximum until its socket is closed and the host
-has sent `free`. Sockets are read in turn, and only while the stream has room, so a transfer delays no
-results. Standard library only, Python >= 3.8.
+A frame's header is `{"op": "relay", "conn": N, "do": …}`. The guest sends `open` for a new connection. Both
+sides send `data` and `eof` (end of the data in this direction). `credit` allows the other side to send
+`bytes` more bytes. `close` ends a connection after its data, `abort` ends it at once. A connection counts
+towards the maximum until its socket is closed and the host has sent `free`. Sockets are read in turn, and
+only while the stream to the host can take more bytes, so a transfer does not delay the results of commands.
+Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -59,9 +61,9 @@ class Relay(Source):
     def listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Opens a loopback port in the box. The answer contains the port's number.
 
-        The request contains `port` (0: any free port), `key` (the host's name of the port), `window` (the
-        number of bytes that a connection may send before it needs credit) and `most` (the maximum number of
-        connections).
+        The request contains `port` (0: any free port), `key` (the number by which the host identifies the
+        port), `window` (the number of bytes that each connection may send before it needs credit) and `most`
+        (the maximum number of connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -82,7 +84,7 @@ class Relay(Source):
         return {"port": listener.getsockname()[1]}
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` belongs to no socket of
+        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no socket of
         this relay."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
@@ -100,7 +102,8 @@ class Relay(Source):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of data from the next connection that has data, and queues it for the host."""
+        """Reads a piece of data from the next connection that has data, and queues the data as a frame for
+        the host."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -123,7 +126,8 @@ class Relay(Source):
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame about one network connection. Ignores it if the connection is gone."""
+        """Handles a frame that the host sent about one network connection. Ignores the frame if the
+        connection is gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -172,7 +176,8 @@ class Relay(Source):
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the connection's next event: room to write, or new data that may be sent on."""
+        """Makes epoll report the connection's next event: its socket can take queued data, or it has data and
+        the credit to send it."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -182,7 +187,8 @@ class Relay(Source):
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes as many bytes as the socket accepts. After all data, does the requested `eof` or `close`."""
+        """Writes as many bytes as the socket accepts. After all queued bytes, does what the host requested
+        for the end: `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:
@@ -206,7 +212,8 @@ class Relay(Source):
             stream.owed = 0
 
     def _lose(self, stream: Stream) -> None:
-        """Closes a network connection whose program is gone, and reports this to the host."""
+        """Closes a network connection whose program in the box has closed or reset it, and reports this to
+        the host."""
         self._close(stream)
         self._say(stream, "close")
 
@@ -225,8 +232,8 @@ class Relay(Source):
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Removes a network connection from the count if its socket is closed and the frame `free` has
-        come."""
+        """Stops counting a network connection, if its socket is closed and the host has sent `free` for
+        it."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -1,4 +1,5 @@
-"""The guest's view of a box's processes: running commands, their output, and the search for descendants.
+"""Commands that run in a box, as the guest sees them: their output, their state, and the search for their
+descendant processes.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -43,12 +44,14 @@ def prctl(option: int, value: int) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Returns the message of an exception as a short text."""
+    """Returns the message of an exception: the system's error text for an OSError, else the exception's own
+    text."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or repr(error)
 
 
 class Output:
-    """Collects the output of a command on one stream. Stores only the first and the last `cap / 2` bytes."""
+    """Collects one output stream of a command. Keeps at most `cap` bytes: the first and the last half of
+    `cap`."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -58,7 +61,8 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output. Drops bytes from the middle, so that at most about twice `cap` bytes are stored."""
+        """Adds output. Drops bytes from the middle if there are too many, so that at most about twice `cap`
+        bytes are in memory."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -71,14 +75,15 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """Returns the stored output. If bytes were dropped, a line in the middle says how many."""
+        """Returns the kept output. If bytes were dropped, a line in the middle says how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)
 
 
 class Child:
-    """A command that has just been started: its process id, and the guest's ends of its pipes or terminal."""
+    """A command that has just been started: the pid of its first process, and the guest's ends of its pipes
+    or terminal."""
 
     def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
         self.pid = pid
@@ -90,8 +95,8 @@ class Child:
 
 
 class Command:
-    """A command that runs in the box: the pid of its first process, its output pipes, its deadline and its
-    state."""
+    """A command that runs in the box, with the pid of its first process, its output pipes, its deadline and
+    its state."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         self.ident = ident
@@ -109,7 +114,7 @@ class Command:
         self.drain_most = 0.0
 
     def pause(self, now: float) -> None:
-        """Stops the clock of the command's timeout until `resume` is called."""
+        """Stops the clock of the command's timeout at the time `now`, until `resume` is called."""
         self.deadline, self.paused = float("inf"), self.deadline - now
 
     def resume(self, now: float) -> None:
@@ -117,23 +122,25 @@ class Command:
             self.deadline, self.paused = now + self.paused, None
 
     def drain(self, now: float) -> None:
-        """Begins to wait for the last output, after the command's first process has ended."""
+        """Starts the short wait for the last output. It is called when the command's first process has
+        ended."""
         self.drain_until, self.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
 
     def heard(self, now: float) -> None:
-        """Notes that output has come. If the command's first process has ended, waits a little longer for
-        more."""
+        """Records that output came at the time `now`. If the command's first process has ended, extends the
+        wait for further output a little."""
         if self.drain_until is not None:
             self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
 
     def settled(self, now: float) -> bool:
-        """Whether the last output of a command whose first process has ended has come, or is no longer waited
-        for."""
+        """Whether the output of a command whose first process has ended is complete, or the wait for it is
+        over."""
         assert self.drain_until is not None
         return not self.open or now >= self.drain_until
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the answer (header and body) for this command, which ended at the monotonic time `now`."""
+        """Returns the answer (header and body) to the request that ran this command. `now` is the monotonic
+        time of the command's end; `began` says whether its program ran at all."""
         assert self.status is not None
         kept = [self.outputs[fd].bytes() for fd in self.pipes]
         number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
@@ -159,10 +166,11 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 
 
 def stopped(signalled: set[int]) -> set[int]:
-    """Returns the pids of the processes that a signal has stopped, or will stop before they run on.
+    """Returns the pids of all processes that are stopped, or that will stop before they execute anything.
 
-    The latter are processes in `signalled` that wait inside the kernel, for instance for a `vfork` child to
-    execute its program. They handle the signal later, but before they do anything else.
+    The latter are processes in `signalled` (which got SIGSTOP) that wait inside the kernel, for instance for
+    a `vfork` child to execute its program. They handle the signal when they leave the kernel, before they do
+    anything else.
     """
     return {
         pid
@@ -172,7 +180,8 @@ def stopped(signalled: set[int]) -> set[int]:
 
 
 def processes() -> dict[int, tuple[int, int, int]]:
-    """Returns all live processes, without zombies: {pid: (pid of the parent, process group, session)}."""
+    """Returns all live processes, without zombies, as a dict: {pid: (pid of the parent, process group,
+    session)}."""
     return {
         pid: (int(fields[1]), int(fields[2]), int(fields[3]))
         for pid, fields in _stats().items()
@@ -181,8 +190,8 @@ def processes() -> dict[int, tuple[int, int, int]]:
 
 
 def _stats() -> dict[int, list[bytes]]:
-    """Returns the fields of `/proc/<pid>/stat` after the process's name, for each process: {pid: fields}. The
-    first field is the state."""
+    """Returns a dict {pid: fields} of all processes. The fields are those of `/proc/<pid>/stat` that follow
+    the process's name; the first is the state."""
     table = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -198,8 +207,12 @@ def _stats() -> dict[int, list[bytes]]:
 def is_marked(
     pid: int, mark: str, ident: int, strict: bool = False, rights: Rights | None = None
 ) -> bool:
-    """Whether a process has the mark of the command `ident` in its environment. Unless `strict` is true, a
-    process without any command's mark or with an unreadable environment counts, too."""
+    """Whether the environment of the process `pid` has the mark of the command with the id `ident`.
+
+    `mark` is the text that this guest puts into the environment of all its commands. Unless `strict` is true,
+    the function also returns true for a process that has no command's mark, or whose environment cannot be
+    read.
+    """
     try:
         if rights:
             rights.of_process(pid)
@@ -222,8 +235,9 @@ def tree(
 ) -> set[int]:
     """Returns the pids of the live processes of `command`, or of all commands if `command` is None.
 
-    `guest` is the guest's own pid. `mark` is the text in the environment of commands that identifies this
-    guest. `leaders` are the pids of the first processes of all commands.
+    `guest` is the guest's own pid. `mark` is the text that this guest puts into the environment of its
+    commands. `leaders` are the pids of the first processes of all commands. `rights` is needed in an open box
+    to read the environment of other users' processes.
     """
     table = processes()
     pids = {guest} if command is None else set()
@@ -244,13 +258,14 @@ def tree(
 
 
 def kill(pids: set[int]) -> None:
-    """Stops all these processes, so that they cannot start others, and then kills them."""
+    """Kills all these processes. Stops all of them first, so that they cannot start others meanwhile."""
     signal_all(pids, signal.SIGSTOP)
     signal_all(pids, signal.SIGKILL)
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Sends the signal `number` to each process. Skips processes that are gone or may not be signalled."""
+    """Sends the signal `number` to each process. Skips processes that are gone or that the guest may not
+    signal."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -259,20 +274,23 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 class Freezer:
-    """Freezes and thaws a box. `everyone` lists its processes except the guest. `whole` says whether a signal
-    to the pid -1 reaches exactly these processes, all at once."""
+    """Freezes and thaws the processes of a box.
+
+    `everyone` is a function that lists the box's processes except the guest. `whole` says whether a signal to
+    the pid -1 reaches exactly these processes.
+    """
 
     def __init__(
         self, everyone: Callable[[], set[int]], commands: dict[int, Command], whole: bool
     ) -> None:
         self.everyone, self.commands, self.whole = everyone, commands, whole
         self.before: set[int] | None = None
-        """The processes that were already stopped before the box was frozen; None if the box is not
-        frozen."""
+        """The pids of the processes that were already stopped when the box was frozen, and therefore stay
+        stopped after it; None if the box is not frozen."""
 
     def stop(self, *_frame: object) -> dict[str, Any]:
-        """Stops every process of the box, and the clocks of the commands' timeouts, until `go_on` is
-        called."""
+        """Stops every process of the box and the clocks of all timeouts, until `go_on` is called. Raises
+        OSError if the processes do not stop within `STOP_SECONDS`."""
         now = time.monotonic()
         if self.before is None:
             self.before = stopped(set())
@@ -291,7 +309,8 @@ class Freezer:
         raise OSError(errno.EBUSY, "the processes of the box do not stop")
 
     def go_on(self, *_frame: object) -> dict[str, Any]:
-        """Continues the processes that `stop` has stopped, and the clocks of the timeouts."""
+        """Continues the processes that `stop` has stopped, and the clocks of the timeouts. Does nothing if
+        the box is not frozen."""
         if self.before is not None:
             signal_all(self.everyone() - self.before, signal.SIGCONT)
             self.before = None

@@ -1,10 +1,11 @@
-"""The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them.
+"""The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them
+into boxes.
 
-It runs as root in its own mount namespace, and enters the mount namespace of a box by a process id. A frozen
-workspace is the tmpfs of its box, which a mount of the keeper preserves. A fork (a writable copy in another
-box) is an overlay file system with a new tmpfs on top, so no file is copied. All mounts end with the keeper.
-The keeper ends when standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python
->= 3.8.
+The keeper runs as root in its own mount namespace. It finds a box's mount namespace by a process id, and
+enters it to mount there. A frozen workspace is the tmpfs of its box, which stays alive because the keeper has
+mounted it, too. A fork (a writable copy in another box) is an overlay file system whose upper layer is a new
+tmpfs, so no file is copied. All mounts end with the keeper. The keeper ends when standard input closes or is
+silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""Maximum number of layers of an overlay. The kernel must fit the paths of all layers into one page of
-memory."""
+"""Maximum number of layers of an overlay. The paths of all layers must fit into one memory page of the
+kernel."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The folder for the keeper's mounts. Its path is short because of `MOST_LAYERS`."""
+"""The folder that contains the keeper's mounts. Its path is short so that the paths of `MOST_LAYERS` layers
+fit into one memory page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -55,7 +57,7 @@ def _unmount(target: str) -> None:
 
 
 def _clone(path: str) -> int:
-    """Clones the mount at `path`. Returns a file descriptor of the clone, which is not mounted at any path
+    """Clones the mount at `path`. Returns a file descriptor of the clone, which is not attached to any path
     yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC
     return _called("open_tree", _LIBC.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), flags))
@@ -67,9 +69,10 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and forks that the keeper stores, by name.
+    """The snapshots and forks (writable copies in boxes) that the keeper stores. Both have names.
 
-    `layers` maps each name to its overlay layers (folders), newest first. `mounts` maps a layer to its mount.
+    `layers` maps each name to the folders that are its overlay layers, newest first. `mounts` maps each layer
+    to the path of its mount.
     """
 
     def __init__(self) -> None:
@@ -81,8 +84,8 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request: `take`, `fork`, `drop`, or `beat`. A `beat` only shows that the sender
-        lives."""
+        """Handles one request: `take`, `fork`, `drop` (releases a snapshot or fork) or `beat` (a heartbeat of
+        the sender)."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
@@ -95,7 +98,8 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Stores the workspace of a frozen box as the snapshot `name`. The snapshot outlives the box."""
+        """Stores the workspace of the box `header["box"]`, in which nothing runs any more, as the snapshot
+        `name`. The snapshot outlives the box."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
@@ -110,7 +114,8 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. The
+        copy may take `disk_mb` MiB."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -131,8 +136,8 @@ class Keeper:
         self._hold(name, [room + "/u", *below])
 
     def _overlay(self, room: str, below: list[str]) -> int:
-        """Makes an overlay of the layers `below` and the writable layer in `room`. Returns a descriptor of
-        the overlay's mount, which has no path yet."""
+        """Mounts an overlay file system from the read-only layers `below` and a new writable layer in the
+        folder `room`. Returns a file descriptor of the mount, which is not attached to any path yet."""
         upper, work, whole = room + "/u", room + "/w", room + "/m"
         for folder in (upper, work, whole):
             os.mkdir(folder)
@@ -167,9 +172,9 @@ class Keeper:
 
 
 def _is_rootless() -> bool:
-    """Whether this process is root only in a user namespace, and not on the host.
+    """Whether this process is root only in its user namespace, and not on the host.
 
-    If so, an overlay cannot write trusted attributes. Moving a folder of a lower layer then copies it.
+    If so, overlays cannot use trusted extended attributes, and need other mount options.
     """
     with open("/proc/self/uid_map") as table:  # noqa: PTH123
         return table.read().split() != ["0", "0", "4294967295"]
@@ -177,8 +182,10 @@ def _is_rootless() -> bool:
 
 @contextlib.contextmanager
 def _inside(home: int, pid: int, container: str) -> Iterator[None]:
-    """Context manager: moves this process into the mount namespace of a container, and back afterwards. `pid`
-    is a process of the container; `home` is a descriptor of this process's own mount namespace."""
+    """Context manager: moves this process into the mount namespace of a container, and back afterwards.
+
+    `pid` is a process of the container. `home` is a file descriptor of this process's own mount namespace.
+    """
     there = _namespace(pid, container)
     try:
         _called("entering the box", _LIBC.setns(there, _CLONE_NEWNS))
@@ -192,11 +199,12 @@ def _inside(home: int, pid: int, container: str) -> Iterator[None]:
 
 
 def _namespace(pid: int, container: str) -> int:
-    """Returns a descriptor of the mount namespace of the process `pid`.
+    """Returns a file descriptor of the mount namespace of the process `pid`.
 
-    Raises ValueError if the process does not belong to the container. Its mounts show this: Docker mounts
-    files from a folder named after the container, and nothing in a box can mount. The folder of the process
-    in `/proc` stays open meanwhile, so a later process with the same pid cannot be mistaken for it.
+    Raises ValueError if the process does not belong to the container. The mounts of the process show this:
+    Docker mounts files from a folder that has the container's id in its path, and commands in a box cannot
+    mount. The folder of the process in `/proc` stays open during the check, so another process that gets the
+    same pid cannot be mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -218,7 +226,7 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Runs the keeper: answers requests until standard input closes or is silent for `SILENCE_SECONDS`."""
+    """Runs the keeper: handles requests until standard input closes or is silent for `SILENCE_SECONDS`."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

@@ -1,8 +1,8 @@
-"""Starts the commands of a box for the guest.
+"""Starts the commands of a box for the guest, by the system call `fork`.
 
-It uses `fork`. Each command needs its own user and limits, and in a process box it must die with the guest;
-`posix_spawn` cannot do this. `vfork` would stop the guest until the command executes its program, and other
-commands can prevent that. Standard library only, Python >= 3.8, no import of `air`.
+Other ways are not possible. `posix_spawn` cannot set the user and the limits of each command, and cannot make
+it die with the guest (in a process box). `vfork` would stop the guest until the command executes its program,
+and other commands can prevent that. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NICER = 5
 CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there,
-and sets it if its program cannot run."""
+"""Size in bytes of the memory that the guest shares with forked commands. The fork of a command sets its byte
+there if the command's program cannot run."""
 
 
 class NotStarted(Exception):
-    """The error that is raised if a command did not start. Its text is the reason; `code` is the exit status
-    to report."""
+    """The error that is raised if a command could not be started. Its text is the reason; `code` is the exit
+    status to report to the host."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -42,7 +42,8 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box. `mark` goes into their environment and identifies them.
+    """Starts the commands of a box. `mark` is a text that the guest puts into their environment to identify
+    them.
 
     `config` is the guest's configuration. Its fields `env`, `rlimits` and `user` are the environment
     variables, the resource limits and the user id of commands (None: the guest's user).
@@ -57,14 +58,14 @@ class Starter:
         self.guest = os.getpid()
         self.stillborn = mmap.mmap(-1, STILLBORN)
         self.prestarted: Any = None
-        """A Python that the box has started in advance, and which runs some commands (a `resets.Prestarted`),
-        or None."""
+        """A Python interpreter that the box has started in advance, and which can run some commands (a
+        `resets.Prestarted`); else None."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
-        """Starts the command of the request `ident`. Raises NotStarted if that fails.
+        """Starts the command of the request with the id `ident`. Raises NotStarted if that fails.
 
-        `header` may have `terminal` (rows, columns), or `stdin`: then standard input is a pipe. Otherwise the
-        standard input is `body`.
+        If `header` has `terminal` (rows, columns), the command runs in a new terminal. If it has `stdin`, the
+        command's standard input is a pipe. Otherwise the bytes `body` are its standard input.
         """
         mine: list[int] = []
         given: list[int] = []
@@ -83,9 +84,12 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Forks a command and returns its pid. Adds to `given` the descriptors that only the command needs.
-        Adds to `mine` the guest's own: of the outputs and, if the guest writes the input, that of the input
-        as the last one."""
+        """Opens the streams of a command, forks it and returns its pid.
+
+        Adds to `given` the file descriptors that only the command needs. Adds to `mine` the descriptors that
+        the guest keeps: those of the outputs and, as the last one, that of the input if the guest writes the
+        input.
+        """
         argv = arguments(header, given, self.shell)
         for fd in given:
             os.set_inheritable(fd, True)  # until `fd` is closed; no other command starts meanwhile
@@ -115,11 +119,12 @@ class Starter:
         return self._fork(argv, streams, header, env, slot)
 
     def failed(self, ident: int) -> None:
-        """Records that the program of the started command `ident` did not run."""
+        """Records that the program of the command `ident` did not run."""
         self.stillborn[ident % STILLBORN] = 1
 
     def began(self, ident: int) -> bool:
-        """Whether the program of the started command `ident` ran at all."""
+        """Whether the program of the command `ident` ran at all. False, for example, if its file is not
+        executable."""
         return not self.stillborn[ident % STILLBORN]
 
     def _fork(
@@ -130,8 +135,11 @@ class Starter:
         env: dict[str, str],
         slot: int,
     ) -> int:
-        """Forks a command and returns its pid. If its program cannot run, the fork prints the reason and
-        exits with status 126 or 127."""
+        """Forks a command and returns its pid. If the command's program cannot run, the forked process prints
+        the reason on standard error and exits with status 126 or 127.
+
+        `slot` is the index of the command's byte in the shared memory `stillborn`.
+        """
         self.stillborn[slot] = 0
         ready = self.prestarted
         if ready is not None:
@@ -166,8 +174,8 @@ class Starter:
 
 
 def shell(path: str) -> str:
-    """Returns the shell that runs scripts: `bash`, else `sh`, or "" if the folders in `path` (as in PATH)
-    have no shell."""
+    """Returns the name of the shell that runs scripts: `bash`, else `sh`. Returns "" if the folders in `path`
+    (in the form of the variable PATH) contain neither."""
     for name in ("bash", "sh"):
         if any(os.access(f"{folder or '.'}/{name}", os.X_OK) for folder in path.split(":")):
             return name
@@ -175,8 +183,8 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of a command. A long script goes into a file in memory, whose descriptor is
-    added to `fds`."""
+    """Returns the argument vector of the command that the request `header` describes. A long script is put
+    into a file in memory; the file's descriptor is added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -189,12 +197,12 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def empty() -> int:
-    """Opens an empty file as standard input, and returns its descriptor."""
+    """Opens /dev/null, an empty standard input for a command, and returns its file descriptor."""
     return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def memory_file(data: bytes) -> int:
-    """Makes a file in memory that contains `data`, and returns a descriptor of it."""
+    """Makes a file in memory with the contents `data`, and returns its file descriptor."""
     fd = os.memfd_create("air", os.MFD_CLOEXEC)
     view = memoryview(data)
     while view:
@@ -210,8 +218,8 @@ def cannot_run(argv: list[str], error: BaseException) -> str:
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets resource limits (rlimits) of this process, given as pairs (kind, value). The present hard limit
-    caps each value."""
+    """Sets resource limits (rlimits) of this process, given as pairs (kind, value). A value above the present
+    hard limit is lowered to it."""
     import resource
 
     for number, most in limits:
@@ -221,8 +229,11 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Finds the program `argv[0]` in PATH and calls `run(path, argv, env)` with its path. Raises OSError or
-    ValueError."""
+    """Finds the program `argv[0]` in the folders of PATH, and returns the result of `run(path, argv, env)`
+    with the program's path.
+
+    Raises OSError if there is no such program, ValueError if `argv` is empty.
+    """
     if not argv:
         raise ValueError("the command is empty")
     if "/" in argv[0]:
@@ -241,7 +252,8 @@ def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -
 
 
 def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
-    """Opens a terminal of `size` (rows, columns). Returns the three standard streams of a command in it.
+    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of it, for a command's
+    standard input, output and error.
 
     Adds the command's end of the terminal to `given`. Adds the guest's end to `mine` twice: one descriptor to
     read from, and one to write to.
@@ -263,7 +275,8 @@ def take_terminal(slave: int) -> None:
 
 
 def resize_terminal(master: int, size: list[int]) -> None:
-    """Sets the rows and columns of a terminal. If they change, its foreground processes get SIGWINCH.
+    """Sets the rows and columns of a terminal. If they change, the processes in the terminal's foreground get
+    SIGWINCH.
 
     Raises ValueError if a number is not from 1 to 65535.
     """
@@ -278,7 +291,7 @@ def resize_terminal(master: int, size: list[int]) -> None:
 
 
 def unread(fd: int) -> int:
-    """Returns the number of bytes that a pipe or terminal contains for its reader."""
+    """Returns the number of bytes in a pipe or terminal that its reader has not read yet."""
     import fcntl
     import termios
 

@@ -1,9 +1,10 @@
-"""Started commands: the guest sends their output while they run, and passes their input on.
+"""Commands that `Box.start` started: the guest sends their output to the host while they run, and passes
+input on to them.
 
 The host grants credit to each command: the number of output bytes that the guest may read and send. If the
-reader is slow, the credit runs out, and the command waits, as it does if a pipe is full. Outputs are read in
-turn, and only while the stream to the host has room, so much output of one command delays no other. Standard
-library only, Python >= 3.8.
+reader on the host is slow, the credit runs out, and the command must wait, as it does if a pipe is full.
+Outputs are read in turn, and only while the stream to the host can take more bytes, so much output of one
+command does not delay other commands. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 COST = 1024
-"""The credit that a piece of output costs in addition to its bytes. Many tiny pieces take memory, too."""
+"""The credit that each piece of output costs in addition to its bytes, because many tiny pieces take much
+memory."""
 ENDED = "the command has ended"
 
 
 class Started(Command):
-    """A started command with its credit, and the input that it has not read yet."""
+    """A command that `Box.start` started, with its credit, and with the input that the command has not read
+    yet."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         super().__init__(ident, child, dict(header, max_bytes=0))
@@ -61,7 +64,7 @@ class Started(Command):
 
 
 class StartedCommands(Source):
-    """Moves the output and input of started commands between their pipes and the host."""
+    """Passes the output of started commands to the host, and input from the host to the commands."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
@@ -72,7 +75,8 @@ class StartedCommands(Source):
         self.ready: collections.deque[int] = collections.deque()
 
     def add(self, command: Started) -> None:
-        """Begins to read the outputs of a command, and tells the host the command's process id."""
+        """Begins to handle a command that was just started: watches its outputs, and reports its process id
+        to the host."""
         self.commands[command.ident] = command
         for fd in command.pipes:
             os.set_blocking(fd, False)
@@ -83,7 +87,7 @@ class StartedCommands(Source):
         self.queue({"id": command.ident, "more": True, "pid": command.pid}, b"")
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` belongs to no started
+        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no started
         command."""
         if fd in self.outputs:
             if fd not in self.ready:
@@ -95,7 +99,8 @@ class StartedCommands(Source):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of output from the next command that has output, and queues it for the host."""
+        """Reads a piece of output from the next command that has output, and queues it as a frame for the
+        host."""
         if not self.ready:
             return
         fd = self.ready.popleft()
@@ -126,8 +131,8 @@ class StartedCommands(Source):
         command.open.discard(fd)
 
     def forget(self, command: Started) -> list[int]:
-        """Closes the input of a command that has ended. Returns its output descriptors that other processes
-        still hold open."""
+        """Removes a command that has ended, and closes its input. Returns the file descriptors of its outputs
+        that other processes still hold open."""
         del self.commands[command.ident]
         for fd in command.open:
             del self.outputs[fd]
@@ -138,7 +143,7 @@ class StartedCommands(Source):
     # Requests: each method takes a frame. It returns the answer, or None if the answer comes later.
 
     def grant(self, header: dict[str, Any], _: bytes) -> None:
-        """Adds `bytes` to the credit of the command `target`."""
+        """Handles a `grant` request: adds `bytes` to the credit of the command `target`."""
         command = self.commands.get(header["target"])
         if command is None:
             return
@@ -149,8 +154,8 @@ class StartedCommands(Source):
                     self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def write(self, header: dict[str, Any], body: bytes) -> None:
-        """Passes `body` to the command `target`. The answer comes when all of `body` is in the command's
-        pipe."""
+        """Handles an `input` request: writes `body` to the input of the command `target`. Sends the answer
+        when all of `body` is in the command's pipe or terminal."""
         command = self.live(header)
         if command.input is None:
             raise Refused("the command has no standard input, or it is closed")
@@ -159,13 +164,15 @@ class StartedCommands(Source):
             self._write(command)
 
     def abort(self, target: int) -> None:
-        """Discards the rest of the `input` request `target`, because nobody waits for its answer any more."""
+        """Discards the rest of the `input` request with the id `target`, because nobody waits for its answer
+        any more."""
         for command in self.commands.values():
             rest = [write for write in command.writes if write[0] != target]
             command.writes = collections.deque(rest)
 
     def close_input(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Closes the standard input of the command `target`."""
+        """Handles a `close` request: closes the standard input of the command `target`. Raises Refused if the
+        command runs in a terminal."""
         command = self.live(header)
         if command.terminal:
             raise Refused("a terminal is not closed: write the byte 4 to it")
@@ -173,7 +180,7 @@ class StartedCommands(Source):
         return {}
 
     def resize(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sets the rows and columns of the terminal of the command `target`."""
+        """Handles a `resize` request: sets the rows and columns of the terminal of the command `target`."""
         command = self.live(header)
         if not command.terminal or command.input is None:
             raise Refused("the command has no terminal")
@@ -181,15 +188,16 @@ class StartedCommands(Source):
         return {}
 
     def live(self, header: dict[str, Any]) -> Started:
-        """Returns the command `target` of a request. Raises Refused if the command's first process has
-        ended."""
+        """Returns the command that the field `target` of a request names. Raises Refused if the command's
+        first process has ended."""
         command = self.commands.get(header["target"])
         if command is None or command.status is not None:
             raise Refused(ENDED)
         return command
 
     def _write(self, command: Started) -> None:
-        """Writes as many bytes as the command's input accepts. Answers each request that is complete."""
+        """Writes as many bytes as the command's input accepts. Sends the answers to those requests whose
+        bytes are all written."""
         fd = command.input
         assert fd is not None
         try:
@@ -212,8 +220,8 @@ class StartedCommands(Source):
         self.inputs[fd] = command
 
     def _close_input(self, command: Started, reason: str) -> None:
-        """Closes the command's input, if it is open. Requests that wait for the input get `reason` as an
-        error."""
+        """Closes the command's input, if it is open. Requests whose bytes are not all written get the error
+        `reason`."""
         fd, command.input = command.input, None
         if fd is None:
             return

@@ -1,9 +1,10 @@
-"""The users of a box. The guest has another user than its commands, so no command can harm the guest.
+"""The Unix users of a box. The guest runs as another user than its commands, so that no command can harm the
+guest.
 
 The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
-as root with few capabilities. The guest becomes the user `GUEST_UID`, and each command the user `INSIDE_UID`.
-The user of the commands owns the box's files, and the guest opens them with the rights of that user only.
-Standard library only, Python >= 3.8, no import of `air`.
+as root with few capabilities. The guest then becomes the user `GUEST_UID`, and each command the user
+`INSIDE_UID`. The user of the commands also owns the box's files, and the guest opens files with only the
+rights of that user. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH116
@@ -22,25 +23,26 @@ if TYPE_CHECKING:
     from typing import Any
 
 INSIDE_UID, GUEST_UID = 1000, 65532
-"""The user id of an agent's commands and files, and the user id of the guest."""
+"""Two user ids: of an agent's commands and files, and of the guest."""
 KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 5, 6, 7, 8, 24
 KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
-"""The capabilities that a guest keeps; commands in a grader's box have them, too. SYS_RESOURCE only serves to
-fix the order in which the kernel kills processes if memory runs out. Not every engine can grant it."""
+"""The capabilities that a guest keeps. Commands in a grader's box have them, too. SYS_RESOURCE only serves to
+decide which processes the kernel kills first if memory runs out. Not every container engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
 """The capabilities of commands that run as root in an open box: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
 SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
 COMMAND_SCORE, GRADER_SCORE = b"1000", b"500"
-"""The `oom_score_adj` of commands: in an agent's box, and in a grader's box. If memory runs out, the kernel
-kills the processes with the highest value first. The guest has 0. Commands of a grader have less than an
-agent's code, so that they outlive this code."""
+"""The values of `oom_score_adj` for commands in an agent's box, and for commands in a grader's box. If memory
+runs out, the kernel kills the processes with the highest value first. The guest has 0. A grader's commands
+have a lower value than the agent's code that they run, so that they outlive it."""
 PR_GET_PDEATHSIG, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 2, 8, 24
 _VERSION_3 = 0x2008_0522
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_guest(commands: int, roots: Collection[int] = ()) -> None:
-    """Makes this process, which is root, the guest of a box whose commands run as the user `commands`.
+    """Turns this process, which is root, into the guest of a box whose commands run as the user id
+    `commands`.
 
     If `commands` is 0 (in a grader's box), the guest remains root. The guest keeps the capabilities `KEPT`.
     Commands that are root get the same capabilities; other commands get none. In an open box, `roots` are the
@@ -64,19 +66,22 @@ def become_guest(commands: int, roots: Collection[int] = ()) -> None:
 
 
 def give_folders(folders: list[str], uid: int) -> None:
-    """Makes `uid` the owner of these folders, if it is not yet. Podman mounts folders as root's."""
+    """Makes `uid` the owner of these folders, where it is not the owner already. Needed because Podman mounts
+    folders that belong to root."""
     for folder in folders:
         if os.stat(folder).st_uid != uid:
             os.chown(folder, uid, uid)
 
 
 def become_command(commands: int | None, account: Any = None) -> None:
-    """Makes this fork of the guest a process of the user `commands`, for good. None means the guest's user.
+    """Turns this process, a fork of the guest, into a process of the user id `commands`, for good. None means
+    the guest's own user.
 
     In an open box, `account` (an `accounts.Account`) is the user instead. If memory runs out, the kernel
     kills this process before the guest; if the guest has the capability SYS_RESOURCE, no command can change
     that. Until the process executes a program, it has the guest's capabilities, so that no command can trace
-    it and read the guest's memory. The executed program has none of them.
+    it and read the guest's memory. The executed program has none of them, unless it runs as root (in a
+    grader's box or an open box).
     """
     if account:
         os.setgroups(account.groups)
@@ -93,12 +98,14 @@ def become_command(commands: int | None, account: Any = None) -> None:
 
 
 def open_files_as(uid: int) -> None:
-    """Makes this process open files, also those of processes in /proc, with the rights of the user `uid`."""
+    """Makes this process open files with the rights of the user id `uid`, also the files of processes in
+    /proc."""
     open_files_of(uid, uid)
 
 
 def open_files_of(uid: int, gid: int) -> None:
-    """Does the same as `open_files_as`, for a user whose group id `gid` differs from the user id."""
+    """Makes this process open files with the rights of the user id `uid` and the group id `gid`. Raises
+    PermissionError if the kernel refuses."""
     for call, ident in ((_LIBC.setfsgid, gid), (_LIBC.setfsuid, uid)):
         call(ident)
         if call(ident) != ident:  # `call` returns the former id, never an error
@@ -106,14 +113,16 @@ def open_files_of(uid: int, gid: int) -> None:
 
 
 def limit_capabilities(numbers: Collection[int]) -> None:
-    """Restricts the capabilities of all programs that this process and its children execute to `numbers`."""
+    """Removes all capabilities except `numbers` from the bounding set: programs that this process and its
+    children execute later can have no others."""
     for number in range(64):
         if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             return  # past the last capability
 
 
 def keep_capabilities(numbers: Collection[int]) -> None:
-    """Gives up all capabilities of this process except `numbers`. Adds none that it does not have."""
+    """Gives up all capabilities of this process except `numbers`. Does not add capabilities that the process
+    lacks."""
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)()
     _call(_LIBC.capget, header, sets)

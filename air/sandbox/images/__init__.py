@@ -1,2 +1,2 @@
-"""The images of tasks, given as a folder with a Dockerfile or by name: builds, pulls, lists and removes
-them."""
+"""The container images of tasks: builds them from a folder with a Dockerfile or pulls them by name, lists
+them, and removes those that are no longer used."""

@@ -1,5 +1,5 @@
-"""Builds and pulls the images of tasks, each image once, several at a time. Episodes never do this
-themselves."""
+"""Builds and pulls the images of tasks: each image once, several images at a time. This happens before a run;
+episodes never build or pull an image."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of building or pulling a wanted image."""
+    """The result of building or pulling one wanted image."""
 
     wanted: Wanted
     state: State
     seconds: float = 0.0
     reason: str = ""
-    """The reason, in one line, if the image could not be built or pulled."""
+    """The reason for the failure, in one line; empty unless `state` is `failed`."""
 
 
 def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list[Outcome]:
-    """Builds or pulls all images that are absent, `jobs` at a time, and reports each result through `say`.
+    """Builds or pulls all images in `wanted` that are absent, `jobs` at a time. Reports each result through
+    `say`, and returns all results.
 
     An image that several tasks want is made once. If one image fails, the others are still made. Raises
-    MissingError, and makes nothing, if `AIR_CA_BUNDLE` names no file.
+    MissingError, and makes nothing, if the file that `AIR_CA_BUNDLE` names does not exist.
     """
     authorities()
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
@@ -60,7 +61,8 @@ def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list
 
 
 def ensure(image: Wanted) -> Outcome:
-    """Builds or pulls an image unless it exists. If several processes want it, only one of them makes it."""
+    """Builds or pulls one image, unless it exists. If several processes want the image at once, only one of
+    them makes it. A failure is returned, not raised."""
     began = time.monotonic()
     try:
         if engine.image(image.tag) is not None:
@@ -79,7 +81,7 @@ def ensure(image: Wanted) -> Outcome:
 
 
 def line(outcome: Outcome) -> str:
-    """Returns one line of text about an outcome, for the user."""
+    """Returns one line of text for the user that describes the result for one image."""
     image = outcome.wanted
     what = f"{image.tag} ({image.where})"
     if outcome.state == "failed":
@@ -141,11 +143,12 @@ def _pull(tag: str) -> None:
 
 
 def authorities() -> Path | None:
-    """Returns the PEM file of certificate authorities that the user has set for builds, or None.
+    """Returns the PEM file of certificate authorities that the user has set for builds. Returns None if there
+    is none; then builds trust the authorities of their base image.
 
     It is the file in `AIR_CA_BUNDLE`, or else the file in `SSL_CERT_FILE`. Raises MissingError if
-    `AIR_CA_BUNDLE` names no readable file. A wrong `SSL_CERT_FILE`, which is not air's own variable, is
-    ignored, as other programs do. With None, builds trust the authorities of their image.
+    `AIR_CA_BUNDLE` names no readable file. If `SSL_CERT_FILE` names no file, it is ignored, because that
+    variable is not air's own.
     """
     if named := os.environ.get("AIR_CA_BUNDLE"):
         path = Path(named).expanduser()

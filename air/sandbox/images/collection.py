@@ -1,4 +1,4 @@
-"""Lists the images that were built or pulled for tasks, and removes those that have not been used for a long
+"""Lists the images that were built or pulled for tasks, and removes images that have not been used for a long
 time."""
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Stored:
     size: int
     """The size of the whole image in bytes."""
     own: int
-    """The number of bytes that no other image shares, which a removal frees. It equals `size` if the shares
-    were not computed."""
+    """The number of bytes that the image does not share with another image, so that removing the image frees
+    them. It equals `size` if the shares were not computed."""
     used: float
-    """The time in epoch seconds when a box last started from the image or, if no box did, when the image was
-    made."""
+    """The time in epoch seconds of the image's last use: when a box last started from it or when it was made,
+    whichever is later."""
     busy: bool
     """Whether a container uses the image."""
     shipped: bool
@@ -44,11 +44,11 @@ class Stored:
 
 
 def stored(*, shipped: bool = False, shares: bool = False) -> list[Stored]:
-    """Returns the images of tasks and, if `shipped` is true, also air's own. The longest unused image comes
-    first. Blocks.
+    """Returns the images of tasks and, if `shipped` is true, also air's own. The image that was unused for
+    the longest time comes first. Blocks.
 
-    If `shares` is true, the engine computes how much each image shares with others, which takes long. Raises
-    MissingError if no container engine answers, BoxStartError if the engine fails.
+    If `shares` is true, the container engine computes how many bytes each image shares with others, which
+    takes long. Raises MissingError if no container engine answers, BoxStartError if the engine fails.
     """
     with engine.translating("listing images"):
         client = engine.client()
@@ -87,11 +87,12 @@ def chosen(
     unused_seconds: float | None = None,
     now: float | None = None,
 ) -> list[Stored]:
-    """Chooses the images to remove among `images`, which are sorted with the longest unused first. Never
-    chooses an image that a container uses.
+    """Returns those of `images` that are to be removed. Never chooses an image that a container uses.
+    `images` must be sorted by last use, oldest first.
 
-    With `unused_seconds`, chooses all images that were unused for longer. Otherwise, chooses images until the
-    bytes that the remaining images do not share (`Stored.own`) are at most `keep_bytes` in total.
+    With `unused_seconds`, chooses all images that were unused for longer. Otherwise, chooses the oldest
+    images, until the sum of `Stored.own` of all remaining images is at most `keep_bytes`. `now` is in epoch
+    seconds.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]
@@ -108,8 +109,8 @@ def chosen(
 
 
 def remove(image: Stored) -> str:
-    """Removes an image. Returns "", or the reason why it was not removed, for instance because a box now uses
-    it. Blocks."""
+    """Removes an image. Returns "" on success, or the reason why it was not removed, for instance because a
+    box now uses it. Blocks."""
     try:
         for name in image.tags or (image.id,):
             engine.client().remove_image(name)

@@ -1,4 +1,5 @@
-"""Computes the tags of the images of tasks, and packs the folders from which these images are built.
+"""Computes the tags of the images of tasks, and packs the folders from which these images are built as build
+contexts.
 
 The tag of such an image is `air-harbor-` and a digest of its folder, so equal folders share one image.
 """
@@ -19,8 +20,8 @@ from air.errors import MissingError
 PREFIX = "air-harbor-"
 DIGITS = 20
 AUTHORITIES = "air-authorities.crt"
-"""The file name of the certificate authorities that a build trusts: in the build context, and below
-`/etc/ssl` in the image."""
+"""The name of the file with the certificate authorities that a build trusts. The file lies in the build
+context, and below `/etc/ssl` in the image."""
 CERTIFICATE_VARIABLES = (
     *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO"),
     "NODE_EXTRA_CA_CERTS",
@@ -38,11 +39,12 @@ class Wanted:
     seconds: float
     """The time limit of the build in seconds."""
     where: str
-    """The thing that needs the image, as a text for the user."""
+    """A text for the user that says what needs the image, such as a task."""
 
 
 def tag(folder: Path) -> str:
-    """Returns the tag of the image that is built from `folder`. Builds nothing.
+    """Returns the tag of the image that is built from `folder`; the tag contains a digest of the folder.
+    Builds nothing.
 
     Raises MissingError if the folder has no Dockerfile.
     """
@@ -69,11 +71,11 @@ def files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
-    """Returns the build context of a folder as a tar archive, without the files that its `.dockerignore`
-    excludes.
+    """Returns the build context of a folder: a tar archive of its files, without the files that its
+    `.dockerignore` excludes.
 
-    `authorities` is a PEM file of certificate authorities, or None. With it, each stage of the build trusts
-    these authorities, and the image contains the file.
+    `authorities` is a PEM file of certificate authorities, or None. If it is given, each stage of the build
+    trusts these authorities, and the image contains the file.
     """
     from docker.utils.build import exclude_paths
 
@@ -99,11 +101,11 @@ def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
 
 
 def trusting(dockerfile: str) -> str:
-    """Adds lines to a Dockerfile that make its stages trust the certificate authorities in the build context.
-    Returns the new text.
+    """Returns the text of a Dockerfile with additional lines, which make each build stage trust the
+    certificate authorities in the build context.
 
-    The common programs find the file by build arguments (`ARG`), which are variables of the build's commands,
-    but not of the image.
+    The lines set build arguments (`ARG`) that common programs read as environment variables. Build arguments
+    apply to the build's commands, but do not stay in the image.
     """
     place = f"/etc/ssl/{AUTHORITIES}"
     added = [f"COPY {AUTHORITIES} {place}"]
@@ -131,8 +133,8 @@ _HEREDOC = re.compile(r"(?:^|\s)\d*<<-?([\"']?)([A-Za-z_]\w*)\1(?=\s|$)")
 
 
 def needs_buildkit(folder: Path) -> str:
-    """Returns the first instruction in a folder's Dockerfile that only BuildKit understands, with its line
-    number. Empty if there is none."""
+    """Returns the first instruction in the folder's Dockerfile that only BuildKit understands, with its line
+    number. Returns "" if there is none."""
     text = (folder / "Dockerfile").read_text("utf-8", "surrogateescape")
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

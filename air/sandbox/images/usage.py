@@ -1,4 +1,4 @@
-"""Records in the user's cache folder when images of tasks were last used, and which images were pulled for
+"""Records, in the user's cache folder, when images of tasks were last used and which images were pulled for
 tasks."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _USED, _PULLED = "used", "pulled"
 
 
 def note_use(image_id: str) -> None:
-    """Records that a box starts from an image now. Without a cache folder, nothing is recorded, and the image
-    seems unused for longer."""
+    """Records that a box starts from an image now. Without a cache folder, nothing is recorded, so the image
+    may later seem unused."""
     with contextlib.suppress(OSError):
         _touch(_folder(_USED) / image_id.removeprefix("sha256:"))
 

@@ -1,9 +1,10 @@
-"""The egress proxy: an HTTP proxy on the host, and the only way from a box to the hosts of `BoxSpec.network`.
+"""The egress proxy: an HTTP proxy on the host, through which the commands of a box reach the hosts that
+`BoxSpec.network` allows. The box has no other network.
 
-It serves `CONNECT` requests and plain `http://` requests, one per relayed connection. It resolves host names
-itself, and connects only to addresses that it has checked. If the host has its own proxy (`https_proxy`),
-connections to public addresses go through that proxy. Limits: the egress proxy cannot see the content of a
-tunnel, and a plain request with a body must have a Content-Length.
+The proxy serves `CONNECT` requests (tunnels) and plain `http://` requests, one request per connection. It
+resolves host names itself, and connects only to addresses that it has checked. If the host has its own proxy
+(`https_proxy`), connections to public addresses go through that proxy. Limits: the egress proxy cannot see
+the content of a tunnel, and the body of a plain request must have a Content-Length.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from air.sandbox.contract import network_rules
 from air.sandbox.wire import port_relay
 
 PORT = 3128
-"""The loopback port at which commands in a box reach the proxy."""
+"""The loopback port at which commands in a box reach the egress proxy."""
 HEAD_BYTES = 1 << 15
 HEAD_SECONDS, CONNECT_SECONDS, IDLE_SECONDS = 20.0, 20.0, 300.0
 _RESOLVING_AT_ONCE, _ADDRESSES_TRIED, _DISCARD_BYTES = 4, 4, 1 << 20
@@ -50,7 +51,8 @@ def environment() -> dict[str, str]:
 
 
 class Refusal(Exception):
-    """The error that refuses a request. The client gets the HTTP `status` and the error's message."""
+    """The error that is raised to refuse a request. The client gets the HTTP `status` and the error's
+    message."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -65,7 +67,8 @@ class Request:
     host: str
     port: int
     path: str
-    """The path and query of a plain request. Empty for a `CONNECT` request, which asks for a tunnel."""
+    """The path and query of a plain `http://` request. Empty for a `CONNECT` request, which opens a
+    tunnel."""
     version: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     length: int | None = None
@@ -75,12 +78,12 @@ class Request:
 
     @property
     def authority(self) -> str:
-        """The target of the request as `HOST:PORT`. Only `HOST` for a plain request to port 80."""
+        """The server of the request as `HOST:PORT`; only `HOST` for a plain `http://` request to port 80."""
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
     def head(self, authorization: str | None = None, *, absolute: bool = False) -> bytes:
-        """Returns the request line and headers as bytes. They contain `Connection: close`, so that the server
-        answers once.
+        """Returns the request line and headers as bytes, to be sent to the next server. They contain
+        `Connection: close`, so that the connection serves only one request.
 
         `authorization` is the value of the header Proxy-Authorization. If `absolute` is true, the request
         line contains the whole URL, as a proxy expects.
@@ -94,7 +97,8 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the lines of an HTTP request's head. Raises Refusal if it is no request to a proxy."""
+    """Parses the request line and header lines of an HTTP request. Raises Refusal if they are not a valid
+    request to a proxy."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -117,8 +121,8 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Adds `headers` to `request`, except hop-by-hop headers, which concern only one connection. Raises
-    Refusal if the body is chunked."""
+    """Returns `request` with these `headers`, except hop-by-hop headers, which concern only one connection.
+    Raises Refusal if the body is chunked, or if the Content-Length is malformed."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -137,8 +141,8 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 
 @dataclass(frozen=True)
 class Parent:
-    """The host's own HTTP proxy, which an environment variable names. Connections to public addresses go
-    through it."""
+    """The host's own HTTP proxy, whose address is in an environment variable. Connections from boxes to
+    public addresses go through it."""
 
     host: str
     port: int
@@ -146,10 +150,10 @@ class Parent:
 
     @classmethod
     def of(cls, key: str, url: str) -> Parent:
-        """Returns the proxy at the address `url`, which is the value of the environment variable `key`.
+        """Returns the proxy with the address `url`, which is the value of the environment variable `key`.
 
-        Raises ConfigError if the address does not begin with `http://`. The message omits the address, which
-        may contain a password.
+        Raises ConfigError if the address is not a valid `http://` address. The message omits the address,
+        which may contain a password.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -172,8 +176,8 @@ class Proxy:
 
     `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve` is a function that returns the
     addresses of a host name; it may block. `proxies` are the addresses of the host's own proxies, under the
-    keys `http`, `https` and `no` (None: from the environment). Raises ConfigError if one of these is not an
-    `http://` address.
+    keys `http`, `https` and `no` (None: taken from environment variables). Raises ConfigError if the address
+    of a proxy cannot be used.
     """
 
     def __init__(
@@ -214,8 +218,8 @@ class Proxy:
                 await port_relay.splice((reader, writer), far, idle=IDLE_SECONDS)
 
     async def _reach(self, request: Request) -> tuple[port_relay.Streams, Parent | None]:
-        """Connects to the server of a request. Returns the connection, and the host's own proxy if it is used
-        (else None).
+        """Connects to the server of a request, directly or through the host's own proxy. Returns the
+        connection, and that proxy if it is used (else None).
 
         Raises Refusal if the box must not reach the server, or if the connection failed.
         """
@@ -243,10 +247,11 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Returns the addresses of a host name, after checking all of them.
+        """Resolves a host name, and returns its addresses. Raises Refusal if one of them is not allowed, or
+        if the name cannot be resolved.
 
-        Returns an empty list if the name cannot be resolved here but, because `by_parent` is true, the host's
-        own proxy may resolve it.
+        If `by_parent` is true and the name cannot be resolved here, returns an empty list instead, because
+        the host's own proxy may be able to resolve it.
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
@@ -270,8 +275,8 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response. For a refused tunnel, the status line contains the reason, because clients
-        show only this line."""
+        """Sends an error response. Its status line contains the reason, because clients show only this line
+        if a tunnel is refused."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -291,8 +296,8 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the request line and the header lines. Raises Refusal if the request line is malformed or the
-    lines are too long."""
+    """Reads the request line and the header lines of a request. Raises Refusal if the request line is
+    malformed, or if the lines are too long."""
     lines: list[bytes] = []
     size = 0
     while True:
@@ -311,7 +316,8 @@ async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
 
 
 async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
-    """Connects to the first of the addresses that answers. Raises OSError if none of them answers."""
+    """Connects to the first of the addresses that answers; tries at most `_ADDRESSES_TRIED`. Raises OSError
+    if none of them answers."""
     last: OSError = ConnectionError("the name has no address")
     for address in addresses[:_ADDRESSES_TRIED]:
         try:
@@ -322,8 +328,8 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
-    """Connects to the host's own proxy. For a `CONNECT` request, also waits until that proxy has opened the
-    tunnel."""
+    """Connects to the host's own proxy `parent`. For a `CONNECT` request, also waits until that proxy has
+    opened the tunnel. Raises Refusal if the proxy refuses it."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer
@@ -346,8 +352,8 @@ async def _through(parent: Parent, request: Request) -> port_relay.Streams:
 async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
-    """Sends a plain request to `far`, and copies the response to `near` (the box). `far` is the server or, if
-    given, the proxy `parent`."""
+    """Sends a plain `http://` request to `far`, and copies the response to `near`, the connection to the box.
+    `far` is the connection to the server or, if `parent` is not None, to that proxy."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -364,8 +370,8 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Copies a request's body of `size` bytes. If the client sends fewer bytes, aborts the connection to the
-    server."""
+    """Copies a request's body of `size` bytes from the client to the server. If the client sends fewer bytes,
+    aborts the connection to the server."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

@@ -1,1 +1,2 @@
-"""Tools for people who operate boxes: listing, attaching, cleanup, command logs, `air doctor`."""
+"""Tools for people who operate boxes: listing boxes, running commands in them, cleanup, command logs, and the
+checks of `air doctor`."""

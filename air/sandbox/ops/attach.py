@@ -1,8 +1,9 @@
-"""Runs the command of `air box exec` in a running container, no matter which process opened the box.
+"""Runs the command of `air box exec` in a running container, no matter which process started the box.
 
-The container engine, not the guest, runs the command: as the box's user, in the workspace, without network,
-and without `BoxSpec.env`, which only the process that opened the box knows. The command shares the
-container's limits with the agent. If memory runs out, the kernel kills the command before the guest.
+The container engine, not the guest, starts the command: as the user of the box's commands, in the workspace,
+without network, and without `BoxSpec.env`, which only the process that started the box knows. The command
+shares the container's limits with the agent's commands. If memory runs out, the kernel kills the command
+before the guest.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Shell code that sets the limits of `guest_box.BOUNDS`. Soft limits come first, because they may not exceed
-hard limits."""
+"""Shell code that sets the resource limits `guest_box.BOUNDS`. It sets soft limits first, because a hard
+limit may not be set below its soft limit."""
 _MARK = "AIR_ATTACH"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -45,12 +46,12 @@ def run(
     interactive: bool = False,
     show: Callable[[int, bytes], None] | None = None,
 ) -> int:
-    """Runs a command in a container, passes its output on as it comes, and returns its exit code.
+    """Runs a command in a container, passes on its output as it comes, and returns its exit code.
 
     If `interactive` is true, the command gets this process's standard input, and a terminal if this process
-    has a terminal. Each piece of output goes to `show`, after the number 1 (standard output) or 2 (standard
-    error). If `show` is None, the output is printed. An interrupt kills the command and raises
-    KeyboardInterrupt.
+    has a terminal. Each piece of output is passed to `show` with the number 1 (standard output) or 2
+    (standard error). If `show` is None, the output is printed. An interrupt (Ctrl-C) kills the command and
+    raises KeyboardInterrupt.
 
     Raises:
         MissingError: no container engine answers.
@@ -95,13 +96,15 @@ def run(
 
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
-    """Returns the environment of every command in the box, without `BoxSpec.env`."""
+    """Returns the environment variables of the box's commands, without those of `BoxSpec.env`. `description`
+    is the engine's description of the container."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
 
 def _user(description: dict[str, Any]) -> str:
-    """Returns the user and group of the box's commands as `uid:gid`, for the container engine."""
+    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the engine's
+    description of the container."""
     grader = any(row.startswith(f"{SECOND_UID_ENV}=") for row in description["Config"]["Env"])
     return "0:0" if grader else f"{INSIDE_UID}:{INSIDE_UID}"
 
@@ -122,11 +125,11 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     stream: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Passes the command's output to `show` until it ends. If `interactive`, also passes standard input to
-    the command.
+    """Passes the command's output to `show` until the command ends. If `interactive` is true, also passes
+    standard input to the command.
 
-    The output is read from the Docker client's buffer, because its beginning may have come with the HTTP
-    headers.
+    The output is read from the Docker client's buffer, because the first bytes of output may have arrived
+    together with the HTTP headers.
     """
     stream._sock.settimeout(None)  # a command may be silent for hours
     output = stream._response.raw._fp.fp
@@ -149,8 +152,8 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: copies standard input to the command's socket. Input that comes after the block stays
-    unread."""
+    """Context manager: during the block, copies standard input to the command's socket. Input that comes
+    after the block is not read."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -163,8 +166,8 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input to `sock`. Stops when the input ends, or when the other end of the pipe `over` is
-    closed."""
+    """Copies standard input to the socket `sock`. Stops when the input ends, or when the other end of the
+    pipe `over` is closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):
@@ -179,8 +182,8 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Context manager: puts this process's terminal in raw mode. The command's terminal gets the same size,
-    also after changes."""
+    """Context manager: puts this process's terminal in raw mode, and gives the command's terminal the same
+    size, also after each change of the size."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())

@@ -1,9 +1,9 @@
-"""Logs the commands of each box for `air box logs`, as JSON lines in `<cache>/boxes/<box>.jsonl`.
+"""Records the commands of each box for `air box logs`, as JSON lines in the file `<cache>/boxes/<box>.jsonl`.
 
-The process that opened the box writes the file. Only its user can read it, because commands may contain
-secrets. Every line has a `type` and a time `t` (epoch seconds). The first line is `start`. A line `use` says
-what the box is used for. Each command has two lines, `run` and `done`, with the command's number `n`. The
-last line is `end`; it is missing if the box is live or its process was killed.
+The process that started the box writes the file. Only its user can read the file, because commands may
+contain secrets. Every line has a `type` and a time `t` (epoch seconds). The first line is `start`. A line
+`use` says what the box is used for. Each command has two lines, `run` and `done`, with the command's number
+`n`. The last line is `end`; it is missing if the box is still live or its process was killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from air.json_lines import Mark, Tail
 from air.sandbox.contract.box import BoxSpec, Command, ExecResult
 
 MAX_BYTES = 1_000_000
-"""Maximum size of a log file. A larger file gets only one more line, its last line `end`."""
+"""Size in bytes at which a log file counts as full. A full file gets only one more line, its last line
+`end`."""
 MAX_COMMAND = 300
 """The maximum number of characters of a command that are recorded."""
 KEEP_FILES = 300
@@ -38,13 +39,13 @@ _warned = False
 
 
 def folder() -> Path:
-    """Returns the folder that holds the command logs of all boxes, without creating it."""
+    """Returns the folder of the command logs of all boxes. Does not create it."""
     return paths.cache() / "boxes"
 
 
 class Events:
-    """Writes the command log of one box. It never raises, because a box must continue if its log cannot be
-    written."""
+    """Writes the command log of one box. Errors are logged, never raised, because a box must continue if its
+    log cannot be written."""
 
     def __init__(self, box: str) -> None:
         self._box = box
@@ -64,28 +65,31 @@ class Events:
         self._write("start", names | {"owner": owner, "workspace": workspace, "limits": limits})
 
     def use(self, facts: Mapping[str, Any]) -> None:
-        """Records what the box is used for from now on, such as its run, task and training step."""
+        """Records what the box is used for from now on: `facts` are, for example, its run, task and training
+        step."""
         self._write("use", dict(facts))
 
     def run(self, command: Command) -> int:
-        """Records that a command begins. Returns a number for the command, to be passed to `done` or
+        """Records that a command begins. Returns the command's number, which is to be passed to `done` or
         `failed`."""
         self._commands += 1
         self._write("run", {"n": self._commands, "command": shown(command)})
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
-        """Records the result of a command. `number` is what `run` returned for the command."""
+        """Records the result of a command. `number` is the command's number, which `run` returned."""
         fields = {"n": number, "code": result.code, "seconds": round(result.seconds, 4)}
         fields |= {"timed_out": result.timed_out, "truncated": result.truncated}
         self._write("done", fields | {"bytes": [len(result.stdout), len(result.stderr)]})
 
     def failed(self, number: int, error: BaseException) -> None:
-        """Records that a command has no result, because it was cancelled or its box died."""
+        """Records that a command ended without a result, because it was cancelled or its box died. `number`
+        is the command's number."""
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone, and why, and closes the log file. A second call writes nothing."""
+        """Records that the box is gone and the `reason`, and closes the log file. A second call does
+        nothing."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
         if self._fd < 0:
@@ -115,8 +119,8 @@ class Events:
 
 
 def shown(command: Command) -> str:
-    """Returns a command as text of at most `MAX_COMMAND` characters. A list of arguments is quoted as for a
-    shell."""
+    """Returns a command as text of at most `MAX_COMMAND` characters. The arguments of a list are quoted as
+    for a shell."""
     if isinstance(command, str):
         return command[:MAX_COMMAND]
     text = ""
@@ -155,19 +159,20 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Mark]:
-    """Reads the complete lines of a log file after the reading position `mark` (None: from the beginning).
+    """Reads the complete lines of a log file after the position `mark` (None: from the beginning).
 
-    Returns the records, and the position for the next call. Skips lines that are incomplete because the disk
-    was full. Raises OSError if the file cannot be read.
+    Returns the records, and the position for the next call. Skips lines that are not JSON objects, for
+    example because the disk was full. Raises OSError if the file cannot be read.
     """
     tail = Tail(file, mark or Mark())
     return [line.data for line in tail if line.data is not None], tail.mark
 
 
 def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
-    """Returns the records `start` and `use` among the first `lines` of a log file, as a dict: type -> record.
+    """Returns the records of the types `start` and `use` among the first `lines` lines of a log file, as a
+    dict: type -> record. If a type has several records, the last of them is returned.
 
-    The dict lacks a record that the file lacks. Raises OSError if the file cannot be read.
+    If the file has no record of a type, the dict lacks the type. Raises OSError if the file cannot be read.
     """
     first = itertools.islice(Tail(file, Mark()), lines)
     records = {str(line.data.get("type")): line.data for line in first if line.data is not None}
@@ -175,7 +180,8 @@ def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
 
 
 def find(name: str) -> list[Path]:
-    """Returns the log files of boxes whose name, with or without `air-`, begins with `name`, newest first."""
+    """Returns the log files of the boxes whose name begins with `name`, newest first. The prefix `air-` of
+    the name may be left out."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
     logs = [f for f in files if f.stem.removeprefix("air-").startswith(short)]
@@ -183,8 +189,8 @@ def find(name: str) -> list[Path]:
 
 
 def collect(*, now: float | None = None) -> list[str]:
-    """Removes log files older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`. Returns the removed
-    paths.
+    """Removes log files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`. Returns the
+    paths of the removed files.
 
     Removes nothing if the user has no home folder. `now` is in epoch seconds.
     """

@@ -1,7 +1,7 @@
 """The checks of `air doctor`, which find out whether boxes can work on this machine.
 
-Two checks start a box and remove it. The other checks change nothing. The functions `judge_…` get a container
-engine's answers as arguments, so that tests can pass the answers of other engines.
+Two checks start a box and remove it again. The other checks change nothing. The functions `judge_…` get a
+container engine's answers as arguments, so that tests can pass recorded answers of other engines.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _DEFAULT_POOLS: tuple[dict[str, Any], ...] = (
     *({"Base": f"172.{second}.0.0/16", "Size": 16} for second in range(17, 32)),
     {"Base": "192.168.0.0/16", "Size": 20},
 )
-"""The IP address pools that are assumed if the container engine does not report its own."""
+"""Docker's default IP address pools. They are assumed if the container engine does not report its pools."""
 _FEW_NETWORKS = 5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check of `air doctor`: one line of its report."""
+    """The result of one check of `air doctor`, which the report shows as one line."""
 
     check: str
     """The name of the check, in one or two words."""
@@ -57,8 +57,8 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Runs all checks of `air doctor` and yields each finding as soon as it is known. All checks take several
-    seconds."""
+    """Runs all checks of `air doctor`, and yields each result as soon as it is known. All checks together
+    take several seconds."""
     from air.sandbox.docker import engine
 
     info: dict[str, Any] | None = None
@@ -90,7 +90,7 @@ def examine() -> Iterator[Finding]:
 
 
 def process_boxes() -> Finding:
-    """Finds out how well process boxes are isolated on this machine. Starts a process box for a moment."""
+    """Checks how well process boxes are isolated on this machine. Starts a trial box for a moment."""
     try:
         detection = namespaces.detect()
     except ConfigError as error:
@@ -108,8 +108,8 @@ def process_boxes() -> Finding:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine can limit boxes. `info` and `version` are its answers to these two
-    requests."""
+    """Checks whether the container engine can enforce the limits of boxes. `info` and `version` are the
+    engine's answers to the requests of these names."""
     name = "Podman" if podman.is_podman(version) else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -127,7 +127,8 @@ def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding
 
 
 def judge_runtime(runtime: str, info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has the OCI runtime that `AIR_OCI_RUNTIME` names."""
+    """Checks whether the container engine has the OCI runtime `runtime`, which the variable `AIR_OCI_RUNTIME`
+    names. `info` is the engine's answer to the request `info`."""
     if problem := oci_runtime.missing(runtime, info):
         return Finding("runtime", "fail", problem, f"unset {oci_runtime.SETTING}")
     return Finding("runtime", "ok", f"{runtime} runs all containers that are boxes")
@@ -138,7 +139,7 @@ def _rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _limits(info: Mapping[str, Any]) -> str:
-    """Returns the shell command that enables the container engine to enforce all resource limits."""
+    """Returns the shell command that makes the container engine able to enforce all resource limits."""
     if _rootless(info):
         return (
             "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
@@ -168,9 +169,10 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has free IP addresses for more bridge networks.
+    """Checks whether the container engine has free IP address ranges for further bridge networks.
 
-    Boxes use no bridge network, but builds of images and compose files do.
+    Boxes use no bridge network, but builds of images and compose files do. `networks` are the existing
+    networks; `info` is the engine's answer to the request `info`.
     """
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
@@ -210,7 +212,8 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks whether one of air's volumes has expired or belongs to a process that is dead."""
+    """Checks whether one of air's volumes has expired or has a dead owner process. `volumes` are the engine's
+    descriptions of the volumes."""
     stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -247,8 +250,8 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether a folder is writable and its disk has free space. An absent folder's nearest parent
-    counts.
+    """Checks whether a folder is writable and its disk has enough free space. If the folder does not exist,
+    its nearest existing parent is checked.
 
     Less than `few` GB of free space is a warning, less than `least` GB a failure. `remedy` is a shell command
     that shows or frees the used space.
@@ -315,9 +318,10 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Checks whether the container engine can give GPUs to containers. `seen` describes the GPUs.
+    """Checks whether the container engine can give GPUs to containers. `seen` is the text about this
+    machine's GPUs, which the result repeats.
 
-    `info` is None if no container engine answers.
+    `info` is the engine's answer to the request `info`, or None if no container engine answers.
     """
     if info is None:
         return Finding("gpus", "ok", seen)
@@ -337,8 +341,8 @@ do [ -r $f ] && echo ${f##*/} $(cat $f); done; true
 
 
 def _one_box(info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Starts a box, runs a command in it and reads its limits. Yields findings about the box's speed and
-    limits."""
+    """Starts a box, runs a command in it, reads its limits, and removes it. Yields results about the box's
+    speed and limits."""
     from air.sandbox.docker import container_spec
 
     try:
@@ -371,9 +375,10 @@ async def _try_box() -> tuple[tuple[float, float, float], str]:
 
 
 def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str, Any]) -> Finding:
-    """Checks whether the kernel enforces the limits `most_memory` (bytes) and `most_pids` of a box.
+    """Checks whether the kernel enforces a box's limits of memory (`most_memory` bytes) and of processes
+    (`most_pids`).
 
-    `text` is what the kernel shows inside the box, as lines such as `memory.max 1073741824`.
+    `text` is what the control group files in the box contain, as lines such as `memory.max 1073741824`.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
     memory = values.get("memory.max") or values.get("memory.limit_in_bytes")

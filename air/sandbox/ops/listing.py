@@ -1,4 +1,5 @@
-"""Lists all boxes on this machine, including those of other processes, and finds a box by its name."""
+"""Lists all boxes on this machine, including those that other processes started, and finds a box by its
+name."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class Live:
-    """A box that exists now: a container, or a process box (ordinary processes with a folder)."""
+    """A box that exists now: a container, or a process box (a group of ordinary processes with a folder)."""
 
     name: str
     provider: str
@@ -23,36 +24,38 @@ class Live:
     """The container's state (`running`, `created`, …). Always `running` for a process box."""
     run: str
     owner: str
-    """The process that opened the box, as `host:pid:start`; see `ownership.owner`."""
+    """The process that started the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
     """Seconds until the box expires, so that `air box gc` may remove it; None if unknown."""
     where: str
     """The container's id, or the path of a process box's workspace on this machine."""
     use: Mapping[str, Any] = field(default_factory=dict)
-    """What the box is used for, if that is recorded; see `Box.note_use`."""
+    """What the box is used for, as its command log records it; empty if the log has no such record. See
+    `Box.note_use`."""
 
     def of_run(self, run: str, folder: str) -> bool:
-        """Whether an episode of the run is played in this box. `folder` is the run's folder; empty if it is
-        unknown."""
+        """Whether the box is used for an episode of a run. `run` is the run's name; `folder` is its folder,
+        or empty if it is unknown."""
         return bool(self.use) and (
             run in (self.run, self.use.get("run")) or ("" != folder == self.use.get("folder"))
         )
 
     @property
     def pid(self) -> str:
-        """The id of the process that opened the box; `?` if the box's label does not contain it."""
+        """The id of the process that started the box; `?` if the box's owner label does not contain it."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property
     def dead(self) -> bool:
-        """Whether the process that opened the box is certainly dead."""
+        """Whether the process that started the box is certainly dead."""
         return ownership.is_dead(self.owner)
 
 
 def containers() -> list[Live]:
-    """Returns the boxes that are containers, sorted by name.
+    """Returns air's containers on this machine, sorted by name: boxes, and the helper containers that store
+    snapshots or copy Python.
 
-    Raises MissingError if no container engine answers, BoxStartError if it fails.
+    Raises MissingError if no container engine answers, BoxStartError if the engine fails.
     """
     from air.sandbox.docker import engine
 
@@ -78,7 +81,7 @@ def containers() -> list[Live]:
 
 
 def folders() -> list[Live]:
-    """Returns the process boxes (boxes that are no containers), sorted by name."""
+    """Returns the process boxes (boxes that are not containers) of this machine, sorted by name."""
     live = []
     for folder, owner in ownership.box_folders():
         token = folder.name.rpartition("-")[2]
@@ -102,8 +105,8 @@ def folders() -> list[Live]:
 
 
 def _opening(name: str) -> dict[str, dict[str, Any]]:
-    """Returns the first records of a box's command log, as a dict: type -> record. Empty if the log cannot be
-    read."""
+    """Returns the first records `start` and `use` of the command log of the box `name`, as a dict: type ->
+    record. Empty if the log cannot be read."""
     try:
         return command_log.opening(command_log.folder() / f"{name}.jsonl")
     except (OSError, MissingError):  # log in another cache or of another user
@@ -116,8 +119,7 @@ def _ends(start: Mapping[str, Any]) -> float:
 
 
 def find(name: str) -> Live:
-    """Returns the one existing box whose name begins with `name`. The part `air-` of the name may be left
-    out.
+    """Returns the existing box whose name begins with `name`. The prefix `air-` of the name may be left out.
 
     Raises MissingError if there is no such box, UsageError if there are several, and the errors of
     `containers`.

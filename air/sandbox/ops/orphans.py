@@ -1,11 +1,11 @@
-"""Finds boxes, processes and locks that outlived their owner (the air process that made them), and removes
+"""Finds boxes, processes and locks that outlived their owner (the air process that created them), and removes
 such boxes.
 
-A running box ends with its owner, because the stream between the two closes. `collect` removes what
-remains: containers that never started or have expired, and folders of process boxes (boxes that are no
-containers). `processes` and `locks` only search, and remove nothing. A process belongs to air if its
-environment contains `ownership.OWNER_ENV`, or if it is the guest or a command of a process box. Processes of
-other users and of other pid namespaces are ignored.
+A running box ends with its owner, because the stream between the two closes. `collect` removes what may still
+remain: containers that never started or that have expired, and the folders of process boxes. `processes` and
+`locks` only search, and remove nothing. A process belongs to air if its environment contains
+`ownership.OWNER_ENV`, or if it is the guest or a command of a process box. Processes of other users and of
+other pid namespaces are ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from air.sandbox.wire.connection import interpreter
 
 
 def collect() -> list[str]:
-    """Removes boxes that have expired or whose owner process is dead. Returns their names. Blocks.
+    """Removes containers that have expired or whose owner process is dead, and folders of process boxes whose
+    owner process is dead. Blocks.
 
-    Also removes the oldest command logs. If no container engine answers, containers are not removed. Raises
-    BoxStartError if the container engine answers, but fails.
+    Returns the names of the removed containers and the paths of the removed folders. Also removes the oldest
+    command logs. If no container engine answers, containers are not removed. Raises BoxStartError if the
+    container engine answers but fails.
     """
     from air.sandbox.docker import engine
 
@@ -77,7 +79,7 @@ def processes() -> list[Process]:
 
 
 def _processes() -> Iterator[Path]:
-    """Yields the `/proc` folders of all other processes in this pid namespace."""
+    """Yields the folders in `/proc` of all processes in this pid namespace except this process."""
     namespace = Path("/proc/self/ns/pid").readlink()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -88,8 +90,8 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the owner, `host:pid:start`, of a process. `entry` is its folder in `/proc`. Empty if the
-    process is not air's."""
+    """Returns the owner label, `host:pid:start`, of a process. `entry` is the process's folder in `/proc`.
+    Empty if the process does not belong to air."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -102,7 +104,8 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the owner of the process box whose folder contains `path`. Empty if there is no such box."""
+    """Returns the owner label of the process box whose folder contains `path`. Empty if `path` is not in the
+    folder of a process box."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 
@@ -113,7 +116,7 @@ def _words(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Lock:
-    """A file lock (flock) that a process on this machine holds."""
+    """A file lock (flock) that a process on this machine holds, and whether its original owner is dead."""
 
     file: str
     pid: int
@@ -124,7 +127,7 @@ class Lock:
 
 
 def locks(*folders: Path) -> list[Lock]:
-    """Returns the file locks that processes of this user hold on files below `folders`."""
+    """Returns the file locks that processes of this user hold on files below `folders`, sorted by file."""
     roots = [str(folder.resolve()) + "/" for folder in folders]
     rows = []
     for entry in _processes():

@@ -1,1 +1,2 @@
-"""The pool of boxes; and the host slots, GPU leases and file locks that limit how many boxes exist."""
+"""The pool of boxes, and what limits the number of boxes: host slots, GPU leases, and the file locks of
+both."""

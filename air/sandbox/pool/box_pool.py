@@ -1,9 +1,9 @@
-"""A pool of boxes: limits how many boxes exist, and starts spare boxes, which wait for a caller.
+"""A pool of boxes: limits how many boxes exist at once, and starts spare boxes before a caller asks for them.
 
-Each box goes to one caller and is then removed, unless the caller allows a reset for the next caller. A box
-holds its GPUs and a host slot (`air.sandbox.pool.host_slots`) from before its start until it is gone. A
-caller that holds a box must not wait for another box of the same pool. For this case, for example for
-graders, use a second pool with `nested=True`.
+Each box goes to one caller and is then removed, unless the caller gives it back for reuse. A box holds its
+GPUs and a host slot (`air.sandbox.pool.host_slots`) from before its start until it is gone. A caller that
+holds a box must not wait for another box of the same pool, because all callers might then wait for each
+other. Use a second pool with `nested=True` for this, for example for graders.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""The pool keeps spare boxes for at most this number of different specs: those that were requested last."""
+"""The maximum number of different specs for which the pool keeps spare boxes: those that were requested
+last."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
-"""Spare boxes start only when no caller has got a box for `QUIET_SECONDS`. They wait for that at most
-`BURST_SECONDS`. A start takes as much CPU time as many commands, and the callers' first commands have
-priority."""
+"""Spare boxes start only after no caller has got a box for `QUIET_SECONDS`, but are not delayed for more than
+`BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the callers'
+first commands have priority."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes of a `Pool` for one spec and one image that are ready or starting. No caller has got them
-    yet."""
+    """The boxes of a `Pool` for one spec and one image that no caller has: boxes that are ready and boxes
+    that are starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
@@ -55,10 +56,10 @@ class _SubPool:
     """Whether the pool starts spare boxes for this spec. After a failed start it is false, until a caller
     requests such a box."""
     paused: bool = False
-    """Whether the pool starts no spare boxes for this spec, because other boxes hold or need the GPUs or host
-    slots."""
+    """Whether the pool starts no spare boxes for this spec at present, because other boxes hold or need the
+    GPUs or host slots."""
     outdated: bool = False
-    """Whether these boxes are outdated: the tag of their image now means another image."""
+    """Whether these boxes are outdated, because the tag of their image now refers to a newer image."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class _Waiter:
 
 
 class Pool:
-    """Gives boxes to callers, and starts some boxes in advance. Use a pool through `async with`.
+    """Gives boxes to callers, and starts spare boxes in advance. Use a pool with `async with`.
 
     Leaving the `async with` block waits until all boxes of the pool are gone. Raises ConfigError if
     `AIR_MAX_BOXES` is not a positive integer.
@@ -76,8 +77,8 @@ class Pool:
     Args:
         max_boxes: the maximum number of boxes at once, including those that start, close, or wait for GPUs or
             a host slot.
-        warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare
-            box never waits for GPUs or a host slot. It is removed when any process on this machine waits for
+        warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare box
+            never waits for GPUs or a host slot. It is removed when any process on this machine waits for
             them.
         run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
@@ -113,8 +114,8 @@ class Pool:
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
-        """Two times. `_burst`: when callers began to get boxes at short intervals. `_latest`: when a caller
-        last got a box."""
+        """Two monotonic times in seconds. `_latest`: when a caller last got a box. `_burst`: when the present
+        series of boxes, which callers got at short intervals, began."""
         self._later: asyncio.TimerHandle | None = None
         self._open = False
 
@@ -160,10 +161,10 @@ class Pool:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
-        """Async context manager: waits for a box of `spec` as `take` does, yields it, and gives it back
-        afterwards.
+        """Async context manager: waits for a box of `spec` as `take` does, yields the box, and gives it back
+        after the block.
 
-        The box's workspace is a copy of `snapshot`; it is empty if `snapshot` is None.
+        The box's workspace is a copy of `snapshot`, or empty if `snapshot` is None.
         """
         box = await self.take(spec)
         try:
@@ -174,13 +175,14 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec` in the background, and returns at once. Raises ConfigError in the same
-        cases as `take`."""
+        """Starts spare boxes of `spec` in the background, and returns at once. Raises ConfigError if the spec
+        needs more GPUs than this pool has."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for an unused box and returns it. The caller must `give_back` it; `lease` does that itself.
+        """Waits for an unused box and returns it. The caller must call `give_back` for it; `lease` does that
+        itself.
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -225,7 +227,8 @@ class Pool:
     def give_back_for_reuse(self, box: GuestBox) -> None:
         """Resets a box that `take` returned, in the background, and keeps it for another caller.
 
-        If the box cannot be reset (see `Box.reset`), it is removed. The caller must not use the box any more.
+        If the box cannot be reset (see `Box.reset`), it is removed. The caller must not use the box after
+        this call.
         """
         if box in self._lent:
             self._spawn(self._closes, self._recycled(box, self._lent[box]))
@@ -256,8 +259,8 @@ class Pool:
         self._balance()
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the `_SubPool` for a spec and its current image. Marks the sub-pools for earlier images of
-        the spec as outdated."""
+        """Returns the `_SubPool` for a spec and the image to which its tag now refers. Marks sub-pools of the
+        same spec for earlier images as outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
@@ -270,8 +273,8 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes the spare boxes of specs that are not among the `MOST_SPECS` last requested and that nobody
-        uses. Requests may name any number of specs."""
+        """Removes the spare boxes of specs that are not among the `MOST_SPECS` last requested, and that
+        nobody uses. Needed because callers may request any number of specs."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -288,8 +291,8 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Removes spare boxes while a process on this host waits for GPUs or host slots. Checks this each
-        second."""
+        """Runs until cancelled: removes spare boxes while any process on this host waits for GPUs or host
+        slots. Checks this every second."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():
@@ -302,7 +305,8 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiting callers, and starts and removes boxes. Called after every change."""
+        """Gives ready boxes to waiting callers, starts missing boxes, and removes superfluous ones. Called
+        after every change in the pool."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -333,8 +337,8 @@ class Pool:
                     self._start(subpool, spare=True)
 
     def _spares_wait(self) -> bool:
-        """Whether spare boxes must not start yet. If so, arranges a call of `_balance` for the time when they
-        may."""
+        """Whether spare boxes must not start yet, because callers have just got boxes. If so, schedules a
+        call of `_balance` for the time when they may start."""
         wait = min(self._latest + QUIET_SECONDS, self._burst + BURST_SECONDS) - time.monotonic()
         if wait > 0 and self._later is None:
             self._later = asyncio.get_running_loop().call_later(wait, self._resume)
@@ -345,7 +349,8 @@ class Pool:
         self._balance()
 
     def _next(self, subpool: _SubPool) -> GuestBox | None:
-        """Returns a usable box of `subpool`, or None. Removes ready boxes that are dead or too old."""
+        """Takes a usable ready box from `subpool` and returns it, or None if there is none. Removes ready
+        boxes that are dead or too old."""
         while subpool.ready:
             box = subpool.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -354,7 +359,8 @@ class Pool:
         return None
 
     def _make_room(self) -> None:
-        """Removes ready boxes if the pool is full and callers wait for boxes of another spec or image."""
+        """If the pool is full, removes ready boxes of specs for which nobody waits, so that boxes for waiting
+        callers can start."""
         removals = len(self._waiters) - len(self._closes)
         removals -= sum(subpool.starting for subpool in self._subpools.values())
         for subpool in self._subpools.values():
@@ -388,8 +394,8 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Waits for GPUs and a host slot, and starts a box. If `spare` is true, returns None instead of
-        waiting."""
+        """Waits for GPUs and a host slot, and starts a box with them. If `spare` is true, does not wait, and
+        returns None if something is not free."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
@@ -410,8 +416,11 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Raises `error` in the first caller that waits for a box of `subpool`. The other callers keep
-        waiting. `subpool` starts no spare boxes until a caller requests a box again."""
+        """Handles the failed start of a box of `subpool`: raises `error` in the first caller that waits for
+        such a box. Other callers keep waiting.
+
+        `subpool` starts no spare boxes until a caller requests such a box again.
+        """
         if not self._open:
             return
         self.stats.failed += 1

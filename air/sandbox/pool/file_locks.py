@@ -1,10 +1,10 @@
-"""File locks that the processes of all users of this machine share: for GPUs, and for host slots (each the
-right to have one box on this machine).
+"""File locks that the processes of all users of this machine share. They lock GPUs and host slots (a host
+slot is the right to have one box on this machine).
 
-Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). It is held with flock(2), so the
-kernel frees it when its process ends. The JSON line in the file only informs people. The folder must be on a
-local disk. Two processes do not share locks if they use different folders, or if the files were removed
-between their starts.
+Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds it by flock(2),
+so the kernel frees it when the process ends. The JSON line in the file only informs people. The folder must
+be on a local disk. Two processes do not exclude each other if they use different folders, or if the files
+were removed between their starts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the JSON line in the lock's file describes it."""
+    """The process that holds a lock, as the JSON line in the lock's file describes it. Its text is a short
+    description for the user."""
 
     pid: int
     user: str
@@ -59,7 +60,7 @@ class Lock:
         self.name, self.fd, self._pid = name, fd, os.getpid()
 
     def release(self) -> None:
-        """Frees the lock, even if a child process still has a copy of the file descriptor."""
+        """Frees the lock, even if a child process has inherited the file descriptor."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -75,11 +76,12 @@ def folder() -> Path:
 
 
 def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
-    """Takes the first free lock among `names` and returns it. Returns None if all are in use. Never waits.
+    """Takes the first free lock among `names` and returns it. Returns None if all of them are in use. Never
+    waits.
 
-    Several processes may hold a `shared` lock at once. `run` is the name of the run for the lock's file
-    (empty: this process's run). This function, `holder`, `wanted`, `names` and `until` raise ConfigError if
-    the folder or a file in it cannot be used.
+    Several processes may hold a `shared` lock at once. `run` is the name of the run that is written into the
+    lock's file (empty: this process's run). This function, `holder`, `wanted`, `names` and `until` raise
+    ConfigError if the folder of locks or a file in it cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -103,8 +105,8 @@ def holder(name: str) -> Holder | None:
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, exclusively or shared. A shared lock can show, for example,
-    that a process waits (see `until`)."""
+    """Whether any process holds the lock `name`, exclusively or shared. Waiting processes hold such a lock as
+    a sign for others (see `until`)."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -124,8 +126,9 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While it waits, this process holds the shared lock `marker`, so `wanted(marker)` is true in all processes.
-    After `say_after` seconds, `what()` goes into the log, and again each time the waiting time has doubled.
+    While waiting, this process holds the shared lock `marker`, so that `wanted(marker)` is true in all
+    processes. After `say_after` seconds, the text that `what()` returns is logged, and again each time the
+    waiting time has doubled.
     """
     mark: Lock | None = None
     since = time.monotonic()
@@ -145,8 +148,8 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Returns the process that prevents this process from taking a lock, or None. `kind` is LOCK_SH (shared)
-    or LOCK_EX (exclusive)."""
+    """Tests whether this process could take the lock `name`. Returns the process that prevents it, or None if
+    the lock is free. `kind` is LOCK_SH (shared) or LOCK_EX (exclusive)."""
     with _folder() as at:
         if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None
@@ -162,9 +165,10 @@ def _look(name: str, kind: int) -> Holder | None:
 
 @contextmanager
 def _folder() -> Iterator[int]:
-    """Context manager: yields a file descriptor of the folder of locks. Makes the folder if necessary.
+    """Context manager: yields a file descriptor of the folder of locks. Creates the folder if it does not
+    exist.
 
-    In a new folder, all users may write, but each may remove only own files (sticky bit).
+    In a new folder, all users may create files, but each may remove only their own (sticky bit).
     """
     path = folder()
     try:
@@ -185,8 +189,8 @@ def _folder() -> Iterator[int]:
 
 
 def _make(path: Path) -> None:
-    """Makes the folder of locks under a temporary name and renames it, so that it never exists without its
-    permissions."""
+    """Creates the folder of locks. It is made under a temporary name and then renamed, so that it never
+    exists without its permissions."""
     draft = Path(tempfile.mkdtemp(prefix=".air-", dir=path.parent))
     try:
         draft.chmod(0o1777)  # whatever the umask is
@@ -199,10 +203,11 @@ def _make(path: Path) -> None:
 
 
 def _open(name: str, at: int) -> int:
-    """Opens the file of the lock `name` in the folder `at`, or makes it. Returns the file descriptor.
+    """Opens the file of the lock `name` in the folder with the descriptor `at`, and returns its file
+    descriptor. Creates the file if it does not exist.
 
-    An existing file is opened without O_CREAT: in a folder with the sticky bit, the kernel may refuse O_CREAT
-    for another user's file.
+    An existing file is opened without O_CREAT, because in a folder with the sticky bit the kernel may refuse
+    O_CREAT for another user's file.
     """
     while (fd := _existing(name, at, os.O_RDWR)) is None:
         _create(name, at)
@@ -210,8 +215,8 @@ def _open(name: str, at: int) -> int:
 
 
 def _existing(name: str, at: int, mode: int) -> int | None:
-    """Opens the file of the lock `name` in the folder `at`. Returns its file descriptor, or None if it does
-    not exist."""
+    """Opens the file of the lock `name` in the folder with the descriptor `at`. Returns its file descriptor,
+    or None if the file does not exist."""
     try:
         fd = os.open(name, mode | _FILE, dir_fd=at)
     except FileNotFoundError:
@@ -225,8 +230,8 @@ def _existing(name: str, at: int, mode: int) -> int | None:
 
 
 def _create(name: str, at: int) -> None:
-    """Makes a lock's file under a temporary name and then links it, so that it never exists without its
-    permissions."""
+    """Creates the file of the lock `name`. It is made under a temporary name and then linked, so that it
+    never exists without its permissions."""
     draft = f".{name}.{secrets.token_hex(6)}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
     try:
@@ -257,8 +262,8 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Returns the process that the text of a lock's file names. The text may be invalid, as any user may have
-    written it."""
+    """Returns the process that the text of a lock's file describes. The text may be invalid, because any user
+    may have written it; then the process is "unknown"."""
     try:
         fields = json.loads(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

@@ -1,9 +1,11 @@
-"""GPU leases: the right of one box to use some GPUs. All air processes of all users respect it.
+"""GPU leases: the right of one box to use certain GPUs. The air processes of all users on this machine
+respect the leases of others.
 
-A lease is a set of file locks, so it ends with its process. A box that has a GPU for itself holds the lock
+A lease consists of file locks, so it ends with its process. A box that has a GPU for itself holds the lock
 `<uuid>.0` exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>` exclusively; slots
-are counted from 1. Locks do not show containers that outlive their owner. Therefore a GPU also counts as
-occupied if a container's label `air.gpu` names it.
+are counted from 1. A container may live longer than the process that started it, and then no lock shows that
+it uses a GPU. Therefore a GPU also counts as occupied if the label `air.gpu` of an existing container names
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, listed
 
 WAITING = "gpu.waiting"
-"""The lock that each process holds, as a shared lock, while it waits for GPUs."""
+"""The name of the file lock that each process holds, shared, while it waits for GPUs."""
 _TURN = "gpu.turn"
 
 
@@ -40,17 +42,18 @@ class GpuLease:
 
     @property
     def label(self) -> str:
-        """The label `air.gpu` for a container with these GPUs: `<uuid>.<slot>,…`. Slot 0 means the whole
-        GPU."""
+        """The value of the label `air.gpu` for a container that uses these GPUs: `<uuid>.<slot>,…`. Slot 0
+        means the whole GPU."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The file descriptors of the locks. A process that inherits them also holds the GPUs."""
+        """The file descriptors of the lease's file locks. A process that inherits them holds the GPUs,
+        too."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, locks: tuple[file_locks.Lock, ...]) -> None:
-        """Adds a GPU to the lease, with the file locks that were taken for this GPU."""
+        """Adds a GPU to the lease. `locks` are the file locks that were taken for this GPU."""
         self._held[gpu] = locks
 
     def release(self, uuids: Iterable[str] | None = None) -> None:
@@ -62,12 +65,12 @@ class GpuLease:
 
 
 class GpuPool:
-    """A pool of GPUs for boxes. It gives each GPU to one box, or to `slots_per_gpu` boxes at once.
+    """A pool of GPUs for boxes. It gives each GPU to one box, or to at most `slots_per_gpu` boxes at once.
 
     Boxes that share a GPU also share all its memory. Requests of one process are served in order; requests of
-    several processes in random order. Only one request on this machine may keep GPUs while it waits for more,
-    so that requests never block each other. After `say_after` seconds of waiting, the log names the holders
-    of the GPUs.
+    several processes in random order. Only one request on this machine at a time may keep some GPUs while it
+    waits for more, so that two requests never wait for each other's GPUs. After `say_after` seconds of
+    waiting, the log names the processes and containers that use the GPUs.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class GpuPool:
         self._occupied: dict[str, str] = {}
 
     def check(self, count: int) -> None:
-        """Raises ConfigError if this pool has fewer than `count` GPUs. Otherwise a box would wait for
+        """Raises ConfigError if this pool has fewer than `count` GPUs, because a box would then wait for
         ever."""
         if count > len(self.gpus):
             raise ConfigError(
@@ -99,8 +102,8 @@ class GpuPool:
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
         """Waits for `count` GPUs and returns a lease of them, which the caller must release.
 
-        `containers` says whether containers will use the GPUs. Then the container engine must answer, because
-        it knows which other containers use GPUs.
+        `containers` says whether the GPUs are for a container. Then the container engine must answer, because
+        only the engine knows which other containers use GPUs.
 
         Raises:
             ConfigError: the pool has fewer GPUs, or the locks cannot be used.
@@ -133,7 +136,8 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs, or None if too few are free. Unlike `take`, it does not wait."""
+        """Returns a lease of `count` GPUs, or None if too few are free or another request of this process
+        waits. Unlike `take`, it does not wait."""
         self.check(count)
         if self._line.locked():
             return None
@@ -150,7 +154,7 @@ class GpuPool:
         """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease. Returns None if too few
         are free.
 
-        If it returns None, the lease gives its GPUs back, unless `keep` is true.
+        If it returns None, the GPUs that were added are given back, unless `keep` is true.
         """
         for slot in self._slots:  # boxes share a GPU only if each GPU already has a box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -192,12 +196,13 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools, and returns both: the pool for boxes of agents, and the pool for boxes of
-    graders.
+    """Divides GPUs into two pools and returns them: the pool for agents' boxes, and the pool for graders'
+    boxes.
 
     Two pools are needed because an agent's box keeps its GPUs while it waits for the grader. `box` and
-    `grader` are the maximum number of GPUs that one such box needs. The graders' pool gets exactly `grader`
-    GPUs. Raises ConfigError, which names the key `where`, if there are fewer than `box + grader` GPUs.
+    `grader` are the maximum number of GPUs that one agent's box and one grader's box need. The graders' pool
+    gets exactly `grader` GPUs, the agents' pool the rest. Raises ConfigError, which names the setting
+    `where`, if there are fewer than `box + grader` GPUs.
     """
     if box + grader > len(gpus):
         raise ConfigError(
@@ -211,14 +216,15 @@ def divided(
 
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
-    """Returns the processes that hold a GPU, as a dict {slot number: process}. Slot 0 is the whole GPU."""
+    """Returns the processes that hold leases of a GPU, as a dict {slot number: process}. Slot 0 is the whole
+    GPU."""
     slots = (name.rpartition(".")[2] for name in file_locks.names(f"{gpu.uuid}."))
     by_slot = {int(s): file_locks.holder(f"{gpu.uuid}.{s}") for s in slots if s.isdecimal()}
     return {slot: held for slot, held in sorted(by_slot.items()) if held is not None}
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns the GPUs of a lease that other containers use, as a dict {UUID: "container NAME of OWNER"}.
+    """Returns which GPUs of a lease are used by `containers`, as a dict {UUID: "container NAME of OWNER"}.
 
     Containers in different slots of a GPU do not conflict. Slot 0 (the whole GPU) conflicts with every slot.
     `label` is the `GpuLease.label` of the lease. `containers` are descriptions as `engine.boxes` returns
@@ -239,16 +245,18 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the UUID and the slot in one part of a label `air.gpu`. If the slot is missing, it is 0."""
+    """Returns the UUID and the slot number that one part of a label `air.gpu` names. A missing slot number
+    means 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Returns the GPUs of a lease that containers still use, as a dict {UUID: "container NAME of OWNER"}.
+    """Returns which GPUs of a lease are still used by existing containers, as a dict {UUID: "container NAME
+    of OWNER"}.
 
-    `label` is the `GpuLease.label` of the lease. First removes those containers with GPUs that have expired
-    or whose owner (the process that started the container) is dead. Blocks. Raises MissingError if no
+    Before that, removes containers with GPUs that have expired or whose owner (the process that started the
+    container) is dead. `label` is the `GpuLease.label` of the lease. Blocks. Raises MissingError if no
     container engine answers, BoxStartError if the engine fails.
     """
     from air.sandbox.docker import engine

@@ -1,8 +1,8 @@
 """Detects the GPUs of this machine, and selects the GPUs that a run's configuration names.
 
-A GPU is identified by its UUID. Indices are those of NVML (NVIDIA's management library) and `nvidia-smi`;
-torch may use other indices. MIG devices (parts of a GPU) are not detected, but `AIR_GPU_INVENTORY` can name
-them.
+The UUID identifies a GPU. Indices are those of NVML (NVIDIA's management library) and of `nvidia-smi`; torch
+may number the GPUs differently. MIG devices (parts of a GPU) are not detected, but `AIR_GPU_INVENTORY` can
+name them.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns the GPUs that `wanted` names. A name is an NVML index, a UUID, or the unique beginning of a
-    UUID.
+    """Returns the GPUs that `wanted` names. A name is an NVML index, a UUID, or a beginning of a UUID that
+    fits only one GPU.
 
-    `auto` means all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible (its numbers count as NVML indices).
-    Raises ConfigError, which names the key `where`, if a GPU does not exist or is named twice, or if a name
-    matches several GPUs.
+    `auto` means all GPUs that the variable `CUDA_VISIBLE_DEVICES` leaves visible (numbers in it count as NVML
+    indices). Raises ConfigError, which names the setting `where`, if a GPU does not exist or is named twice,
+    or if a name fits several GPUs.
     """
     if wanted == "auto":
         selection = _visible(gpus)
@@ -131,7 +131,7 @@ def _one(name: str, gpus: Sequence[Gpu], where: str) -> Gpu:
 def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Returns the GPUs that `CUDA_VISIBLE_DEVICES` names, or all GPUs if the variable is not set.
 
-    As in CUDA, the first unknown entry and all entries after it are ignored.
+    As in CUDA, the first unknown entry of the variable and all entries after it are ignored.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
@@ -146,16 +146,16 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """Returns a list of GPUs as one line of text, for messages to the user."""
+    """Returns one line of text that lists `gpus`, for messages to the user."""
     return ", ".join(map(str, gpus)) or "none"
 
 
 def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
-    All arguments name GPUs as in `select`. `auto` leaves out the GPUs of the `trainer` and of the `inference`
-    server. Raises ConfigError if `boxes` names one of these or if no GPU remains, and the errors of `select`
-    and `inventory`.
+    All arguments name GPUs in the form that `select` takes. If `boxes` is `auto`, the GPUs of the `trainer`
+    and of the `inference` server are left out. Raises ConfigError if `boxes` names one of those GPUs, or if
+    no GPU remains. Also raises the errors of `select` and `inventory`.
     """
     gpus = inventory()
     reservations = {

@@ -1,10 +1,11 @@
-"""Host slots: file locks that limit how many boxes of pools exist on this machine at once.
+"""Host slots: file locks that limit how many boxes from pools exist on this machine at once. A box holds one
+slot.
 
-`AIR_MAX_BOXES` is the limit for all processes and users together; each process uses the value in its own
+`AIR_MAX_BOXES` limits the boxes of all processes and users together; each process uses the value in its own
 environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes
-(graders) have slots of their own, a quarter as many. The reason: the holder of another box waits for the
-nested box, so with common slots all might wait for ever. If the default folder of locks cannot be used, boxes
-start without a limit, and the log says so.
+(boxes of graders, for which the holder of another box waits) have slots of their own, a quarter as many. With
+common slots, boxes could hold all slots while each waits for a nested box, for ever. If the default folder of
+locks cannot be used, boxes start without a limit, and the log says so.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns this host's limit of boxes: `AIR_MAX_BOXES`, or the larger of 128 and 8 per CPU core.
+    """Returns the maximum number of boxes on this host: `AIR_MAX_BOXES`, or by default the larger of 128 and
+    8 per CPU core.
 
-    Raises ConfigError if the value is not a positive integer.
+    Raises ConfigError if the variable is not a positive integer.
     """
     text = os.environ.get(LIMIT_ENV, "").strip()
     if not text:
@@ -55,7 +57,8 @@ class HostShare:
 
 
 class HostSlots:
-    """Takes host slots and GPUs for the boxes of one pool. The arguments are those of `Pool`."""
+    """Takes host slots and GPUs for the boxes of one pool. The arguments have the same meaning as those of
+    `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
@@ -65,14 +68,14 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`. Otherwise the box would
+        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`, because the box would then
         wait for ever."""
         if spec.gpus:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box of `spec` needs. The caller must `release` the
-        result.
+        """Waits for the GPUs and the host slot that a box of `spec` needs, and returns them. The caller must
+        `release` the result.
 
         Raises ConfigError if the locks cannot be used, and the errors of `GpuPool.take`.
         """
@@ -92,8 +95,8 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Does the same as `take`, but never waits. Returns None if something is not free, or if another box
-        already waits."""
+        """Takes the GPUs and the host slot that a box of `spec` needs, without waiting. Returns None if one
+        of them is not free, or if another box already waits for them."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
@@ -130,8 +133,8 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether host slots limit the number of boxes. False if the default folder of locks cannot be
-        used."""
+        """Whether host slots limit the number of boxes. False if the default folder of locks cannot be used.
+        Raises ConfigError if the folder in `AIR_LOCK_DIR` cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

@@ -1,4 +1,5 @@
-"""Repeats failed starts of boxes, and caches the ids of images, for the box pool."""
+"""Two helpers of the box pool: `retry` repeats failed starts of boxes, and `Digests` caches the ids of
+images."""
 
 from __future__ import annotations
 
@@ -14,17 +15,18 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which a start is repeated if the container engine does not answer, for example while it
-restarts."""
+"""Seconds for which the start of a box is repeated while the container engine does not answer, for example
+because it restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work` and returns its result. Repeats the call after a `TransientStartError`.
+    """Calls `work` and returns its result. If `work` raises `TransientStartError`, waits and calls it again.
 
-    It makes at most `ATTEMPTS` attempts, or tries for `AWAY_SECONDS` while the container engine does not
-    answer. Then it raises the last TransientStartError. It raises any other error at once.
+    It makes at most `ATTEMPTS` attempts; while the container engine does not answer (`EngineAwayError`), it
+    tries for `AWAY_SECONDS` instead. Then it raises the last TransientStartError. It raises any other error
+    at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -44,7 +46,8 @@ def _should_stop(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids. After `DIGEST_SECONDS`, it asks the container engine again."""
+    """A cache of image ids by image name. An id that is older than `DIGEST_SECONDS` is requested from the
+    container engine again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}

@@ -1,2 +1,2 @@
-"""Process boxes: boxes that are ordinary processes, not containers. If the kernel allows it, they have their
-own namespaces."""
+"""Process boxes: boxes that are groups of ordinary processes, not containers. If the kernel allows it, each
+box has Linux namespaces of its own."""

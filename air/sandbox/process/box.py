@@ -1,9 +1,12 @@
-"""The process box: a box that consists of ordinary processes, not a container, for machines without Docker.
+"""The process box: a box that consists of ordinary processes instead of a container, for machines without
+Docker.
 
-It runs the same guest as a container. Its isolation depends on the namespace mode (`docs/boxes.md` compares
-the modes). In mode `root`, the user ids of a box are host ids that own nothing. In mode `user`, there is no
-second user for a grader. In mode `plain`, `BoxSpec.network` and all limits except memory are not enforced.
-The guest also holds the locks of the box's GPUs, so the GPUs become free only when the guest has ended.
+A process box runs the same guest as a container. Its isolation depends on the namespace mode (`docs/boxes.md`
+compares the modes). In mode `root`, the user ids inside the box are host user ids that own nothing on the
+host. In mode `user`, `BoxSpec.second_user` has no effect. In mode `plain`, there are no namespaces:
+`BoxSpec.network` is not enforced, and of the limits only the time to live, the memory of each process, and
+the size of each file. The guest also holds the locks of the box's GPUs, so the GPUs become free only when the
+guest has ended.
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container. It consists of a folder, and a subprocess that runs the guest."""
+    """A box without a container: a folder on the host, and a subprocess of this process that runs the
+    guest."""
 
     isolation: Isolation = "process"
 
@@ -57,11 +61,11 @@ class ProcessBox(GuestBox):
     async def open(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> ProcessBox:
-        """Starts a process box and returns it when it is ready.
+        """Starts a process box, and returns it when it is ready.
 
         `run` is ignored, because a process has no labels. The caller must release the lease `gpus` after
-        closing the box. Raises ConfigError if a scratch folder, `AIR_PROCESS_BOX` or `AIR_PROCESS_SHOW` has a
-        value that cannot be used, and BoxStartError if the box did not start.
+        closing the box. Raises ConfigError if a scratch folder, or the value of `AIR_PROCESS_BOX` or
+        `AIR_PROCESS_SHOW`, cannot be used. Raises BoxStartError if the box did not start.
         """
         box = cls(spec, gpus)
         try:
@@ -107,8 +111,8 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether the box uses the egress proxy. In mode `plain`, the box uses the host's network
-        directly."""
+        """Whether the commands of the box reach the network through the egress proxy. False without allowed
+        hosts, and in mode `plain`, in which commands use the host's network directly."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
@@ -118,7 +122,8 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders. Returns the headers of the first frames to send to the process."""
+        """Prepares the box's folders. Returns the headers of the first frames to send to the subprocess: a
+        description for the launcher (not in mode `plain`), and the guest's configuration."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -142,10 +147,10 @@ class ProcessBox(GuestBox):
 
     @property
     def host_workspace(self) -> Path:
-        """The path of the workspace on the host while the box lives.
+        """The path of the workspace on the host, as long as the box lives.
 
-        With namespaces, this path is a link to a folder. For programs that may not follow links, use
-        `seen_from_host`. Never follow links in the workspace: the agent may have made them.
+        With namespaces, this path is a link to a folder. Programs that do not follow links need
+        `seen_from_host` instead. Never follow links in the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -186,7 +191,7 @@ class ProcessBox(GuestBox):
         }
 
     def _env(self) -> dict[str, str]:
-        """Returns the environment variables of commands. Those of this process are left out, as they may
+        """Returns the environment variables of commands. They do not include those of this process, which may
         contain secrets."""
         env = {
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
@@ -202,7 +207,8 @@ class ProcessBox(GuestBox):
         return env | proxy | base_env(self.spec) | gpus
 
     async def snapshot(self) -> Snapshot:
-        """Freezes and copies the workspace, ends the box, and returns the copy; see `Box.snapshot`."""
+        """Ends all processes of the box, copies the workspace, ends the box, and returns the copy; see
+        `Box.snapshot`."""
         with self._ends_after_snapshot():
             await self._guest.request({"op": "freeze"})
             return await CopiedSnapshot.of(self.host_workspace)
@@ -240,7 +246,7 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns one line of text: the namespace mode that `air.sandbox.process.namespaces.detect` finds, and
-    the reason for it."""
+    """Returns one line of text for the user: the namespace mode of process boxes on this machine, and the
+    reason for it."""
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

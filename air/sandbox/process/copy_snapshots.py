@@ -1,7 +1,8 @@
-"""Snapshots of process boxes: host folders with a copy of a workspace. A box that starts from one copies it
-again.
+"""Snapshots of process boxes: folders on the host that contain a copy of a workspace. Starting a box from a
+snapshot makes another copy.
 
-The time grows with the size of the workspace, unless the file system can share blocks (btrfs, XFS).
+Copying takes longer for larger workspaces, unless the file system can share blocks between copies (btrfs,
+XFS).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box whose processes have all ended. Raises BoxDiedError if that fails."""
+        """Copies the workspace of a box whose processes have ended or are frozen. Raises BoxDiedError if that
+        fails."""
         snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
         try:
             await _copy(workspace, snapshot._folder / "workspace")
@@ -35,7 +37,7 @@ class CopiedSnapshot(Snapshot):
         return snapshot
 
     async def fill(self, workspace: Path) -> None:
-        """Copies the files of the snapshot into a box's empty workspace. Raises BoxDiedError if that
+        """Copies the files of the snapshot into the empty workspace of a box. Raises BoxDiedError if that
         fails."""
         await _copy(self._folder / "workspace", workspace)
 
@@ -44,8 +46,8 @@ class CopiedSnapshot(Snapshot):
 
 
 async def _copy(source: Path, dest: Path) -> None:
-    """Copies the contents of the folder `source` into the folder `dest`, which may exist. Copies links as
-    links."""
+    """Copies the contents of the folder `source` into the folder `dest`, which may exist. Links are copied as
+    links, not followed. Raises BoxDiedError if copying fails."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
     result = await to_the_end(run)

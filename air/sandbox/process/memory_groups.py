@@ -1,9 +1,9 @@
-"""Finds out where air can make memory control groups, which limit the memory of all processes of a process
-box.
+"""Finds a place for memory control groups (cgroups), which limit the total memory of all processes of a
+process box.
 
-Only root can make such a group, and only if the control group file system is writable; in a container it
-usually is not. Without a group, only the memory of each single process is limited. The launcher of a box
-(`air.sandbox.guest.launcher`) makes the group, and removes it when the box has ended.
+Only root can create such a group, and only if the control group file system is writable, which it usually is
+not in a container. Without a group, only the memory of each single process is limited. The launcher of a box
+(`air.sandbox.guest.launcher`) creates the box's group, and removes it when the box has ended.
 """
 
 from __future__ import annotations
@@ -23,31 +23,33 @@ _TRIAL = '[ -e "$1" ] && echo 100000000 > "$1" && echo $$ > cgroup.procs'
 
 @dataclass(frozen=True)
 class Groups:
-    """A control group of this machine in which the groups of boxes can be made."""
+    """A control group of this machine below which the control groups of boxes can be created."""
 
     folder: Path
     files: Mapping[str, str]
-    """The text to write into each file of a box's group, by file name. Only the first file always exists. The
-    others limit swap; they are absent if the kernel has no swap or does not account for it."""
+    """The files of a box's group that set its limits: file name -> text to write, with `{bytes}` for the
+    limit. The first file always exists. The others limit swap, and are missing if the kernel has no swap or
+    does not count it."""
 
     def of_box(self, name: str, limit: int) -> dict[str, object]:
-        """Returns a description of a box's group for its launcher. `name` is the group's name; `limit` is in
-        bytes."""
+        """Returns the description of a box's control group for the box's launcher. `name` is the group's
+        name, `limit` its memory limit in bytes."""
         files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
         return {"folder": str(self.folder / name), "files": files}
 
 
 @cache
 def find() -> Groups | None:
-    """Returns the group in which this process can make groups for boxes, or None. Makes a trial group for a
-    moment, to be sure."""
+    """Returns a control group below which this process can create groups for boxes, or None if there is none.
+    To be sure, creates a trial group for a moment."""
     own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     return next((groups for groups in candidates(own, mounts) if _works(groups)), None)
 
 
 def candidates(own: str, mounts: str) -> Iterator[Groups]:
-    """Yields groups in which groups for boxes might be made. The one nearest to this process comes first.
+    """Yields the control groups below which groups for boxes might be created. The group nearest to this
+    process comes first.
 
     `own` is the text of `/proc/self/cgroup`, and `mounts` is the text of `/proc/self/mountinfo`.
     """
@@ -67,21 +69,22 @@ def candidates(own: str, mounts: str) -> Iterator[Groups]:
 
 
 def _controllers(line: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs (controller, path) of a line of `/proc/self/cgroup`. The name "" stands for cgroup
-    version 2."""
+    """Yields a pair (controller, path of the group) for each controller in a line of `/proc/self/cgroup`. In
+    cgroup version 2, the controller's name is ""."""
     _, controllers, path = line.split(":", 2)
     yield from ((name, path) for name in controllers.split(","))
 
 
 def _below(mount: str, root: str, path: str) -> Path:
-    """Returns the folder of the group `path` in a cgroup file system, which is mounted at `mount` and whose
-    top is the group `root`."""
+    """Returns the folder of the control group `path`. The cgroup file system is mounted at `mount`, and its
+    top folder is the group `root`."""
     inner = os.path.relpath(path, root)
     return Path(mount) if inner.startswith("..") else Path(mount, inner)
 
 
 def _works(groups: Groups) -> bool:
-    """Whether air can limit a process in this group. Tries it with a process that ends at once."""
+    """Whether air can create a group with a limit below this group, and put a process there. Tries this with
+    a process that ends at once."""
     trial = groups.folder / f"air-trial-{secrets.token_hex(8)}"
     try:
         trial.mkdir()

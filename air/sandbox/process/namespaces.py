@@ -1,9 +1,11 @@
-"""Detects the namespace mode of process boxes on this host, and describes boxes to their launcher.
+"""Detects the namespace mode of process boxes on this host, and makes the descriptions by which the launcher
+builds boxes.
 
 The launcher is `air.sandbox.guest.launcher`. Mode `root`: this process is root, and the kernel allows
-namespaces. Mode `user`: this process may make its own user namespace. Mode `plain`: neither is possible, or
-the user chose this mode by `AIR_PROCESS_BOX`. A box with namespaces sees, read-only, the host's system
-folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`.
+namespaces. Mode `user`: this process can create its own user namespace. Mode `plain`: there are no
+namespaces, because neither is possible or because the user set `AIR_PROCESS_BOX=plain`. A box with namespaces
+sees, read-only, the host's system folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and
+`AIR_PROCESS_SHOW`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -37,8 +39,8 @@ from air.sandbox.wire.guest_box import IPC
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""The first of 65536 user ids that own nothing on the host. In mode `root`, the user id N in a box is the
-user id `HOST_IDS + N` on the host."""
+"""The first of 65536 user ids of the host that no user has, and that own no files. In mode `root`, the user
+id N inside a box is the user id `HOST_IDS + N` on the host."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -51,18 +53,20 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The detected namespace mode of process boxes on this machine, and a short phrase that gives the
-    reason."""
+    """The namespace mode of process boxes that was detected on this machine, and a short phrase that gives
+    the reason."""
 
     mode: Mode
     reason: str
 
 
 def detect() -> Detection:
-    """Starts a trial box to detect the namespace mode of process boxes; blocks for about 0.2 s.
+    """Returns the namespace mode of process boxes on this machine. To find out, starts a trial box, which
+    blocks for about 0.2 s.
 
-    The result is cached for the values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises ConfigError if
-    `AIR_PROCESS_BOX` names no mode that works here, or `AIR_PROCESS_SHOW` names a folder that does not exist.
+    The result is cached for the present values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises
+    ConfigError if `AIR_PROCESS_BOX` names no mode that works here, or if `AIR_PROCESS_SHOW` names a folder
+    that does not exist.
     """
     with _LOCK:
         return _detected(os.environ.get(SETTING, "auto"), os.environ.get(SHOW, ""))
@@ -88,7 +92,7 @@ def _detected(setting: str, _show: str) -> Detection:
 
 
 def _is_root() -> bool:
-    """Whether this process is root, and may give a box the 65536 host user ids that begin with `HOST_IDS`."""
+    """Whether this process is root, and may use the 65536 host user ids from `HOST_IDS` for boxes."""
     if os.geteuid():
         return False
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
@@ -97,7 +101,8 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Starts a trial box in this mode. Returns the reason why it does not start, or an empty string."""
+    """Starts a trial box in the namespace mode `mode`. Returns the reason why it does not start, or an empty
+    string if it does."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -125,17 +130,17 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the bytecode of the launcher and the guest. The first frame to send to it is the result of
-    `layout`."""
+    """Returns the bytecode of the program that launches a process box and becomes its guest. The first frame
+    to send to the program is the result of `layout`."""
     return connection.compiled((*connection.GUEST, "launcher"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Chooses the paths of a box's writable `folders`, and the host paths that the box sees.
+    """Chooses the path of each writable folder in a box, and the host paths that the box can see.
 
     Returns two dicts: {folder: its path in the box} and {host path: the same path without symbolic links}. A
-    folder keeps its path, unless it would overlap a host path that the box sees. Then its path begins with
-    `/box`.
+    folder keeps its path, unless it would overlap a host path that the box can see. Then its path in the box
+    begins with `/box`.
     """
     visible = _visible()
     where = {}
@@ -158,7 +163,7 @@ def _visible() -> dict[str, str]:
 
 
 def _python() -> Iterator[str]:
-    """Yields the folders that the Python interpreter of this process needs in order to start."""
+    """Yields the folders that this process's Python interpreter needs in order to start."""
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     step = sys.executable
     yield os.path.dirname(step)
@@ -179,8 +184,8 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of these NVIDIA GPUs, and those that all GPUs share. Empty if none of the GPUs
-    exists."""
+    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
+    Empty if none of the GPUs exists."""
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
@@ -200,10 +205,12 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a process box for its launcher (`air.sandbox.guest.launcher`).
+    """Returns the description of a process box by which the launcher (`air.sandbox.guest.launcher`) builds
+    the box.
 
-    `where` and `visible` come from `places`. The launcher removes the empty host folder `folder` when
-    the box ends. `devices` are device files, or folders of them, that the box may use.
+    `where` and `visible` are the two dicts that `places` returns. `folder` is an empty folder of the host,
+    which becomes the box's root and which the launcher removes when the box ends. `devices` are device files,
+    or folders with device files, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root
@@ -238,8 +245,8 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths in the box of `folders` that the box must not see. `visible` are the host paths that
-    it sees."""
+    """Returns the paths at which the box would see the host folders `folders`, so that the launcher can hide
+    them. `visible` are the host paths that the box sees."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)
@@ -250,7 +257,7 @@ def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts processes per user namespace (Linux 5.14 or later). Otherwise the limit
-    `pids` of a process box does not work."""
+    """Whether the kernel counts processes separately for each user namespace (Linux 5.14 or later). Otherwise
+    the limit `pids` of a process box is not enforced."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -1,1 +1,1 @@
-"""Runs code on a remote server instead of in a box of this machine."""
+"""Runs code on a remote server that speaks SandboxFusion's protocol, instead of in a box on this machine."""

@@ -1,9 +1,9 @@
-"""A client of SandboxFusion's protocol: programs run on the server at a URL, such as that of `air serve
-sandbox`.
+"""A client for servers that speak SandboxFusion's HTTP protocol, such as `air serve sandbox`: a server runs a
+program and returns its result.
 
-A failure of the program is a result. A failure of the server or the network is an InfrastructureError, so it
-becomes neither a reward nor an observation. A request is repeated only after the status 504, "all boxes are
-in use".
+A failure of the program is a result. A failure of the server or the network raises InfrastructureError, so
+that it becomes neither a reward nor an observation. The client repeats a request only after the status 504,
+which means that all boxes of the server are in use.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from air.errors import ConfigError, InfrastructureError, UsageError
 
 ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
-"""Seconds that the client waits in addition to the time limits of a program, for the server's queue and the
-network."""
+"""Seconds that the client waits for an answer in addition to the program's time limits. The server's queue
+and the network may take this time."""
 _BUSY = 504
 _OUR_FAULT = {401, 403, 404, 405, 413, 422}
-"""HTTP statuses that mean a wrong setting of this client: the URL, the token or the request."""
+"""HTTP statuses that mean that this client's request is wrong: its URL, its token or its contents."""
 
 
 @dataclass(frozen=True)
 class ProgramResult:
-    """The result of one program."""
+    """The result of one program that the server ran."""
 
     succeeded: bool
     """Whether the program was compiled and ended with status 0 within its time."""
@@ -47,14 +47,14 @@ class ProgramResult:
     compiled: bool
     """Whether the program ran. False if only its compiler ran."""
     seconds: float
-    """The time in seconds that the program took, or its compiler if the program did not run."""
+    """The run time of the program in seconds, or the run time of its compiler if the program did not run."""
     files: Mapping[str, bytes]
     """The files that the caller requested and that exist: path -> contents."""
 
 
 class CodeServer:
-    """A SandboxFusion server at `url`. If the URL contains a password, it is sent as the token. Use it with
-    `async with`."""
+    """A client of the SandboxFusion server at `url`. If the URL contains a password, the client sends it as
+    the token. Use the client with `async with`."""
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")
@@ -89,10 +89,12 @@ class CodeServer:
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
     ) -> ProgramResult:
-        """Runs a program and returns its result, even if it fails.
+        """Runs a program on the server and returns its result, even if the program fails.
+
+        `files` are written before the program starts; `fetch` names the files to return afterwards.
 
         Raises:
-            InfrastructureError: the server cannot be reached, failed, or was busy for all attempts.
+            InfrastructureError: the server cannot be reached, failed, or was busy at all attempts.
             UsageError: the server refuses the request, because the language, the token or the URL is wrong.
         """
         body = {

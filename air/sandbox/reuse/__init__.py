@@ -1,5 +1,6 @@
-"""Reusable boxes, which serve one user after another.
+"""Reusable boxes, which serve one caller after another.
 
-`resets` restores a box for its next user, `zygote` keeps a Python interpreter started in the box so that
-scripts begin sooner, and `settings` tells the box's guest to do so.
+`resets` restores a box to its first state for the next caller. `zygote` keeps a started Python interpreter
+ready in the box, so that scripts begin sooner. `settings` makes the configuration that switches both on in
+the box's guest.
 """

@@ -1,15 +1,17 @@
-"""Lets a box serve one user after another: resets the box, and starts a Python before the commands that need
-it.
+"""The part of the guest that lets a box serve one caller after another: it resets the box, and starts a
+Python interpreter before a command needs it.
 
-The commands of a closed box can change only little: processes, the files in a few folders in memory, System V
-and POSIX objects, and the loopback network. A reset removes the files and compares everything else with the
-state of the new box; it repairs nothing. The box is "unfit" (it cannot be reset) after any difference,
-anything unusual in what commands did, or a request that this module does not know. Only counters of the
-kernel, such as the next process id, are not compared.
+Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
+folders in memory, System V and POSIX objects, and the loopback network. A reset removes the files, and
+compares everything else with the state of the new box; it repairs nothing. The box becomes "unfit" (it can
+never be reset again) if the comparison finds a difference, if a command ended unusually, or if the host sent
+a request that this module does not know. Only counters of the kernel, such as the next process id, are not
+compared.
 
-`Prestarted` keeps one fork of a Python ready (see `air.sandbox.reuse.zygote`). The fork already has the user
-of commands, and waits for its job: a command that runs the script, or any other program. A fork runs one job
-and ends. Standard library only, Python >= 3.8, no import of `air`.
+`Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). Before each
+command, a fork of it is ready, already as the Unix user who runs commands. The fork runs one command and
+ends: the interpreter's own script, or any other program. Standard library only, Python >= 3.8, no import of
+`air`.
 """
 
 # ruff: noqa: PTH208, SIM105
@@ -46,19 +48,21 @@ if TYPE_CHECKING:
     from air.sandbox.guest.spawn import Starter
 
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
-"""The requests after which a reset is possible: a reset can undo or detect all their effects."""
+"""The requests after which a reset is still possible, because the reset can undo or detect all their
+effects."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
-"""Two times in seconds. A reset waits at most `SETTLE_SECONDS` for things that end by themselves, such as a
-process whose parent ended. It checks again after each `PAUSE`."""
+"""Two times in seconds. A reset waits at most `SETTLE_SECONDS` for what disappears by itself, such as a
+process whose parent has ended; it looks again after each `PAUSE`."""
 MOST_ENTRIES, MOST_DEPTH = 10_000, 64
 LISTED = ("/dev/mqueue", "/dev/pts")
 COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc/net/unix")
-"""Tables of the kernel with one line for each object in the box. They show objects that outlive processes."""
+"""Tables of the kernel with one line for each object (queue, semaphore, shared memory, socket) that can
+outlive its process. A reset compares the numbers of lines."""
 DEVICES = "/dev"
-"""A folder whose files every user can touch: the reset compares their times."""
+"""A folder with files whose times every user can change. A reset compares these times."""
 LOOPBACK = "/proc/net/dev"
-"""A table whose counters show whether anything used the loopback network. Such a connection keeps its port in
-use for a while."""
+"""A table of the kernel whose counters show whether anything has used the loopback network. A reset must fail
+then, because such a connection keeps its port in use for a while."""
 TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -70,10 +74,11 @@ class Unfit(Exception):
 
 
 class Reuse:
-    """Resets a box.
+    """Resets a box, and records everything that makes a reset impossible.
 
-    `config` has the `folders` in memory that commands can write and, for a Python to start in advance,
-    `prestart`. `starter` starts the commands. If the Python does not start, ends this process (the guest).
+    `config` has the key `folders` (the folders in memory that commands can write) and, if a Python
+    interpreter is to be started in advance, `prestart`. `starter` starts the commands. If that interpreter
+    does not start, this process (the guest) exits.
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -87,24 +92,26 @@ class Reuse:
                 os.write(2, f"{error}\n".encode("utf-8", "replace"))
                 os._exit(1)
         self.reason = ""
-        """The reason why the box cannot be reset; empty as long as nothing unusual happened."""
+        """The reason why the box cannot be reset any more; empty while a reset is possible."""
         self.strays = 0
-        """The number of processes that the guest has reaped since the last sweep without having started
+        """The number of processes that the guest has reaped since the last sweep although it had not started
         them."""
         self.opened: dict[str, int] = {}
-        """The file descriptors of the folders, and of the tables that exist, by path."""
+        """Open file descriptors by path: of the folders, and of the kernel's tables that exist."""
         self.new: dict[str, tuple[int, int, int]] = {}
-        """For each folder, its times in the new box, and the number of files for which its file system had
-        room."""
+        """For each folder, its times of last access and last change when the box was new, and the number of
+        further files for which its file system had room."""
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Records a request of the host. If it is unusual, the box cannot be reset any more."""
+        """Records a request of the host. If a reset cannot undo the effects of this kind of request, the box
+        cannot be reset any more."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
     def saw_end(self, command: Command) -> None:
-        """Records how a command ended. If that is unusual, the box cannot be reset any more."""
+        """Records how a command ended. If the command was stopped or killed, or left a process that holds its
+        output open, the box cannot be reset any more."""
         if command.timed_out or command.cancelled:
             self.reason = self.reason or "a command was stopped"
         elif command.status is None or command.status & 0x7F == signal.SIGKILL:
@@ -113,7 +120,8 @@ class Reuse:
             self.reason = self.reason or "a process kept the output of its command"
 
     def begin(self, guest: Guest) -> None:
-        """Records the state of the new box, and forks the Python. Commands may run only after this."""
+        """Records the state of the new box, and makes the first fork of the interpreter that was started in
+        advance. No command may run before this."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -132,8 +140,8 @@ class Reuse:
         self.state = self._observed()
 
     def event(self, fd: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns False if `fd` does not belong to the
-        Python."""
+        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` does not belong to the
+        interpreter that was started in advance."""
         prestarted = self.prestarted
         if prestarted is None or fd != prestarted.control.fileno():
             return False
@@ -154,16 +162,19 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records the end of the fork `pid`. Needed if the Python ended after it had taken the fork's exit
-        status: a timeout kills both."""
+        """Records that the command in the fork `pid` was killed, if nothing else can report it.
+
+        This happens if the interpreter was killed after it had collected the fork's exit status and before it
+        had reported it: a timeout kills both.
+        """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
             if command.pid == pid and command.status is None and pid not in _pids():
                 command.status = int(signal.SIGKILL)
 
     def reset(self, *_frame: object) -> dict[str, Any]:
-        """Restores the box to the state of a new box. The answer contains the reason if that is impossible,
-        else an empty text."""
+        """Handles a `reset` request: restores the box to the state of a new box. The answer contains the
+        reason if that is impossible, else an empty text."""
         try:
             if self.reason or self.guest.commands or self.guest.pipes:
                 raise Unfit(self.reason or "a command has not ended")
@@ -179,13 +190,14 @@ class Reuse:
         return {"reason": self.reason}
 
     def _own_pids(self) -> set[int]:
-        """Returns the pids of the guest, of the Python that it started in advance, and of that Python's
-        fork."""
+        """Returns the pids of the guest, of the interpreter that it started in advance, and of that
+        interpreter's fork."""
         ready = self.prestarted
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if the box still has other processes than the guest's own after a short wait."""
+        """Raises Unfit if processes other than those of `_own_pids` exist, and do not end within a short
+        wait."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -195,17 +207,18 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if the sweep has killed a process. (A sweep kills all processes except the guest's
-        own.)
+        """Raises Unfit if a sweep has killed a process, which means that the process had hidden from the
+        earlier listing.
 
-        After a sweep, nothing can start a process, so a listing is complete. The guest reaps the killed
-        processes, because orphans become its children.
+        A sweep kills all processes except those of `_own_pids`. After it, nothing can start a process, so a
+        new listing is complete. The guest reaps the killed processes, because orphans become its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
 
     def _clean(self) -> None:
-        """Removes all files of the box. Raises Unfit if anything else differs from the new box."""
+        """Removes all files in the writable folders. Raises Unfit if anything else differs from the new
+        box."""
         room = [MOST_ENTRIES]
         for folder in self.folders:
             fd = self.opened[folder]
@@ -223,8 +236,8 @@ class Reuse:
         return f"{names[0]} is not as it was" if names else None
 
     def _observed(self) -> dict[str, Any]:
-        """Returns the state that a reset compares. If it equals the state of the new box, commands have left
-        nothing."""
+        """Returns the state of the box that a reset compares with the state of the new box. If both are
+        equal, commands have left nothing behind."""
         state: dict[str, Any] = {}
         for folder in self.folders:
             fd = self.opened[folder]
@@ -245,14 +258,14 @@ class Reuse:
         return state
 
     def _table(self, path: str) -> bytes:
-        """Returns the beginning of a table; in a new box, this is the whole table. Empty if there is no such
-        table."""
+        """Returns the first bytes of a table of the kernel, or no bytes if the kernel has no such table. In a
+        new box, the whole table is shorter than this."""
         fd = self.opened.get(path)
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
-        """Calls `problem` repeatedly until it returns None. After `SETTLE_SECONDS`, raises Unfit with the
-        text that it returned."""
+        """Calls `problem` repeatedly until it returns None. If it still returns a text after
+        `SETTLE_SECONDS`, raises Unfit with this text."""
         until = time.monotonic() + SETTLE_SECONDS
         while (text := problem()) is not None:
             if time.monotonic() > until:
@@ -261,9 +274,11 @@ class Reuse:
 
 
 def sweep(prestarted: Prestarted | None) -> None:
-    """Kills all processes of the box at once, except the guest and the Python that it started in advance.
+    """Kills all processes of the box at once, except the guest and the interpreter that was started in
+    advance.
 
-    If there is such a Python, its new fork kills them, because a kill by the guest would also end the Python.
+    If there is such an interpreter, a new fork of it kills the processes, because a kill by the guest would
+    also end the interpreter.
     """
     if prestarted is not None:
         prestarted.prepare()
@@ -275,8 +290,8 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder with the descriptor `folder`. Raises Unfit if it contains too many
-    files or levels."""
+    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if there are more than
+    `room[0]` files or `depth` levels."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -296,10 +311,11 @@ def _empty(folder: int, room: list[int], depth: int) -> None:
 
 
 def _contents(folder: int) -> tuple[int, int, int]:
-    """Returns the times of a folder (last access, last change), and the number of further files for which its
-    file system has room.
+    """Returns the times of last access and last change of a folder, and the number of further files for which
+    its file system has room.
 
-    A removed file takes room as long as a file descriptor holds it open.
+    Together they show whether the folder's contents changed. A removed file still takes room while a file
+    descriptor holds it open.
     """
     status = os.fstat(folder)
     return status.st_atime_ns, status.st_mtime_ns, os.fstatvfs(folder).f_ffree
@@ -317,15 +333,16 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns, for each file in `folder` except the paths `but`, the times of the last change of its contents
-    and of its status."""
+    """Returns a dict for the files in `folder`, except the paths `but`: path -> times of the last change of
+    the file's contents and of its status."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
 
 
 def _inode_flags(folder: int) -> bytes:
-    """Returns the flags of a folder that `chattr` sets. Empty if the file system has no such flags."""
+    """Returns the flags of a folder that the program `chattr` can set, or no bytes if the file system has no
+    such flags."""
     try:
         return bytes(fcntl.ioctl(folder, FS_IOC_GETFLAGS, bytes(8)))
     except OSError:
@@ -333,9 +350,11 @@ def _inode_flags(folder: int) -> bytes:
 
 
 def _has_keyrings() -> bool:
-    """Whether commands can use the kernel's keyrings. A user's keyring outlives all processes of the user.
+    """Whether commands can use the kernel's keyrings. If so, the box cannot be reset, because a user's
+    keyring outlives all the user's processes.
 
-    Container engines forbid the system call for it. If the processor type is unknown, returns True.
+    Container engines usually forbid the system call for keyrings. If the processor type is unknown, the
+    function returns true.
     """
     number = _KEYCTL.get(os.uname().machine)
     if number is None:
@@ -355,15 +374,17 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 class NotPrestarted(Exception):
-    """The error that is raised if the Python that a box starts in advance does not start or does not
-    answer."""
+    """The error that is raised if the Python interpreter that a box starts in advance does not start, or does
+    not answer."""
 
 
 class Prestarted:
-    """A Python that is started in advance, once per box, and its fork that waits for a job.
+    """A Python interpreter that is started in advance, once per box, and its fork that waits for a job (a
+    command to run).
 
-    `config` has the Python's command line `argv`, its working directory `cwd` and, in Base64, the zip file
-    `program`, which contains the module `sitecustomize`. `starter` starts the commands.
+    `config` has the interpreter's command line `argv`, its working directory `cwd` and, in Base64, the zip
+    file `program`, which contains the module `sitecustomize` (see `air.sandbox.reuse.zygote`). `starter`
+    starts the other commands.
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -372,7 +393,7 @@ class Prestarted:
         self.env = starter.env
         self.uid = starter.user or 0
         self.jobs: socket.socket | None = None
-        """The socket of the fork that waits for a job or runs one. None if there is no such fork."""
+        """The socket to the fork that waits for a job or runs one. None if there is no such fork."""
         self.fork_pid = 0
         """The pid of the last fork. 0 after it has ended."""
         self.waits = False
@@ -416,9 +437,10 @@ class Prestarted:
         os._exit(1)
 
     def prepare(self) -> None:
-        """Makes a new fork, which kills all other processes of its user. Raises NotPrestarted if that fails.
+        """Makes a new fork of the interpreter, and waits until the fork is ready for a job. Raises
+        NotPrestarted if that fails.
 
-        Waits until the fork is ready. No command may run meanwhile.
+        The new fork kills all other processes of the user of commands. No command may run meanwhile.
         """
         self.discard()
         self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -438,10 +460,11 @@ class Prestarted:
     def run(
         self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], mark: str
     ) -> int | None:
-        """Gives a command to the waiting fork and returns its pid. Returns None if the command must be
-        started in another way.
+        """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
+        if this command cannot run in a fork; the caller must then start the command itself.
 
-        `mark` is the name of the only environment variable that differs from command to command.
+        `mark` is the name of the environment variable that has another value for each command; it is ignored
+        when the command is compared with the interpreter's own.
         """
         if not self.waits or self.jobs is None:
             return None
@@ -466,10 +489,10 @@ class Prestarted:
         return self.fork_pid
 
     def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the message that the last fork has ended. Returns its pid, its wait status, and whether
-        its program ran at all.
+        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, its wait
+        status, and whether its program ran at all.
 
-        Returns None if there is no message yet. Raises NotPrestarted if the Python itself has ended.
+        Returns None if no message has come yet. Raises NotPrestarted if the interpreter itself has ended.
         """
         try:
             message = self.control.recv(64, socket.MSG_DONTWAIT)
@@ -488,8 +511,8 @@ class Prestarted:
         return pid, status, began
 
     def discard(self) -> None:
-        """Ends the fork that waits for a job, if there is one, because commands of the same user could harm
-        it."""
+        """Ends the fork that waits for a job, if there is one. Called before another command of the same user
+        starts, because that command could harm the fork."""
         if self.fork_pid and self.waits and self.jobs is not None:
             self.jobs.close()
             self.jobs, self.waits = None, False
@@ -497,8 +520,8 @@ class Prestarted:
             self.fork_pid = 0
 
     def _heard(self, source: socket.socket, seconds: float) -> bytes:
-        """Receives one message from a socket. Returns no bytes if no message comes in time, or if the other
-        side is gone."""
+        """Receives one message from the socket `source`. Returns no bytes if no message comes within
+        `seconds`, or if the other side is gone."""
         try:
             if select.select([source], [], [], seconds)[0]:
                 return source.recv(64)

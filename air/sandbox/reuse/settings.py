@@ -1,4 +1,4 @@
-"""Makes the configuration by which a container's guest lets the box serve several users, one after
+"""Makes the part of a guest's configuration that lets a container box serve several callers, one after
 another."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from air.sandbox.wire.connection import stripped
 
 
 def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
-    """Returns the part of the guest's configuration for `BoxSpec.reusable` and `prestart`. Empty for other
-    boxes.
+    """Returns the part of the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`. Returns an
+    empty dict if the box is not reusable.
 
     `folders` are the folders that commands can write.
     """
@@ -38,7 +38,8 @@ def _stripped(file: Path) -> str:
 
 @cache
 def _program() -> str:
-    """Returns a zip file, encoded in Base64, that contains only the module `sitecustomize`."""
+    """Returns a zip file, encoded in Base64, that contains only the module `sitecustomize`, whose source is
+    `zygote.py`."""
     source = _stripped(Path(__file__).with_name("zygote.py"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

@@ -1,14 +1,17 @@
-"""The `sitecustomize` module of a Python that the guest has started in advance; it forks that Python.
+"""The module `sitecustomize` of a Python interpreter that the guest starts in advance: it makes forks of this
+interpreter, which run commands.
 
-The guest starts the image's own Python once per box, with the final command line (`python3 main.py`). While
-that Python starts, it imports this module. The import does not return: the module waits for orders, and forks
-a process for each order. Only in the fork does the import end. Then the interpreter in the fork runs the
-script, as if it had just been started; or the fork executes another program instead. A fork shares the memory
-of the original until one of them changes it. Each page that must then be copied takes as long as thousands of
-instructions. Therefore this module does little after a fork.
+The guest starts the image's own Python once per box, with the final command line (such as `python3 main.py`).
+While that interpreter starts, it imports this module. In the original process, the import never returns: the
+module waits for orders (messages of the guest that request a fork), and makes one fork for each order. The
+fork then receives a job, which is a command to run. If the job is the interpreter's script, the import
+returns in the fork, and the interpreter runs the script as if it had just been started. If the job is another
+program, the fork executes that program. A fork shares the memory of the original process until one of them
+changes it. Each memory page that must then be copied takes as long as thousands of instructions, so this
+module does as little as possible after a fork.
 
-The original process is root with few capabilities, and never sees a command. The fork becomes the user of
-commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
+The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
+who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ CONTROL, PROGRAM = 3, 4
 """Two file descriptor numbers: of the socket to the guest, and of the zip file that contains this module."""
 PATH = f"/proc/self/fd/{PROGRAM}"
 JOB_BYTES = 1 << 16
-"""Maximum size of a job in bytes. The guest starts larger commands without this program."""
+"""Maximum size of a job (an encoded command) in bytes. The guest starts larger commands in the usual way."""
 NICER = 5
 PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 def main() -> None:
-    """Waits for orders. Returns only in a forked process, if its job is to run this interpreter's script."""
+    """Waits for orders of the guest, and forks. Returns only in a fork whose job is to run this interpreter's
+    script."""
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
@@ -53,8 +57,8 @@ def main() -> None:
 
 
 def _calls(*names: str) -> Any:
-    """Returns functions of the C library. It does not use the package `ctypes`, which would cost more
-    memory."""
+    """Returns the functions of the C library with these names. Does not use the package `ctypes`, because
+    that would take more memory."""
     import _ctypes
 
     library, call = _ctypes.dlopen(None, 2), _ctypes.call_function  # type: ignore[arg-type]
@@ -63,16 +67,19 @@ def _calls(*names: str) -> Any:
 
 
 def _end_quickly(known: set[str], leave: Any) -> None:
-    """Lets a script that has come to its end call `leave`, before Python destroys the modules `known`.
+    """Makes a fork whose script has come to its end call `leave`, which exits before Python destroys the
+    modules `known`.
 
-    To destroy them would change, and so copy, nearly all memory that a fork shares, without any use. When
-    `leave` is called, everything that a script can observe of its end has happened. Threads have ended, and
-    the functions of `atexit` have run. Python itself has destroyed the script's module and the modules that
-    it imported, in the usual order.
+    `known` are the names of the modules that were imported before the fork. Destroying these modules would
+    have no use, but it would change, and therefore copy, nearly all memory that the fork shares. When `leave`
+    is called, everything that a script can observe of its end has happened: threads have ended, the functions
+    of `atexit` have run, and Python has destroyed the script's module and the modules that the script
+    imported, in the usual order.
 
-    Python ends in the usual way in these cases: after an exception or `sys.exit`; if the script imported a
-    module that is not Python's own (its library may have work to do); if it put something into one of the
-    modules `known`; or if anything that ends later still uses a name of the script.
+    Python ends in the usual way, without `leave`, in these cases: after an exception or `sys.exit`; if the
+    script imported a module that is not in the standard library (its library may have work to do at the end);
+    if the script put something into one of the modules `known`; or if anything that ends later still uses a
+    name of the script.
     """
     if not (3, 10) <= sys.version_info[:2] <= (3, 13):  # it is known how these end
         return
@@ -85,10 +92,10 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
     class Mark:
-        """An object that lives as long as the names of the script."""
+        """An object in the script's namespace, which lives exactly as long as the names of the script."""
 
     class End:
-        """Calls `leave` when it is destroyed."""
+        """An object that calls `leave` when Python destroys it."""
 
         def __init__(self, main: Any, mark: Mark) -> None:
             self.main, self.mark = ref(main), ref(mark)
@@ -140,7 +147,8 @@ def _end_quickly(known: set[str], leave: Any) -> None:
 
 
 def _real_sitecustomize() -> bool:
-    """Undoes the settings that made Python import this module, and imports the image's own `sitecustomize`.
+    """Undoes the settings that made Python import this module, and imports the image's own module
+    `sitecustomize`.
 
     Returns whether the image has such a module.
     """
@@ -162,8 +170,11 @@ def _real_sitecustomize() -> bool:
 
 
 def _freeze(known: set[str]) -> None:
-    """Forgets all modules except `known`. Also makes garbage collections in forks skip all existing objects:
-    otherwise they would write into the shared memory, and so copy it."""
+    """Removes all modules from `sys.modules` except those named in `known`, and makes garbage collections in
+    forks skip all existing objects.
+
+    Garbage collections would otherwise write into the memory that forks share, and so copy it.
+    """
     import gc
 
     for name in set(sys.modules) - known:
@@ -172,8 +183,11 @@ def _freeze(known: set[str]) -> None:
 
 
 def _renew_main() -> None:
-    """Replaces the module `__main__`, which the script will fill, by a new one. Garbage collections skip the
-    frozen module, so the destructors of the script's objects would not be called at its end."""
+    """Replaces the module `__main__`, in which the script will run, by a new module object.
+
+    Garbage collections skip the old object, as all objects that exist at the fork; destructors of the
+    script's objects in it would not be called at the script's end.
+    """
     old = sys.modules["__main__"]
     new = sys.modules["__main__"] = type(sys)("__main__")
     new.__dict__.update(old.__dict__)
@@ -182,8 +196,8 @@ def _renew_main() -> None:
 
 
 def _worker(prctl: Any) -> Any:
-    """Returns a function that forks a process for each order of the guest. In a fork whose job is the script,
-    the function returns."""
+    """Returns a function that makes a fork for each order of the guest. The function returns only in a fork
+    whose job is the script."""
     import _signal  # type: ignore[import-not-found]
     import _socket
 
@@ -211,10 +225,11 @@ def _worker(prctl: Any) -> Any:
             control.send(b"%d %d" % os.waitpid(pid, 0))
 
     def take_job(jobs: Any, uid: int) -> None:
-        """Becomes the user `uid`, kills all other processes of that user, and waits for a job on a socket.
+        """Makes this fork a process of the user id `uid`, kills all other processes of that user, and waits
+        for a job on the socket `jobs`.
 
-        Returns only if the job is to run the script. A change of user makes a process undumpable, so
-        meanwhile no process of the same user can trace this one.
+        Returns only if the job is to run the script. After a change of user, a process cannot be traced by
+        other processes of the new user, so none of them can disturb this fork meanwhile.
         """
         _become(uid, _signal.SIGKILL)
         jobs.send(READY)
@@ -242,8 +257,8 @@ def _worker(prctl: Any) -> Any:
 
 
 def _become(uid: int, kill: int) -> None:
-    """Makes this fork a process of the user `uid` without capabilities, and kills all other processes of that
-    user."""
+    """Makes this fork a process of the user id `uid`, without capabilities. Sends the signal `kill` to all
+    other processes of that user."""
     os.setsid()
     score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
     os.write(score, b"1000")  # if memory runs out, the kernel kills this process before the guest
@@ -258,16 +273,16 @@ def _become(uid: int, kill: int) -> None:
 
 
 def _own_packages() -> str:
-    """Returns the folder in the workspace from which Python would import packages. Empty if there is no such
-    folder."""
+    """Returns the user's folder of packages, which lies in the workspace and from which Python would import.
+    Empty if Python would not use such a folder."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
 
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
-    """Executes a program in place of this process. If that fails, reports it to the guest on the socket
-    `jobs`, and exits."""
+    """Executes a program in place of this fork. If that fails, reports it to the guest on the socket `jobs`,
+    and exits."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:

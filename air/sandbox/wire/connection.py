@@ -1,8 +1,9 @@
 """Sends the guest's program to a new box, and exchanges frames with the guest over one stream of bytes.
 
-An answer has the `id` of its request. A `get` request has several answers; all but the last have the field
-`more`. If the stream ends or carries invalid bytes, all requests raise `BoxDiedError`. Heartbeats (`beat`)
-detect a stream that is open but silent, as it is after the container engine was killed.
+Each answer has the `id` of its request. Some requests, such as `get`, have several answers; all but the last
+have the field `more`. If the stream ends or carries invalid bytes, all requests raise `BoxDiedError`. A
+stream can also stay open without a working guest, for example after the container engine was killed;
+heartbeats (frames `beat`) detect this.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds for which a started box waits for more bytes of the guest's program; then the box ends itself. If
-the host dies while the engine starts the box, the stream might never end, but the box must be gone within 5
-s."""
+"""Seconds that a started box waits for more bytes of the guest's program, before it ends itself. Needed
+because the stream might never close if the host dies while the engine starts the box; the box must
+nevertheless be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the maximum number of consecutive heartbeats without an answer."""
+"""Seconds between two heartbeats, and the number of consecutive heartbeats without an answer after which the
+guest counts as dead."""
 CLOSED = "it is closed"
-"""The reason that is recorded if this process itself closed the stream."""
+"""The reason that `Connection.reason` has if this process itself closed the stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "started", "main"),
 )
-"""The names of the guest's modules. Each module imports only modules that stand before it."""
+"""The names of the guest's modules. Each module imports only modules that come before it in this tuple."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 _RUN_COMPILED = """
 import marshal,sys,zlib
@@ -49,17 +51,18 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of tokens after which a statement can begin. They also stand before a line within brackets, which
-begins no statement."""
+"""The kinds of Python tokens after which a statement can begin. Within brackets, such tokens also come before
+a line that begins no statement."""
 
 Reply = tuple[dict[str, Any], bytes]
 
 
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as the compressed source of one script. The result fits into a pipe's buffer.
+    """Returns the guest as one compressed Python script, which a started box executes. The result fits into a
+    pipe's buffer.
 
-    The script defines the guest's modules, and calls `main` of the last one.
+    The script defines the `modules`, and calls the function `main` of the last one.
     """
     parts = [
         "import sys",
@@ -77,15 +80,15 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as compressed bytecode of this Python version. The result fits into a pipe's
-    buffer."""
+    """Returns the guest as compressed bytecode of this process's Python version. The result fits into a
+    pipe's buffer."""
     sources = _sources(modules)
     codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
 
 
 def without_lines(code: CodeType) -> CodeType:
-    """Returns the code without its table of line numbers, which would make up a third of the sent bytes."""
+    """Returns the code without its table of line numbers, which would be a third of the bytes to send."""
     inner = (without_lines(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_linetable=b"", co_consts=tuple(inner))
 
@@ -96,10 +99,11 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns a program's source without comments and docstrings, so that it fits into a pipe's buffer.
+    """Returns the source of a program without comments and docstrings, so that the program fits into a pipe's
+    buffer.
 
-    Line numbers and code do not change. (`ast.unparse` is not used: an older Python might be unable to read
-    its output.)
+    Line numbers and code do not change. `ast.unparse` is not used because an older Python might be unable to
+    read its output.
     """
     # `splitlines` would also split at U+2028 and form feeds, even in strings.
     lines = list(io.StringIO(source))
@@ -115,16 +119,17 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the source of the guest with these `modules`, and
-    then the guest's configuration."""
+    """Returns the first bytes to send to a started box: the program that consists of `modules`, and then the
+    program's configuration."""
     return program(modules) + frame(config)
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts Python with a small script, which reads the guest from standard input.
+    """Returns the command that starts Python with a small script. This script reads the guest's program from
+    standard input and executes it.
 
-    `sent` is what will be sent: bytecode from `compiled` or, if `source` is true, source from `program`.
-    Empty means `program()`. The script ends if it receives nothing for `PATIENCE` seconds.
+    `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
+    `program`. Empty means `program()`. The script ends if no bytes come for `PATIENCE` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -136,32 +141,32 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes all frames about relayed ports."""
+    """The interface of the object to which a `Connection` passes all frames of the port relay."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
         """Handles one frame from the guest."""
 
     def lose(self, reason: str) -> None:
-        """Handles the end of the stream to the guest. `Connection` calls it once; `reason` says why the
-        stream ended."""
+        """Reacts to the end of the stream to the guest. `Connection` calls this method once; `reason` says
+        why the stream ended."""
 
     async def close(self) -> None:
-        """Ends all network connections to relayed ports."""
+        """Ends all relayed network connections."""
 
 
 class Sink(Protocol):
-    """The interface of an object that takes the answers to one request, for example a queue."""
+    """The interface of an object that receives the answers to one request, for example a queue."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
-        """Takes an answer, or None when the stream to the guest has ended."""
+        """Receives one answer, or None if the stream to the guest has ended."""
 
 
 class Connection:
     """The host's end of the stream to a guest. It sends requests and waits for answers.
 
-    `stderr` is the guest's standard error. If it is None, `reader` carries standard output and standard error
-    in pieces with Docker's headers. `name` is the box's name for error messages. `beat` is the number of
-    seconds between two heartbeats.
+    `reader` and `writer` are the stream. `stderr` is the guest's standard error; if it is None, `reader`
+    carries standard output and standard error in pieces with Docker's headers. `name` is the box's name for
+    error messages. `beat` is the number of seconds between two heartbeats.
     """
 
     def __init__(
@@ -184,7 +189,7 @@ class Connection:
         self._stderr = bytearray()
         self._unsent: list[bytes] = []
         self.reason = ""
-        """Why the stream to the guest has ended; an empty string while it is open."""
+        """The reason why the stream to the guest has ended; an empty string while the stream is open."""
         self._gathers = False
         self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
@@ -204,19 +209,20 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame and does not wait. Does nothing if the stream to the guest has ended."""
+        """Sends a frame, and does not wait for an answer. Does nothing if the stream to the guest has
+        ended."""
         if not self.reason:
             self._write(frame(header, body))
 
     def post_with_next(self, header: Mapping[str, Any]) -> None:
-        """Sends a frame like `post`, but a little later, so that a frame that follows at once is sent in the
-        same write."""
+        """Queues a frame until the next iteration of the event loop. If another frame is sent before that,
+        both are sent in one write."""
         if not self.reason:
             self._unsent.append(frame(header))
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request that has one answer to the guest, and returns the header and body of the answer.
+        """Sends a request that has one answer to the guest, and returns the answer's header and body.
 
         Raises BoxFileError if the answer is an error, and BoxDiedError if the stream has ended.
         """
@@ -229,7 +235,7 @@ class Connection:
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
         """Sends a request that has several answers to the guest, and yields the header and body of each
-        answer."""
+        answer. If the caller stops early, the request is cancelled."""
         ident = self.new_id()
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
@@ -243,8 +249,8 @@ class Connection:
     async def upload(
         self, header: Mapping[str, Any], pieces: AsyncIterable[tuple[bytes, bool]]
     ) -> None:
-        """Writes a file in the box. `pieces` yields pairs: some bytes of the file, and whether they are the
-        last."""
+        """Writes a file in the box. `header` has the file's path and mode. `pieces` yields pairs: some bytes
+        of the file, and whether they are the last."""
         ident = self.new_id()
         part = {**header, "op": "write", "id": ident}
         with self._answers(ident) as queue:
@@ -262,7 +268,7 @@ class Connection:
                 raise
 
     async def close(self) -> None:
-        """Closes the stream, which ends the guest. A second call does nothing."""
+        """Closes the stream, so that the guest ends. A second call does nothing."""
         self.lose(CLOSED)
         self._pump.cancel()
         await asyncio.wait([self._pump])
@@ -272,9 +278,11 @@ class Connection:
             await self._writer.wait_closed()
 
     def _beats(self) -> None:
-        """Sends a heartbeat. If the last `BEATS_MISSED` heartbeats had no answer, closes the stream instead.
+        """Sends a heartbeat and schedules the next. If the last `BEATS_MISSED` heartbeats had no answer,
+        closes the stream instead.
 
-        It counts heartbeats, not seconds, because the event loop of this process may be busy for a while.
+        The method counts heartbeats, not seconds, because this process may itself be too busy to read answers
+        for a while.
         """
         if self._unheard >= BEATS_MISSED:
             self.lose(f"its guest was silent for {BEATS_MISSED * self._beat:.0f} s")
@@ -285,7 +293,7 @@ class Connection:
 
     @contextlib.contextmanager
     def _answers(self, ident: int) -> Iterator[asyncio.Queue[Reply | None]]:
-        """Context manager: yields the queue of the answers to the request `ident`."""
+        """Context manager: yields a queue that receives the answers to the request with the id `ident`."""
         queue: asyncio.Queue[Reply | None] = asyncio.Queue()
         self.route(ident, queue)
         try:
@@ -294,8 +302,8 @@ class Connection:
             self.unroute(ident)
 
     def route(self, ident: int, sink: Sink) -> None:
-        """Passes the answers to the request `ident` on to `sink`, until `unroute` is called. Raises
-        BoxDiedError if the stream to the guest has ended."""
+        """Makes `sink` receive the answers to the request with the id `ident`, until `unroute` is called.
+        Raises BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 
@@ -305,13 +313,15 @@ class Connection:
             raise BoxDiedError(f"box {self._name}: {self.reason}")
 
     def unroute(self, ident: int) -> None:
-        """Ignores further answers to the request `ident`."""
+        """Ignores all further answers to the request with the id `ident`."""
         self._waiting.pop(ident, None)
 
     def _write(self, data: bytes) -> None:
-        """Sends a frame at once if it is the first in this iteration of the event loop; otherwise sends it
-        later, together with all others of the iteration. Each write wakes all processes between this one and
-        the guest."""
+        """Sends a frame: at once if it is the first in this iteration of the event loop, otherwise at the
+        iteration's end, in one write with the others.
+
+        Fewer writes are better because each write wakes all processes between this process and the guest.
+        """
         self._unsent.append(data)
         if not self._gathers:
             self._flush()
@@ -326,7 +336,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Sends all unsent frames, and waits until the stream can take more bytes or has ended."""
+        """Sends all queued frames, and waits until the stream can take more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -361,8 +371,8 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the guest's next output, or no bytes at its end. Stores the last part of its standard
-        error."""
+        """Returns the next bytes of the guest's standard output, or no bytes at its end. Keeps the last part
+        of the guest's standard error, for error messages."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -376,8 +386,8 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Handles one frame from the guest. For the guest's last frame, `bye`, returns its reason; else an
-        empty string."""
+        """Passes one frame from the guest to its receiver. Returns the reason for the guest's end if the
+        frame is the guest's last, `bye`; else an empty string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -391,8 +401,8 @@ class Connection:
         return ""
 
     def lose(self, reason: str) -> None:
-        """Closes the stream to the guest. All pending and later requests raise `BoxDiedError` with
-        `reason`."""
+        """Closes the stream to the guest for the given `reason`. All unanswered and later requests raise
+        `BoxDiedError` with this reason."""
         if self.reason:
             return
         self.reason = reason

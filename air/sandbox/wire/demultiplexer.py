@@ -1,7 +1,7 @@
-"""Splits the stream of an attached container into its standard output and its standard error.
+"""Splits the stream of an attached container into the container's standard output and standard error.
 
-Docker sends each piece after a header of 8 bytes: one byte 1 (output) or 2 (error), three zeros, and the
-piece's size.
+Docker sends these in pieces. Before each piece comes a header of 8 bytes: one byte 1 (output) or 2 (error),
+three zeros, and the piece's size.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Demultiplexer:
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Parses the next bytes of the stream. Returns pairs: STDOUT or STDERR, and the bytes written to that
-        output."""
+        """Parses the next bytes of the stream. Returns pairs: STDOUT or STDERR, and the bytes that the
+        container wrote to that stream."""
         parts: list[tuple[int, bytes]] = []
         at = 0
         while at < len(data):

@@ -1,7 +1,7 @@
-"""The host's part of file copies: lists the files that `Box.put` copies into a box, and writes those that
-`Box.get` copies out of it.
+"""The host's part of file copies: lists the files that `Box.put` copies into a box, and writes the files that
+`Box.get` copies out of a box.
 
-No link on the host is followed. A path from a box must not lead out of the target folder.
+Links on the host are not followed. A path that comes from a box must not lead out of the target folder.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class Entry:
     mode: int = 0o644
     """The permissions of the copy: 0o755 if the owner may execute the file, else 0o644."""
     data: bytes = b""
-    """The contents of a file that is copied out of a box. Not used for copies into a box."""
+    """The contents of a file that is copied out of a box. Always empty for an entry that is copied into a
+    box."""
     source: Path = Path()
-    """The path on the host of an entry that is copied into a box. Not used for copies out of a box."""
+    """The path on the host of an entry that is copied into a box. Not set for an entry that is copied out of
+    a box."""
 
 
 def below(source: Path) -> Iterator[Entry]:
@@ -60,7 +62,8 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens a host file that `below` has listed, for reading. Raises BoxFileError if that is impossible."""
+    """Opens for reading a host file that `below` has listed. Raises BoxFileError if that is impossible, for
+    example because the file is now a link."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(fd, "rb")
@@ -73,12 +76,14 @@ def opened(path: Path) -> BinaryIO:
 
 
 def executable(mode: int) -> int:
-    """Returns the permissions of a copy: 0o755 if the owner may execute the original, else 0o644."""
+    """Returns the permissions of the copy of a file with the permissions `mode`: 0o755 if the owner may
+    execute the file, else 0o644."""
     return 0o755 if mode & 0o100 else 0o644
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes entries from a box into the host folder `dest`. A single file becomes `dest/name`.
+    """Writes `entries`, which come from a box, into the host folder `dest`. If the entry is a single file,
+    its copy is `dest/name`.
 
     Raises BoxFileError if the path of an entry leads out of `dest`, or if a file cannot be written.
     """

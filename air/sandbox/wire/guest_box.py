@@ -1,7 +1,7 @@
-"""`GuestBox`: implements the methods of `Box` by requests to the guest. Each provider has a subclass.
+"""`GuestBox`: implements the methods of `Box` by requests to the guest. Each provider has a subclass of it.
 
-If an `exec` is cancelled, its command is killed. If the guest does not answer within `GRACE_SECONDS` after a
-command's timeout, the box counts as dead.
+If a call of `exec` is cancelled, its command is killed. If the guest does not answer within `GRACE_SECONDS`
+after a command's timeout, the box counts as dead.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that the guest in a container sets for itself; commands inherit them. The container engine
-cannot set them, because Podman before 5.5 drops them."""
+"""Resource limits that the guest in a container sets for itself, so that commands inherit them. The container
+engine cannot set these limits, because Podman before 5.5 ignores them."""
 IPC = {"shm_rmid_forced": "1", "msgmni": "32", "sem": "250 32000 100 128"}
-"""Kernel settings of a box for System V objects, which outlive their processes and could fill the box's
-memory for good. With these settings, shared memory ends with its processes, and the box has few message
-queues and semaphores."""
+"""Kernel settings of a box for System V shared memory, message queues and semaphores. Such objects outlive
+their processes, and could fill the box's memory for good. With these settings, shared memory ends with its
+processes, and only few message queues and semaphores can exist."""
 SECOND_UID = 65533
-"""The user id under which a grader runs an agent's code. The grader itself has another user id."""
+"""The user id under which a grader runs an agent's code. The grader itself runs under another user id."""
 _SYSTEM_FOLDERS = {
     *("", ".air", "workspace", "tmp", "proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib"),
     "lib64",
@@ -68,7 +68,7 @@ Entries = list[files.Entry]
 
 
 class GuestBox(Box):
-    """A box in which the guest executes requests; the base class of all providers' boxes."""
+    """A box in which the guest executes requests: the base class of the boxes of all providers."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -91,7 +91,7 @@ class GuestBox(Box):
 
     @property
     def alive(self) -> bool:
-        """Whether the stream to the guest is open."""
+        """Whether the stream to the guest is open, so that the box can execute requests."""
         return self._connection is not None and not self._connection.reason
 
     @property
@@ -112,7 +112,7 @@ class GuestBox(Box):
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Tells the guest that a caller has got the box. From now on the box lives for at most
+        """Starts the box's time to live, because a caller gets the box now: the box ends after
         `limits.seconds`."""
         self._guest.post_with_next({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
@@ -158,8 +158,8 @@ class GuestBox(Box):
         return result_of(header, body)
 
     async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Returns the files to send within a command's request: all files, if they are small enough together.
-        Otherwise writes all files now, and returns none."""
+        """Returns the files that can be sent within a command's request: all files if they are small
+        together, else none. In the second case, writes all files now."""
         if sum(map(len, files.values())) <= PIECE:
             return files
         for path, data in files.items():
@@ -195,7 +195,7 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields that a request to `exec` and a request to `start` have in common."""
+        """Returns the fields that requests of `exec` and requests of `start` have in common."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -237,8 +237,8 @@ class GuestBox(Box):
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
-        """Returns the request field that names a user; empty if `user` is None. Raises ConfigError if the box
-        has only one user."""
+        """Returns the request field that names a user: `{"user": user}`, or an empty dict if `user` is None.
+        Raises ConfigError if a user is given but the box is not an open box."""
         if user is None:
             return {}
         if self.spec.open is None:
@@ -284,7 +284,8 @@ class GuestBox(Box):
         return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
 
     async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
-        """Sends a request about one entry of a folder, and returns the header of the answer."""
+        """Sends the request `op` about one path, and returns the header of the answer. Error messages name
+        the path."""
         with _about(path):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]
@@ -385,8 +386,8 @@ class GuestBox(Box):
         await to_the_end(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts to remove the box, if the removal has not started yet. `reason` goes into the command
-        log."""
+        """Starts the removal of the box in the background, unless it has been started before. `reason` goes
+        into the command log."""
         if self._closing is not None:
             return
         self.events.end(reason)
@@ -394,8 +395,8 @@ class GuestBox(Box):
 
     @contextmanager
     def _ends_after_snapshot(self) -> Iterator[None]:
-        """Context manager for a block that takes the box's snapshot: starts to remove the box after the
-        block."""
+        """Context manager for a block that takes the box's final snapshot: starts the removal of the box
+        after the block, even if the block fails."""
         try:
             yield
         except BaseException as error:  # cancellation too: a frozen box cannot be used
@@ -407,7 +408,8 @@ class GuestBox(Box):
 
     @abstractmethod
     async def _close(self) -> None:
-        """Removes everything that belongs to the box. The caller calls it only once per box."""
+        """Removes everything that belongs to the box. It is called only once per box. Each provider
+        implements it."""
 
 
 def folders(spec: BoxSpec) -> tuple[str, ...]:
@@ -426,12 +428,14 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def home(spec: BoxSpec) -> str:
-    """Returns the path of a box's workspace, in the form that `Box.path` takes."""
+    """Returns the path of a box's workspace as callers write it. `Box.path` translates it into the path that
+    commands see."""
     return (spec.open.workspace or open_box.WORKSPACE) if spec.open else WORKSPACE
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """Returns the environment variables for all commands of a box, except PATH, HOME and TMPDIR."""
+    """Returns the environment variables that all commands of a box get, except PATH, HOME and TMPDIR: the
+    locale, the number of threads for numeric libraries, and `BoxSpec.env`."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -446,13 +450,15 @@ def _about(path: str) -> Iterator[None]:
 
 
 async def _sliced(data: bytes) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields `data` as pairs for `Connection.upload`: a piece, and whether it is the last piece."""
+    """Yields the bytes `data` in the form that `Connection.upload` takes: pairs of a piece, and whether the
+    piece is the last."""
     for start in range(0, max(1, len(data)), PIECE):
         yield data[start : start + PIECE], start + PIECE >= len(data)
 
 
 async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields a host file as pairs for `Connection.upload`: a piece, and whether it is the last piece."""
+    """Yields the contents of a host file in the form that `Connection.upload` takes: pairs of a piece, and
+    whether the piece is the last."""
     with await asyncio.to_thread(files.opened, path) as file:
         last = False
         while not last:
@@ -462,7 +468,8 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: Entries, pieces: list[bytes]) -> None:
-    """Joins `pieces`, stores the result as the contents of the last entry, and empties `pieces`."""
+    """Stores the joined `pieces` as the contents of the last entry, if there is one, and then empties
+    `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -1,9 +1,11 @@
-"""The port relay: programs in a box connect to a loopback port of the box, and a handler on the host answers.
+"""The port relay: programs in a box connect to a loopback port of the box, and a function on the host, the
+port's handler, serves the connection.
 
-Each such connection becomes an asyncio transport on the host, whose reader and writer go to the handler. (The
-frames are described in `air.sandbox.guest.relay`.) Limits: `CONNECTIONS` at once, about `CONNECTIONS /
+Each such connection becomes an asyncio transport on the host; the handler gets its reader and writer.
+(`air.sandbox.guest.relay` describes the frames.) Limits: `CONNECTIONS` at once, about `CONNECTIONS /
 SLOT_SECONDS` new connections per second, and `WINDOW` unread bytes per direction. Connections take turns to
-send, so they do not delay commands. If a guest breaks these rules, its box is ended.
+send, so they do not delay commands. If a guest breaks these rules, the stream to its box is closed, which
+ends the box.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`. This bounds the
-number of new connections per second."""
+"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, even if it ends
+earlier. This limits the number of new connections per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
@@ -29,8 +31,8 @@ LINGER_SECONDS = 30.0
 _LOG = logging.getLogger(__name__)
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""A function that serves one relayed connection. When it returns, the connection is closed; if it raises an
-error, the connection is reset."""
+"""A function that serves one relayed connection. When the function returns, the connection is closed; if it
+raises an error, the connection is reset."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -67,7 +69,8 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest. Raises ValueError if it breaks the rules of the port relay."""
+        """Handles one frame from the guest. Raises ValueError if the frame breaks the rules of the port
+        relay."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -77,14 +80,14 @@ class Relay:
             transport.receive(do, header, body)
 
     def lose(self, reason: str) -> None:
-        """Ends all relayed connections. It is called when the stream to the guest has ended; `reason` says
-        why."""
+        """Ends all relayed connections with an error, because the stream to the guest has ended. `reason`
+        says why it ended."""
         for transport in self._transports.values():
             transport.lose(ConnectionResetError(f"box {self._name}: {reason}"))
 
     async def close(self) -> None:
-        """Cancels all handlers and waits until they end. It is called when the stream to the guest is
-        closed."""
+        """Cancels all running handlers and waits until they have ended. It is called when the stream to the
+        guest is closed."""
         tasks = [*self._tasks, *([self._sender] if self._sender else [])]
         for task in tasks:
             task.cancel()
@@ -92,7 +95,7 @@ class Relay:
             await asyncio.wait(tasks)
 
     def want_turn(self, transport: RelayedTransport) -> None:
-        """Adds `transport`, which has bytes to send, to the queue of senders, unless it is already in the
+        """Adds `transport` to the queue of connections that have bytes to send, unless it is already in the
         queue."""
         if not transport.in_turn:
             transport.in_turn = True
@@ -161,7 +164,8 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame of the kind `do` from the guest; raises ValueError if it breaks the rules."""
+        """Handles one frame of the kind `do` from the guest. Raises ValueError if the frame breaks the rules
+        of the port relay."""
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:
@@ -182,7 +186,8 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this relayed connection and notifies its asyncio protocol. Later calls do nothing."""
+        """Ends this relayed connection, and tells its asyncio protocol the `error` (None: the normal end).
+        Later calls do nothing."""
         if not self._over:
             self._over = self._closing = True
             self._pending.clear()
@@ -197,12 +202,13 @@ class RelayedTransport(asyncio.Transport):
     # To the box
 
     def post(self, do: str, body: bytes = b"", **more: int) -> None:
-        """Sends one frame of the kind `do`, with further header fields `more`, to the guest."""
+        """Sends to the guest one frame of the kind `do`, with the additional header fields `more`."""
         header = {"op": "relay", "id": 0, "conn": self.conn, "do": do, **more}
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends queued bytes to the box: at most `PIECE`, and at most as many as the guest allows now."""
+        """Sends queued bytes to the box: at most `PIECE`, and at most as many as the guest's credit allows
+        now."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -225,7 +231,8 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data` for the box. Pauses the writer if more than `HIGH` bytes are queued."""
+        """Queues `data` for the program in the box. Pauses the handler's writer if more than `HIGH` bytes are
+        queued."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -237,7 +244,7 @@ class RelayedTransport(asyncio.Transport):
         self._wake()
 
     def write_eof(self) -> None:
-        """Closes the direction to the box after all queued bytes are sent."""
+        """Closes the direction from the host to the box after all queued bytes are sent."""
         if not (self._ended or self._closing):
             self._ended = True
             self._last = "eof"
@@ -265,8 +272,8 @@ class RelayedTransport(asyncio.Transport):
         return self._closing
 
     def pause_reading(self) -> None:
-        """Stops granting the box credit to send. At most `WINDOW` bytes, which were allowed earlier, can
-        still come."""
+        """Stops allowing the program in the box to send more bytes. At most `WINDOW` bytes that were allowed
+        earlier can still come."""
         self._reading = False
 
     def resume_reading(self) -> None:
@@ -278,7 +285,8 @@ class RelayedTransport(asyncio.Transport):
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects to `host` and `port` and copies bytes in both directions."""
+    """Returns a handler that connects to `host` and `port`, and copies bytes in both directions between the
+    box and that server."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
@@ -290,8 +298,8 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager for a connection: sends its unsent bytes and closes it after the block, or aborts
-    it if the block raises."""
+    """Async context manager for a connection. After the block, sends the connection's unsent bytes and closes
+    it; if the block raises, aborts it."""
     try:
         yield
         await finish(streams[1])
@@ -300,15 +308,16 @@ async def closing(streams: Streams) -> AsyncIterator[None]:
 
 
 async def finish(writer: asyncio.StreamWriter) -> None:
-    """Closes a writer. Raises OSError if its last bytes cannot be sent within `LINGER_SECONDS`."""
+    """Closes a writer after its unsent bytes are sent. Raises OSError if they cannot be sent within
+    `LINGER_SECONDS`."""
     async with asyncio.timeout(LINGER_SECONDS):
         writer.close()
         await writer.wait_closed()
 
 
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
-    """Copies bytes between two connections, in both directions, until both have ended. Raises TimeoutError
-    after `idle` seconds without a byte."""
+    """Copies bytes between two connections, in both directions, until both have ended. Raises TimeoutError if
+    no byte comes for `idle` seconds (None: never)."""
     async with patience(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
 
@@ -318,7 +327,7 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
     """Async context manager: raises TimeoutError if the block makes no progress for `idle` seconds (None: no
     limit).
 
-    It yields a function. The block must call this function whenever it makes progress.
+    It yields a function, which the block must call whenever it makes progress.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
@@ -333,8 +342,8 @@ async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies bytes until `source` ends, then closes the sending side of `sink`. Calls `alive` after each
-    piece."""
+    """Copies bytes from `source` to `sink` until `source` ends, then closes the sending side of `sink`. Calls
+    `alive` after each piece, to report progress."""
     while data := await source.read(PIECE):
         sink.write(data)
         await sink.drain()

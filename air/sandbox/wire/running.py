@@ -1,8 +1,9 @@
-"""The host's side of started commands: passes their output to handles, and their input to the guest.
+"""The host's side of commands that `Box.start` started: passes their output to handles, and input for them to
+the guest.
 
 Each command has one stream of frames from the guest, and any number of handles. The guest may only send as
-much output as it has credit for. It gets new credit when the slowest handle has taken its output, so this
-process never holds more than `WINDOW` bytes of a command.
+much output as the host has granted it credit for. It gets new credit when the reader of the slowest handle
+has taken its output, so this process never holds more than `WINDOW` bytes of a command.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ INPUT_PIECE = 1 << 16
 
 
 def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
-    """Returns the result of a command, taken from the guest's last answer about the command."""
+    """Returns the result of a command. `header` and `body` are the guest's last answer about this command."""
     size = header["out"]
     fields = ("code", "timed_out", "truncated", "seconds", "signal", "began")
     known = {name: header[name] for name in fields}
@@ -43,8 +44,11 @@ class RunningCommands:
     async def start(
         self, request: dict[str, Any], info: CommandInfo, terminal: tuple[int, int] | None
     ) -> RunningCommand:
-        """Starts a command. `request` has the fields that `exec` needs, too; `info` has everything but the
-        process id."""
+        """Starts a command, and returns a handle to it when the guest has reported its process id.
+
+        `request` has the fields that `exec` and `start` have in common. `info` describes the command, still
+        without its process id.
+        """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
         start = {"op": "start", "id": stream.ident, "window": WINDOW, "stdin": info.stdin}
@@ -72,12 +76,14 @@ class RunningCommands:
             self._events.done(number, result.result())
 
     def infos(self) -> list[CommandInfo]:
-        """Returns the running commands, oldest first. Raises BoxDiedError if the box is gone."""
+        """Returns descriptions of the running commands, oldest first. Raises BoxDiedError if the box is
+        gone."""
         self._connection.check()
         return [stream.info for stream in self._live()]
 
     def attach(self, pid: int) -> RunningCommand:
-        """Returns a new handle to the running command with the process id `pid`."""
+        """Returns a new handle to the running command with the process id `pid`. Raises BoxCommandError if
+        there is no such command."""
         self._connection.check()
         for stream in self._live():
             if stream.info.pid == pid:
@@ -89,25 +95,25 @@ class RunningCommands:
 
 
 class CommandStream:
-    """Receives the frames about one started command, and stores its handles and its result."""
+    """Receives the frames about one started command, and keeps the command's handles and its result."""
 
     def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
         loop = asyncio.get_running_loop()
         self.connection, self.info = connection, info
         self.ident = connection.new_id()
         self.input = asyncio.Lock()
-        """The lock of the standard input. Whoever writes to the command holds it, so the guest holds at most
-        one piece of input."""
+        """The lock of the command's standard input. Every writer holds it, so the guest has at most one piece
+        of input at a time."""
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """How much credit the command's output has used so far."""
+        """The credit that the command's output has used so far, in bytes."""
         self._granted = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._name = name
 
     def open(self, request: dict[str, Any]) -> None:
-        """Sends the request that starts the command. Raises BoxCommandError if the request is too large."""
+        """Sends `request`, which starts the command. Raises BoxCommandError if the request is too large."""
         self.connection.route(self.ident, self)
         try:
             self.connection.post(request)
@@ -115,13 +121,14 @@ class CommandStream:
             raise BoxCommandError(f"box {self._name}: {error}") from error
 
     def abandon(self, error: BaseException) -> None:
-        """Kills the command if it has started: because of `error`, its user does not get a handle to it."""
+        """Kills the command, if it has started. It is called if `error` happened during the start, so that no
+        caller gets a handle to the command."""
         if not self.result.done():
             self.connection.post({"op": "kill", "id": 0, "target": self.ident})
             self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
 
     def put_nowait(self, reply: Reply | None) -> None:
-        """Handles one frame from the guest. None means that the stream to the box has ended."""
+        """Handles one frame about this command. None means that the stream to the guest has ended."""
         if reply is None:
             self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
             return
@@ -156,7 +163,7 @@ class CommandStream:
             handle.news.set()
 
     def settle(self) -> None:
-        """Grants the guest new credit for the output that all handles have taken."""
+        """Grants the guest new credit for the output that the readers of all handles have taken."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -165,15 +172,15 @@ class CommandStream:
             self.connection.post(request)
 
     def handle(self) -> Handle:
-        """Returns a new handle. It gets the output that comes from now on."""
+        """Returns a new handle to the command. The handle gets the output that comes from now on."""
         handle = Handle(self)
         self._handles.add(handle)
         weakref.finalize(handle, _settle_later, asyncio.get_running_loop(), self)
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a request about this command to the guest. Raises BoxCommandError if the guest refuses the
-        request."""
+        """Sends a request about this command to the guest, and waits for the answer. Raises BoxCommandError
+        if the guest refuses the request."""
         try:
             await self.connection.request({**header, "target": self.ident}, body)
         except BoxFileError as error:
@@ -181,17 +188,19 @@ class CommandStream:
 
 
 def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
-    """Grants new credit after a handle was dropped. Garbage collection may call this in another thread."""
+    """Grants new credit after a handle was dropped. It may run in any thread, because garbage collection
+    calls it."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
         loop.call_soon_threadsafe(stream.settle)
 
 
 class Handle(RunningCommand):
-    """One handle to a started command, with the output that its reader has not taken yet."""
+    """One handle to a started command. It keeps the output that its reader has not taken yet."""
 
     def __init__(self, stream: CommandStream) -> None:
         self.held = True
-        """Whether the command waits for the reader of this handle."""
+        """Whether this handle keeps output for a reader, so that the command must wait for that reader if it
+        is slow."""
         self.taken = stream.received
         self.news = asyncio.Event()
         self._stream = stream
@@ -203,8 +212,8 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Stores a piece of output for the reader. `received` is the credit that the command has used so
-        far."""
+        """Keeps a piece of output of the stream `name` for the reader. `received` is the credit that the
+        command has used so far."""
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()

@@ -1,7 +1,7 @@
 """Asks the container engine which files of a container differ from its image.
 
-No program in the container takes part, so commands cannot influence the answer, except by changing files. The
-engine compares the container's own layer with the image. It does not see files in mounted folders.
+The engine compares the container's own layer with the image. No program in the container takes part, so
+commands cannot falsify the answer. The engine does not see files in mounted folders.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ MOST_BYTES = 64 << 20
 _PIECE = 1 << 18
 _KINDS = {0: "changed", 1: "added", 2: "deleted"}
 _ENGINES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
-"""Paths of files that container engines make themselves. They are no changes."""
+"""Paths of files that container engines create in every container. They do not count as changes."""
 _NATIVE = ("", "runc", "crun")
-"""The OCI runtimes whose containers write to the layer that the engine can compare."""
+"""The OCI runtimes whose containers write to the layer that the engine compares with the image. The empty
+name is the engine's default."""
 
 
 async def changes(
@@ -33,8 +34,8 @@ async def changes(
 ) -> list[Change]:
     """Returns the changes of a container below `folder`, sorted by path; see `Box.changed`.
 
-    `image` are the settings of the container's image. `made` are the folders that the guest made. Raises the
-    errors of `Box.changed`.
+    `image` is the settings of the container's image. `made` are the folders that the guest created; they are
+    not reported as added. Raises the errors of `Box.changed`.
     """
     check(image, folder)
     rows = await engine.in_thread(lambda: _rows(container))
@@ -45,7 +46,8 @@ async def changes(
 
 
 def check(image: Mapping[str, Any], folder: str) -> None:
-    """Raises ConfigError if the engine cannot see all changes of a container in `folder`."""
+    """Raises ConfigError if the engine cannot see all changes of a container in `folder`: because of the OCI
+    runtime, or of a volume that the image declares."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
         raise ConfigError(f"{folder!r} is not an absolute path without links")
     if (runtime := oci_runtime.name()) not in _NATIVE:
@@ -68,9 +70,9 @@ def _inside(folder: str, path: str) -> bool:
 
 
 def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Iterator[Change]:
-    """Yields the changes in `folder`. Leaves out folders of which only the contents differ.
+    """Yields the changes in `folder`. Leaves out folders that differ only in their contents.
 
-    `rows` are the engine's answer. `made` are the folders that the guest made.
+    `rows` is the engine's answer as `_rows` returns it. `made` are the folders that the guest created.
     """
     if any(
         row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows
@@ -88,8 +90,8 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
 
 
 def _rows(container: str) -> list[dict[str, Any]]:
-    """Returns the engine's answer: dicts with a `Path` and a `Kind`. Limits the size of the answer.
-    Blocks."""
+    """Requests the changes of a container, and returns the engine's answer: dicts with a `Path` and a `Kind`.
+    Raises BoxFileError if the answer is larger than `MOST_BYTES`. Blocks."""
     data = bytearray()
     for piece in answer(f"containers/{container}/changes"):
         data += piece
@@ -99,8 +101,8 @@ def _rows(container: str) -> list[dict[str, Any]]:
 
 
 def answer(path: str) -> Iterator[bytes]:
-    """Sends a GET request to the container engine, and yields the answer in pieces. Raises BoxDiedError if
-    that fails."""
+    """Sends a GET request with the URL path `path` to the container engine, and yields the answer's body in
+    pieces. Raises BoxDiedError if that fails."""
     client = engine.client()
     url = f"{client.base_url}/v{client.api_version}/{path}"
     try:

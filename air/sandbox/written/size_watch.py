@@ -1,7 +1,8 @@
-"""`SizeWatch` limits how much a container writes to its own layer on the engine's disk. No engine limits that
-itself.
+"""`SizeWatch` limits how much a container writes to its own layer on the engine's disk. No container engine
+enforces such a limit.
 
-It measures the size at intervals. Between two measurements, commands can write as fast as the disk allows.
+The size is measured at intervals. Between two measurements, commands can write as fast as the disk allows, so
+they may exceed the limit for some seconds.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from air.sandbox.docker import engine
 from air.sandbox.written.changes import answer
 
 SOON, LATE = 2.0, 10.0
-"""The shortest and the longest number of seconds between two measurements. The shortest applies at first, and
-while the size grows."""
+"""The shortest and the longest number of seconds between two measurements. The interval is the shortest at
+first and while the size grows."""
 SHARE = 0.02
-"""The maximum share of time that the engine spends on measuring one container."""
+"""The maximum share of its time that the engine spends on measuring one container. Slow measurements are
+therefore made less often."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class SizeWatch:
-    """Measures a container's own layer at intervals. Calls `end` with a reason if the layer is too large.
+    """Measures the size of a container's own layer at intervals. If the layer is too large, calls `end` with
+    the reason as text.
 
     `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
     """
@@ -43,8 +46,8 @@ class SizeWatch:
         self._task = asyncio.create_task(self._watch())
 
     async def check(self) -> None:
-        """Measures the size now. Raises BoxDiedError if the measurement fails, or if the layer is too large;
-        in the second case, also ends the box."""
+        """Measures the size now. Raises BoxDiedError if the measurement fails. If the layer is too large,
+        calls `end` and raises BoxDiedError."""
         self._size = await engine.in_thread(lambda: _size(self._container))
         if self._size > self._most_mb * _MIB:
             self._over(f"{self._size / _MIB:.0f} MiB", f"{self._most_mb} MiB")
