@@ -266,8 +266,8 @@ def _parsed(role: str, reasoning: str, content: str) -> Message:
 
 
 def _as_text(reply: str | Message) -> str:
-    """Returns a reply as a ChatML model writes it: first the reasoning, between `<think>` and `</think>`,
-    then the text and the tool calls."""
+    """Returns a reply as a ChatML model writes it: first the reasoning, if any, between `<think>` and
+    `</think>`, then the text. Raises TypeError if the reply has tool calls."""
     if isinstance(reply, str):
         return reply
     if reply.get("tool_calls"):

@@ -100,7 +100,7 @@ class Replayer:
         """Returns a grader for a trajectory's artefacts. Its boxes are of the kind that the options choose,
         or else of the recorded kind.
 
-        Raises ConfigError if air did not record the trajectory, or if the trajectory contains no grading.
+        Raises ConfigError if air did not record the trajectory, or if the episode's world has no artefacts.
         """
         start = _start(trajectory)
         if start.world is not None:
