@@ -6,7 +6,7 @@ proposer writes mostly easy ones. Then it calls `air coevolve` for each arm and 
 
     coevolve    both policies are trained
     fixed       only the executor is trained: the proposer is a random curriculum of the same size
-    copies      both are trained, and the proposer is not penalised for copies
+    copies      both are trained, and the proposer pays no penalty for repeated problems
 
 Other flags are passed to `air coevolve`. The same command continues an interrupted program.
 

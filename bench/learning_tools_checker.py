@@ -7,7 +7,7 @@ from air.rewards.answers.integers import last_integer
 
 
 def paid(prediction: str, answer: str, tool_calls: int, price: float = 0.3) -> dict[str, float]:
-    """Returns the reward of an answer: 1 for the right number, else 0; minus `price` if any tool was
-    called."""
+    """Returns the metrics of an answer. `right` is 1 for the right number, else 0. `reward` is `right`, minus
+    `price` if the agent called any tool."""
     right = float(last_integer(prediction) == answer)
     return {"reward": right - price * min(1, tool_calls), "right": right}
