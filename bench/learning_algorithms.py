@@ -122,7 +122,7 @@ def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
 
 
 def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
-    """Trains one policy, and returns its rewards."""
+    """Trains one policy with the algorithm `name`, and returns the training's result."""
     began = time.monotonic()
     folder = out / f"seed{seed}"
     starts = {n: folder / f"start{n}" for n in (0, 1)}  # the second is the control's teacher

@@ -32,7 +32,7 @@ def convert(value: float, unit: Literal["m", "km", "mile"], to: Literal["m", "km
 
 
 class Notebook:
-    """The notes of one episode."""
+    """The notes that an agent writes in one episode: the state that the tools `note` and `hand_in` share."""
 
     def __init__(self, context: ToolContext) -> None:
         self.lines: list[str] = []

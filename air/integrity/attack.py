@@ -41,7 +41,7 @@ commands."""
 ANSWERED = "the-next-command-42-answers"
 """The text that the command `NEXT` prints."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
-"""A line of bash that defines the function `worked`, which prints `WORKED`."""
+"""A line of bash that defines the function `worked`, which prints the text of the constant `WORKED`."""
 Applies = Callable[["Target"], str]
 """A function that returns the reason why an attack cannot be tried on a target, or an empty text if it
 can."""

@@ -42,7 +42,7 @@ program() {
   esac
 }
 """
-"""The first lines of every script: they define variables and functions."""
+"""The first lines of every hack's script. They define variables and functions that the hacks use."""
 
 
 @dataclass(frozen=True)

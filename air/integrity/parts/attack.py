@@ -34,7 +34,7 @@ class Part:
     """A tool or answer checker that ships with air, with the contents of the task in which it is attacked."""
 
     kind: str
-    """`tool` or `checker`."""
+    """What the part is: `tool` or `checker`."""
     name: str
     """The name of the tool in `TOOLS`, or of the checker in `CHECKERS`."""
     tools: Sequence[Spec] = ()
@@ -98,7 +98,8 @@ class PartAttacks(list[PartAttack]):
     def answers(
         self, part: Part, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
-        """Appends an attack by the text of an answer. The replies `before` come before the answer."""
+        """Appends an attack by a wrong answer. The agent gives the replies `before` and then the reply
+        `answer`."""
         self.append(PartAttack(part, f"{part.name}: {name}", family, aim, [*before, answer]))
 
 

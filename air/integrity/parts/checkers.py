@@ -171,8 +171,9 @@ _PROGRAMS: Sequence[tuple[str, Family, str, str]] = (
 
 
 def _add(part: Part, answers: Sequence[tuple[str, Family, str, str]], form: str = "%s") -> None:
-    """Adds one attack for each of the `answers`. Each begins with the replies of the plain episode, in which
-    the answer of the attack takes the place of the last reply."""
+    """Adds one attack on the checker `part` for each of the `answers`, tuples (name, family, aim, answer). An
+    attack's replies are those of the episode with a plain wrong answer, but the last reply is the attack's
+    answer, inserted into the template `form`."""
     kind = f" ({part.row['gt_action']})" if part.name == "gui" else ""
     for name, family, aim, answer in answers:
         ATTACKS.answers(

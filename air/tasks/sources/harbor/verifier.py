@@ -96,7 +96,7 @@ async def _rewards(box: Box) -> dict[str, float]:
 
 
 async def _last_words(box: Box) -> str:
-    """Returns the last line that the tests printed, for an error message."""
+    """Returns a text for an error message that quotes the last line which the tests printed."""
     try:
         data = await box.read(f"{LOGS}/test-stdout.txt", user=ROOT)
     except BoxFileError:
