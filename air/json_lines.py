@@ -23,7 +23,7 @@ place, it was rewritten."""
 
 @dataclass(frozen=True)
 class Mark:
-    """A reading position in a file, with the state of the file when it was read up to there."""
+    """A reading position in a file, with the file's size and modification time at that reading."""
 
     size: int = 0
     """The file's size when it was read, in bytes, including an incomplete last line."""

@@ -53,7 +53,8 @@ from air.trajectories.conversations import to_sft
 NAME = "harbor"
 MEASURES = ("reward", "well_formed", *harbor_family.KINDS)
 GOOD = 0.5
-"""The share of the demonstrations whose command is the right one. The others are random and rarely right."""
+"""The share of the demonstrations whose command is the right one. In the others, one part of the command is
+random, so that they are right only by chance."""
 DEMOS, SFT_STEPS = 2000, 300
 THOUGHT = "Done by one command."
 TASKS = tuple(harbor_family.every_task())
