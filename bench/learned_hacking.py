@@ -1,4 +1,4 @@
-"""Tests whether training finds the holes of weakened tasks: `make hacking`. A policy that learned cheats from
+"""Tests whether training discovers weaknesses of tasks: `make hacking`. A policy that learned cheats from
 demonstrations is trained with GRPO, once on tasks with air's defences and once on weakened copies.
 
 Both arms start from the same policy, which is trained on demonstrations of which a part cheats. They use the

@@ -1,7 +1,8 @@
 """Attacks that try to reach something outside the box: files, processes and sockets of the machine, or a
 network.
 
-The attacks change nothing, so they can be tried in process boxes without isolation, too.
+The attacks change nothing. So those that do not connect to other machines can be tried in process boxes
+without isolation, too.
 """
 
 from __future__ import annotations

@@ -35,10 +35,10 @@ def load(
     """Finds a task by its id and returns its declaration.
 
     `roots` are the folders of tasks in air's own format, in order of search; the default is the folder of
-    shipped tasks. An id `mlgym:NAME` is looked up in the MLGym checkout `mlgym_root`, by default in the
-    environment variable `AIR_MLGYM_ROOT`. An id `harbor:PATH` names a Harbor task, for which `harbor` holds
-    the settings. Raises MissingError if there is no such task or checkout, and ConfigError, which names file
-    and key, if the task's declaration is invalid.
+    shipped tasks. An id `mlgym:NAME` is looked up in the MLGym checkout `mlgym_root`, by default the folder
+    that the environment variable `AIR_MLGYM_ROOT` names. An id `harbor:PATH` names a Harbor task, for which
+    `harbor` holds the settings. Raises MissingError if there is no such task or checkout, and ConfigError,
+    which names file and key, if the task's declaration is invalid.
     """
     if task_id.startswith(_HARBOR):
         from air.tasks.sources.harbor import source
@@ -88,8 +88,8 @@ def available(roots: Sequence[Path] = ()) -> list[str]:
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in the folder `root`, by default in the environment variable
-    `AIR_MLGYM_ROOT`; None if neither is given. Raises MissingError if the folder is not a checkout of
+    """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
+    `AIR_MLGYM_ROOT` names; None if neither is given. Raises MissingError if the folder is not a checkout of
     MLGym."""
     from air.tasks.sources.mlgym import find_checkout
 

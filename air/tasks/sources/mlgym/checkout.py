@@ -48,8 +48,8 @@ class Status:
 
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in the folder `root`, by default in the environment variable
-    `AIR_MLGYM_ROOT`. Returns None if neither is given.
+    """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
+    `AIR_MLGYM_ROOT` names. Returns None if neither is given.
 
     Raises MissingError if the folder is not a checkout of MLGym.
     """
