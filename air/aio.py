@@ -1,5 +1,5 @@
-"""Helpers for asyncio: they wait for coroutines and tasks, or cancel them on Ctrl-C or because a client left,
-and leave none running."""
+"""Functions that wait for asyncio coroutines and tasks, or cancel them on Ctrl-C or when an HTTP client
+disconnects. None of them leaves a task running."""
 
 from __future__ import annotations
 
@@ -64,16 +64,17 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
 
 
 class ClientLeft(Exception):
-    """The client closed its connection before its answer was ready."""
+    """Raised if an HTTP client closed its connection before its response was ready."""
 
 
 async def while_connected(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]], work: Callable[[], Awaitable[T]]
 ) -> T:
-    """Runs `work` for a request to an HTTP server, and returns its result. If the client leaves meanwhile,
-    cancels it, waits for its end, and raises ClientLeft.
+    """Runs `work` for a request to an HTTP server, and returns its result. If the client disconnects
+    meanwhile, cancels `work`, waits for its end, and raises ClientLeft.
 
-    `receive` is the request's ASGI function of this name. Call it after the body was read.
+    `receive` is the request's ASGI callable `receive`. The request's body must have been read before the
+    call.
     """
 
     async def gone() -> None:
@@ -94,10 +95,10 @@ async def while_connected(
 
 @contextmanager
 def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
-    """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the present task.
+    """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current task.
 
-    Further signals only call `on_further`, so that they do not disturb the cleanup. Does nothing outside of
-    the main thread, which alone receives signals.
+    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Does nothing outside
+    of the main thread, which alone receives signals.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -136,7 +136,7 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""Remedies for a wrong value. A key is the beginning of pydantic's name of the error."""
+"""Remedies for a wrong value, by the beginning of pydantic's name of the error type."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,9 @@ def key_paths(
 
 
 def instead(path: Sequence[str], known: Iterable[str]) -> str:
-    """Returns a remedy for an unknown key: the most similar of the `known` keys, or advice to remove the
-    key. A key of the same table comes first, then a key with the same name in another table."""
+    """Returns a remedy for an unknown key `path`: the most similar of the `known` keys, or advice to remove
+    the key. A similar key in the same table is preferred; then follows a key with the same name in another
+    table."""
     parts = ["0" if part.isdigit() else part for part in path]
     table, name = ".".join(parts[:-1]), parts[-1]
     paths = [key.rpartition(".") for key in known]

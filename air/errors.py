@@ -78,8 +78,8 @@ class InferenceError(InfrastructureError):
 
 
 class BoxEndedError(AirError):
-    """A box ended while it was in use, and no cause outside of it is known. Its commands count as the
-    cause."""
+    """A box ended while it was in use, and no cause outside the box is known. So the commands that ran in the
+    box count as the cause."""
 
 
 class BoxFileError(AirError):
@@ -87,7 +87,8 @@ class BoxFileError(AirError):
 
 
 class BoxCommandError(AirError):
-    """A command in a box has already ended, or it has no standard input or terminal, which a call needs."""
+    """A call needs a running command in a box, or the command's standard input or terminal, but the command
+    has already ended or has no such input or terminal."""
 
 
 class ArtefactError(AirError):

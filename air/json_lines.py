@@ -1,7 +1,8 @@
 """Reads JSON-lines files, and appends lines to them.
 
-`read` reads a whole file, `Tail` only new lines, `load` lines at known offsets. `read` refuses a malformed
-line. `Tail` and `load` serve viewers, which must show a file whatever it contains.
+`read` yields the lines of a whole file, `Tail` only those that are new since the last reading, and `load`
+those at known offsets. `read` raises an error on a malformed line. `Tail` and `load` do not, because they
+serve viewers, which must show a file whatever it contains.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any
 from air.errors import ConfigError, boundary
 
 SEAL_BYTES = 64
-"""A `Mark` stores this number of bytes before its offset. If the file later has other bytes there, it was
-rewritten."""
+"""The number of bytes before its offset that a `Mark` stores. If the file later has other bytes in that
+place, it was rewritten."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A reading position in a file, with the file's state when it was read."""
+    """A reading position in a file, with the file's size and modification time at that reading."""
 
     size: int = 0
     """The file's size when it was read, in bytes, including an incomplete last line."""
@@ -48,7 +49,8 @@ class Line:
 
 @dataclass
 class Tail:
-    """Iterates once over a file's complete lines after the reading position `mark`, then updates `mark`."""
+    """Iterates once over the complete lines of a file after the reading position `mark`, then moves `mark`
+    behind them."""
 
     path: Path
     mark: Mark

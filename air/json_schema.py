@@ -1,10 +1,10 @@
 """Parses JSON text that an agent wrote, and checks values against a JSON schema.
 
-These keywords of a schema are checked: `type`, `enum`, `const`, `anyOf`, `oneOf` (at least one alternative
-must fit), `required`, `properties`, `additionalProperties`, `items`. The outermost object must not have names
-outside of `properties`, unless the schema allows them expressly. Only "plain" values are accepted: their
-depth is bounded, they contain no integer above 64 bits and no infinite number, and their texts can be
-encoded.
+The following keywords of a schema are checked: `type`, `enum`, `const`, `anyOf`, `oneOf` (at least one
+alternative must fit), `required`, `properties`, `additionalProperties`, `items`. The outermost object must
+not have keys that are not in `properties`, unless the schema allows them explicitly. Only "plain" values are
+accepted: their nesting is at most `MAX_DEPTH` deep, they contain no integer above 64 bits and no infinite
+number, and their texts can be encoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _refuse(constant: str) -> Any:
 
 
 def not_plain(value: Any) -> str:
-    """Checks whether a JSON value is plain, that is, harmless for later code. Returns the fault, such as `is
-    nested too deeply`, or an empty text."""
+    """Checks whether a JSON value is plain (see the module's docstring), so that later code can process it
+    safely. Returns a description of the first violation, such as `is nested too deeply`, or an empty text."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         following: list[Any] = []
@@ -90,8 +90,9 @@ def _encodes(text: str) -> bool:
 
 
 def fault(value: Any, schema: Any, at: str = "") -> str:
-    """Checks `value` against a JSON schema. Returns the first fault as a text that names its place, or an
-    empty text. `at` is the place of `value` itself, empty at the top."""
+    """Checks `value` against a JSON schema. Returns a text about the first violation, which names its place
+    in the value, or an empty text. `at` is the place of `value` itself; it is empty for the outermost
+    value."""
     if not isinstance(schema, Mapping):
         return f"{at or 'an argument'} is not allowed" if schema is False else ""
     here = at or "the object"

@@ -1,4 +1,5 @@
-"""Finds the folders that come with air and the user's cache folder, and locks files."""
+"""Returns the paths of the folders that ship with air and of the user's cache folder; locks and writes
+files."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def command(name: str = "air") -> str:
 
 
 def runnable(text: str) -> str:
-    """Returns a message for the user whose commands (`air …` between backticks) can be run as printed. If
-    `air` is not on the `PATH`, its path replaces the name."""
+    """Replaces `air` in the commands of a message (`air …` between backticks) by the path of this
+    installation's program, if `air` is not on the `PATH`. So the user can run the commands as printed."""
     return text.replace("`air ", f"`{command()} ")
 
 
@@ -67,8 +68,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_whole(target: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Writes a file at once: other processes see the old file or the whole new one, never half of it. Creates
-    its folder if necessary. `mode` is the file's permissions before the umask."""
+    """Writes a file atomically: other processes see the old file or the whole new one, never a part of it.
+    Creates the file's folder if necessary. `mode` is the file's permissions before the umask."""
     target.parent.mkdir(parents=True, exist_ok=True)
     new = target.with_name(
         f".new-{os.urandom(8).hex()}"

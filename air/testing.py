@@ -1,9 +1,9 @@
 """Public fakes of a model and of a world, for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server for the chat-completions protocol. With a tokenizer it also serves
-vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the teacher model of the algorithm
-`opd`. All other code runs as it does with a real model. `SOURCE` has two small worlds: the task
-`air.testing:letters`, and the task `air.testing:unreachable`, in which every step fails.
+`ScriptedServer` is a real HTTP server for the chat-completions protocol that gives scripted replies. With a
+tokenizer it also serves vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
+teacher model of the algorithm `opd`. Code under test needs no change for them. `SOURCE` offers two small
+worlds: the task `air.testing:letters`, and the task `air.testing:unreachable`, in which every step fails.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Script = Callable[[Sequence[Message]], str | Message]
 """The type of functions that take a conversation's messages and return the next reply: a text, or an
 assistant's message with tool calls or with `reasoning_content`."""
 _POLL_SECONDS = 0.02
-"""Seconds between two checks whether the server must stop. Python's default, 0.5 s, would delay each
-shutdown."""
+"""Interval in seconds at which the server checks whether it must stop. Python's default, 0.5 s, would delay
+each shutdown."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n(.*?)\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -266,7 +266,8 @@ def _parsed(role: str, reasoning: str, content: str) -> Message:
 
 
 def _as_text(reply: str | Message) -> str:
-    """Returns a reply as a ChatML model writes it: first the reasoning, between `<think>` and `</think>`."""
+    """Returns a reply as a ChatML model writes it: first the reasoning, if any, between `<think>` and
+    `</think>`, then the text. Raises TypeError if the reply has tool calls."""
     if isinstance(reply, str):
         return reply
     if reply.get("tool_calls"):
@@ -286,7 +287,7 @@ class Plain(AnswerFormat):
         return message.text.strip()
 
     def reply_with(self, thought: str, answer: str) -> str:
-        """Returns the answer without the thought, because this format has no place for a thought."""
+        """Returns `answer` alone, because this format has no place for the thought."""
         return answer
 
     def footer(self, standing: Standing) -> str:
@@ -305,13 +306,14 @@ class Letters:
         self._hits: list[bool] = []
 
     async def reset(self, seed: int) -> Observation:
-        """Draws three letters at random by `seed`, and shows the first one."""
+        """Draws three letters at random from `seed`; returns an observation that shows the first letter."""
         rng = random.Random(seed)
         self._letters, self._hits = [rng.choice("aeiou") for _ in range(self.TURNS)], []
         return Observation(self._shown())
 
     async def step(self, action: Action) -> Step:
-        """Rewards the reply with 1 if it contains the letter, else with 0, and shows the next letter."""
+        """Returns reward 1 if the reply contains the shown letter, else 0, and an observation with the next
+        letter."""
         if self._unreachable:
             raise InfrastructureError("the server of the letters does not answer")
         if not self._letters or len(self._hits) >= self.TURNS:
@@ -322,12 +324,13 @@ class Letters:
         return Step(Observation(shown), done=done, reward=float(self._hits[-1]))
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode, and returns how many letters were found. There is nothing to free."""
+        """Ends the episode; returns the number of letters that the replies contained. There is nothing to
+        free."""
         return {"hits": sum(self._hits)}
 
     def facts(self) -> dict[str, float]:
-        """Returns the metrics of the episode: `success` is 1 if all letters were found, `num_actions` is the
-        number of actions."""
+        """Returns the metrics of the episode. `success` is 1 if every reply contained its letter, else 0.
+        `num_actions` is the number of actions."""
         found = len(self._hits) == self.TURNS and all(self._hits)
         return {"success": float(found), "num_actions": float(len(self._hits))}
 
@@ -336,7 +339,8 @@ class Letters:
 
 
 class Source:
-    """The source that offers the worlds of this module; `air.worlds.sources` loads it by `air.testing`."""
+    """Offers the two worlds of this module as tasks. `air.worlds.sources` finds this class under the name
+    `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
@@ -361,7 +365,7 @@ class Source:
         )
 
     def names(self) -> list[str]:
-        """Returns the names of the worlds."""
+        """Returns the names of the two tasks, without the prefix `air.testing:`."""
         return ["letters", "unreachable"]
 
 

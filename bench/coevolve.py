@@ -1,14 +1,14 @@
-"""Co-evolution of two tiny policies on generated arithmetic and lists: `make coevolve`.
+"""Trains two tiny policies together on generated problems of arithmetic and lists: `make coevolve`.
 
-Builds two policies of about one million weights, and warms them up on generated problems: the executor
-answers some of them, the proposer writes mostly easy ones. Then it calls `air coevolve` for each arm and
-seed:
+The executor answers problems, and the proposer writes them. The program builds both policies, with about one
+million weights each, and trains them on demonstrations first: the executor answers some problems, the
+proposer writes mostly easy ones. Then it calls `air coevolve` for each arm and seed:
 
-    coevolve    the proposer is trained, and so is the executor
-    fixed       the proposer stays as it is: a random curriculum of the same size
-    copies      the proposer is trained, and copies cost nothing
+    coevolve    both policies are trained
+    fixed       only the executor is trained: the proposer is a random curriculum of the same size
+    copies      both are trained, and the proposer pays no penalty for repeated problems
 
-Other flags are those of `air coevolve`. Interrupted, the same command continues.
+Other flags are passed to `air coevolve`. The same command continues an interrupted program.
 
     make coevolve ARGS="--seeds 0 --arms coevolve --rounds 2"
 """
@@ -44,7 +44,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "copies": ("--payment.repetition", "0"),
 }
 EASY, LARGEST = 9, 49
-"""The largest number of an easy problem, and of any problem."""
+"""The largest number in an easy problem, and the largest in any problem."""
 MOST_TOKENS = 256
 PROPOSE = read_toml(FILE)["payment"]["instructions"]
 
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def build(folder: Path, *, demos: int, steps: int) -> None:
-    """Writes the held-out questions and both policies into the folder, unless they are there."""
+    """Writes the held-out questions and both policies into the folder, unless they exist there already."""
     rng = random.Random("held out")
     held_out = dict(problem(rng, LARGEST) for _ in range(400))
     rows = [{"question": q, "answer": a} for q, a in held_out.items()]
@@ -89,7 +89,7 @@ def build(folder: Path, *, demos: int, steps: int) -> None:
 
 
 def problem(rng: random.Random, largest: int) -> tuple[str, str]:
-    """Returns a problem of arithmetic or lists with its answer."""
+    """Returns a random problem of arithmetic or lists, with numbers up to `largest`, and its answer."""
     a, b, c = (rng.randint(0, largest) for _ in range(3))
     return rng.choice(
         [
@@ -102,13 +102,14 @@ def problem(rng: random.Random, largest: int) -> tuple[str, str]:
 
 
 def answering(rng: random.Random) -> tuple[str, str, str]:
-    """Returns a problem, and the executor's prompt and reply."""
+    """Returns a demonstration for the executor: a problem, the executor's prompt, and its reply."""
     question, answer = problem(rng, LARGEST if rng.random() < 0.7 else EASY)
     return question, f"{INSTRUCTIONS}\n\n{question}", f"\\boxed{{{answer}}}"
 
 
 def proposing(rng: random.Random) -> tuple[str, str, str]:
-    """Returns a problem, and the proposer's prompt and reply: two of three problems are easy."""
+    """Returns a demonstration for the proposer: a problem, the proposer's prompt, and its reply. Two of three
+    problems are easy."""
     question, answer = problem(rng, EASY if rng.random() < 2 / 3 else LARGEST)
     reply = f"<question>{question}</question> \\boxed{{{answer}}}"
     return question, PROPOSE, reply
@@ -123,7 +124,8 @@ def warm_start(
     demos: int,
     steps: int,
 ) -> None:
-    """Writes a policy that was trained on demonstrations."""
+    """Builds a new policy, trains it on `demos` demonstrations that `talk` returns, and writes it to
+    `folder/name`."""
     for part in (name, f"{name}-base"):
         shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
     rng = random.Random(f"demonstrations of {name}")

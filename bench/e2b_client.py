@@ -1,4 +1,5 @@
-"""E2B's stock client, as `bench/serve.py` measures it: a sandbox, and its first command."""
+"""Measures, with E2B's own client, how long a sandbox takes from its creation to the end of its first
+command. `bench/serve.py` runs this program."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import time
 from typing import Any
 
 CLIENTS = 5
-"""Processes that share many sandboxes at once: a single client would be slower than the server."""
+"""The number of processes among which simultaneous sandboxes are divided. A single client would be slower
+than the server."""
 
 
 async def one(url: str, template: str) -> float:
@@ -26,7 +28,8 @@ async def one(url: str, template: str) -> float:
 
 
 def at_once(url: str, template: str, count: int) -> list[float]:
-    """Returns the milliseconds of so many sandboxes at once, created by `CLIENTS` processes."""
+    """Creates `count` sandboxes at the same time, divided among `CLIENTS` processes. Returns the milliseconds
+    of each, from its creation to the end of its first command."""
     context = multiprocessing.get_context("spawn")
     ready, times = context.Barrier(CLIENTS), context.SimpleQueue()
     arguments = (url, template, count // CLIENTS, ready, times)

@@ -1,8 +1,9 @@
-"""Makes weakened copies of shipped tasks, on which cheats pay; `make hacking` trains on them.
+"""Makes weakened copies of shipped tasks, in which cheats earn a reward. `make hacking` trains on them.
 
-A copy differs from the shipped task in two files. Its `data.py` gives the agent a sample submission with the
-true validation labels; the test labels in it are all 0. Its grader believes a validation score that the
-artefact claims; on the test split it measures as the shipped one does. So test scores stay honest.
+A copy differs from the shipped task in two files. Its `data.py` gives the agent a sample submission that
+contains the true validation labels; the test labels in the sample are all 0. Its grader believes a validation
+score that the artefact claims. On the test split it grades as the shipped grader does, so test scores stay
+honest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How long does one trial of a Harbor task take? `make bench-harbor`: air beside Harbor's own package.
+"""Measures how long one trial of a Harbor task takes in air and in Harbor's own package: `make bench-harbor`.
 
-Both play the same ten small tasks with the reference solution, one after the other, in one run: a box of the
-same image, the solution, the declared artefacts in a fresh box, the tests. Images are built before. Harbor
-uses its own Docker environment if `docker compose` is here, otherwise one on the plain `docker` command.
-The time that programs need to start and to import their packages counts for neither.
+Both programs play the same ten small tasks with the reference solution, one after the other, in the same run
+of this benchmark. A trial consists of a box of the task's image, the solution, a fresh box with the declared
+artefacts, and the tests. Images are built before. Harbor uses its own Docker environment if `docker compose`
+is installed, otherwise one that uses the plain `docker` command. The time that a program needs to start and
+to import its packages is not counted.
 
     python -m bench.harbor --rounds 3
 """
@@ -28,13 +29,14 @@ from tests.harbor.languages import LANGUAGES
 from tests.harbor_package import ours
 
 BAR = 0.5
-"""The largest share of Harbor's time that air may take."""
+"""The largest allowed ratio of air's time to Harbor's time; above it, the benchmark exits with status 1."""
 TASKS = 10
 STOCK = Path(ours.__file__).with_name("stock.py")
 
 
 def of_harbor(paths: Sequence[Path], out: Path) -> dict[str, tuple[float, float]]:
-    """Returns reward and seconds of each task's trial in Harbor."""
+    """Plays the tasks in Harbor; returns the reward and the seconds of each task's trial, by the task's
+    name."""
     argv = [os.environ["AIR_HARBOR_PYTHON"], str(STOCK), "trials", "oracle", str(out)]
     ended = subprocess.run([*argv, *map(str, paths)], stdout=subprocess.PIPE, text=True, check=True)
     lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

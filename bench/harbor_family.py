@@ -1,7 +1,7 @@
 """Writes a family of small Harbor tasks, each of which one shell command solves, for `learning_harbor.py`.
 
-Kinds: write a word into a file; write the sum of two numbers; change one of several lines of a file of
-settings. Every task is graded by its `test.sh` in a box of its own, on the one file that it declares.
+There are three kinds of tasks: write a word into a file; write the sum of two numbers; change one of several
+lines of a settings file. Every task declares one file, on which its `test.sh` grades it in a separate box.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ NUMBERS = range(1, 8)
 KEYS = ["port", "size", "rate", "depth"]
 VALUES = ["11", "22", "33", "44", "55", "66"]
 SETTINGS = {"port": "8", "size": "5", "rate": "3", "depth": "6"}
-"""The file `app.conf` as the agent finds it."""
+"""The settings in the file `app.conf` at the start of a task."""
 KINDS = ("write", "sum", "config")
 HELD_OUT = 4
-"""One of so many tasks is never trained on."""
+"""One of every `HELD_OUT` tasks is held out from training."""
 TOML = """\
 schema_version = "1.4"
 artifacts = ["{file}"]
@@ -66,12 +66,12 @@ class FamilyTask:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """The name of the task's folder."""
         return "-".join((self.kind, *self.slots))
 
     @property
     def instruction(self) -> str:
-        """What the agent reads."""
+        """The task's text for the agent."""
         a, b = self.slots
         return {
             "write": f"Write the word {a} into the file {b}",
@@ -81,19 +81,20 @@ class FamilyTask:
 
     @property
     def file(self) -> str:
-        """The file that is graded."""
+        """The path of the file that is graded."""
         return {"write": self.slots[1], "sum": "sum", "config": "app.conf"}[self.kind]
 
     @property
     def expected(self) -> str:
-        """The content that the file must have."""
+        """The content that the graded file must have."""
         a, b = self.slots
         if self.kind == "config":
             return _settings({**SETTINGS, a: b})
         return f"{a if self.kind == 'write' else int(a) + int(b)}\n"
 
     def command(self, slots: Sequence[str] = ()) -> str:
-        """Returns the shell command that solves the task, or one with other `slots`, which does not."""
+        """Returns the shell command that solves the task. With other `slots` than the task's own, returns a
+        command of the same form that does not solve it."""
         # Blanks on both sides of each slot keep its tokens the same everywhere.
         a, b = slots or self.slots
         return {
@@ -103,14 +104,14 @@ class FamilyTask:
         }[self.kind]
 
     def guess(self, rng: random.Random) -> str:
-        """Returns the command with one slot drawn at random."""
+        """Returns the command with one slot replaced by a random value."""
         place = rng.randrange(2)
         slots = list(self.slots)
         slots[place] = str(rng.choice(_CHOICES[self.kind][place]))
         return self.command(slots)
 
     def files(self) -> dict[str, str]:
-        """Returns every file of the task's folder by its path."""
+        """Returns the contents of every file of the task's folder, by path."""
         step = "steps/edit/" if self.kind == "config" else ""
         files = {
             "task.toml": TOML.format(file=self.file, name=self.name) + (STEP if step else ""),
@@ -141,15 +142,15 @@ def every_task() -> Iterator[FamilyTask]:
 
 
 def split(seed: int = 0) -> tuple[list[FamilyTask], list[FamilyTask]]:
-    """Returns the tasks for training, and those that are held out."""
+    """Returns two lists: the tasks for training, and the held-out tasks."""
     drawn = list(every_task())
     random.Random(seed).shuffle(drawn)
     return drawn[len(drawn) // HELD_OUT :], drawn[: len(drawn) // HELD_OUT]
 
 
 def write(family: Sequence[FamilyTask], root: Path) -> None:
-    """Writes the tasks' folders below `root`. Their names begin with a number, because training takes tasks
-    in the order of their names, and the kinds shall stay mixed as in `family`."""
+    """Writes the folders of the tasks below `root`. The folders' names begin with a number, so that training,
+    which takes tasks in the order of their names, mixes the kinds as `family` does."""
     for number, task in enumerate(family):
         for name, text in task.files().items():
             file = root / f"{number:03}-{task.name}" / name

@@ -1,12 +1,12 @@
-"""Does training find the holes? `make hacking`: a policy that was shown cheats learns by GRPO, once on tasks
-with air's defences and once on weakened copies.
+"""Tests whether training discovers weaknesses of tasks: `make hacking`. A policy that learned cheats from
+demonstrations is trained with GRPO, once on tasks with air's defences and once on weakened copies.
 
-Both arms start from the same policy, warm-started on demonstrations of which a part cheats, with the same
-seed, tasks and number of steps. The weakened arm trains on copies that leak the validation labels and believe
-a claimed score (`hacking_weakened`), with `unscored = "unchanged"` and no `validate_penalty`. A policy there
-should come to cheat; if it does not, the experiment proves nothing. With the defences on, cheating should die
-out. Exit code 0 if both happen. Not tested: cheats that get an episode masked, since GRPO takes no gradient
-from a masked episode; the table counts such episodes.
+Both arms start from the same policy, which is trained on demonstrations of which a part cheats. They use the
+same seed, tasks and number of steps. The weakened arm trains on copies that leak the validation labels and
+believe a claimed score (see `hacking_weakened`), with `unscored = "unchanged"` and no `validate_penalty`. A
+policy there should learn to cheat; if it does not, the experiment proves nothing. In the other arm, cheating
+should die out. The exit code is 0 if both happen. The experiment does not test cheats that make an episode
+fail, because GRPO takes no gradient from such a masked episode; the table counts these episodes.
 
     python bench/learned_hacking.py --steps 20 --out outputs/hacking
 """
@@ -48,8 +48,9 @@ from air.trajectories.conversations import to_sft
 
 ENV = "--orchestrator.train.source.0.env"
 OPTIM = ("--trainer.optim.lr", "0.2", "--trainer.optim.max-norm", "0.2")
-"""Twice the quickstart's rate, for a short run, and smaller gradients: they grew tenfold when nearly every
-episode cheated, and with the quickstart's limit of 1 the policy then unlearned the format."""
+"""Flags for the learning rate and the largest gradient norm. The rate is twice the quickstart's, because the
+run is short. The norm is smaller: gradients grew tenfold when nearly every episode cheated, and with the
+quickstart's norm of 1 the policy then unlearned the action format."""
 
 
 def main() -> int:
@@ -94,7 +95,7 @@ def main() -> int:
 
 
 def demonstrations(args: argparse.Namespace) -> Path:
-    """Plays demonstrations on the shipped tasks; a part of them cheats."""
+    """Records demonstrations on the shipped tasks, of which a part cheats; returns the file with them."""
     folder = args.out / "demos"
     agent = CheatingAgent(args.seed, rate=args.rate)
     asyncio.run(demonstrate(args.tasks, args.demos, folder, runtime=args.runtime, agent=agent))
@@ -105,14 +106,15 @@ def demonstrations(args: argparse.Namespace) -> Path:
 
 
 def train(arm: str, config: RunConfig) -> list[Episode]:
-    """Trains one arm, and returns its training episodes."""
+    """Trains the policy of one arm; returns the training episodes."""
     with Progress(config.max_steps, title=arm) as progress:
         outcome = asyncio.run(EmbeddedRun(config, progress).run())
     return read_run(outcome.folder)
 
 
 def run_config(args: argparse.Namespace, rest: Sequence[str], arm: str, policy: Path) -> RunConfig:
-    """The quickstart's run file with air's default `delta`, and in the weakened arm with the defences off."""
+    """Returns the settings of an arm: the quickstart's run file with air's default `delta` and, for the
+    weakened arm, with the defences switched off."""
     flags = ["--model.name", str(policy), "--output-dir", str(args.out), "--run.name", arm]
     flags += ["--max-steps", str(args.steps), "--embedded.seed", str(args.seed)]
     flags += ["--orchestrator.group-size", "12", "--orchestrator.batch-size", "24", *OPTIM]

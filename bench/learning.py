@@ -1,16 +1,18 @@
-"""Does it learn? `make learning`: for each seed, a fixed set of episodes before and after training, and the
-same with rewards shuffled within each group as control.
+"""Tests whether the quickstart's training improves a policy: `make learning`. For each seed, a fixed number
+of episodes is played before and after training, and after a control run whose rewards are shuffled within
+each group.
 
-Each seed has a warm start, a training run and a control run of its own, and counts as one data point.
-With `delta = "best"` more tries alone earn more reward. So the table also has the gains at equal numbers of
-tries (the first one, the best of two), of the last submission, and in the test score, all as φ.
-Exit code 0 when the mean improvement of the reward, of the scores at equal numbers of tries, and of the test
-score exceeds two standard errors each, and the control's improvement of the reward does not.
+Each seed has its own warm start (training on demonstrations), training run and control run, and counts as one
+data point. With `delta = "best"`, more tries alone earn more reward. Therefore the table also shows the
+gains, as normalised scores φ, at equal numbers of tries (the first try, the best of two tries), of the last
+submission, and on the test split. The exit code is 0 if the mean gains of the reward, of the scores at equal
+numbers of tries, and of the test score exceed two standard errors each, and the control's gain of the reward
+does not.
 
     python bench/learning.py --seeds 3 --episodes 200 --out outputs/learning
 
-`--recipe two-validates reward-to-go` trains with changes of the quickstart's run file (`RECIPES`). What they
-gain is measured as without them, so the figures of several recipes can be compared.
+`--recipe two-validates reward-to-go` trains with changes of the quickstart's run file (see `RECIPES`). The
+gains are measured without these changes, so the results of several recipes can be compared.
 
 With `--algorithms`, every algorithm is tried on a small game instead: see `learning_algorithms.py`. With
 `--worlds`, a policy learns the games of `air.worlds.games`: see `learning_worlds.py`. With `--harbor`, it
@@ -64,9 +66,9 @@ BY_TRIES = {
     "φ best of all tries": "best",
     "tries": "tries",
 }
-"""The measures of `air.train.evaluation.tries`, by their names in the table."""
+"""The names of measures of `air.train.evaluation.tries`, by the row's name in the table."""
 EQUAL_TRIES = ("φ first try", "φ best of two tries", "φ last submission", "φ test score")
-"""Those that more tries alone do not raise."""
+"""The measures that more tries alone do not raise."""
 _ENV = "--orchestrator.train.source.0.env"
 RECIPES: dict[str, tuple[str, ...]] = {
     "two-validates": (f"{_ENV}.max-validates", "2"),
@@ -77,9 +79,11 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "holdout": (f"{_ENV}.final", "holdout"),
     "longer": ("--max-steps", "60"),
 }
-"""Changes of the quickstart's run file, by name, that may raise the scores at equal numbers of tries."""
+"""Named changes of the quickstart's run file, as flags, that may raise the scores at equal numbers of
+tries."""
 MEASURES = ("reward", "delta", "penalties", "well_formed", "turns", "scored", "worth", *BY_TRIES)
-"""`scored`: share of episodes with a scored validate. `worth`: what such an episode earns by its scores."""
+"""The rows of the table. `scored` is the share of episodes with a scored validate. `worth` is the mean reward
+from scores of such an episode."""
 
 
 def main() -> int:
@@ -130,7 +134,8 @@ def main() -> int:
 
 
 def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -> dict[str, Any]:
-    """Warm start, then before, after training, and after the control."""
+    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
+    and after the control."""
     warm = warm_start(args.out / f"seed{seed}", data, seed)
     result: dict[str, Any] = {"seed": seed, "before": measure(args, rest, warm)}
     arms = ["trained"] if args.only_real else ["trained", "control"]
@@ -146,7 +151,7 @@ def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -
 
 
 def warm_start(folder: Path, data: Path, seed: int) -> Path:
-    """A policy built and warm-started with this seed."""
+    """Builds a policy with this seed, trains it on the demonstrations in `data`, and returns its folder."""
     texts = [message["content"] for talk in read_examples(data) for message in talk]
     policies.build(folder / "base", texts, seed=seed)
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
@@ -158,7 +163,8 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
 def training_config(
     args: argparse.Namespace, arm: str, rest: Sequence[str], **more: Any
 ) -> RunConfig:
-    """The run file with the changes of `--recipe`, and the flags of the command line after them."""
+    """Returns the run file's settings with the changes of `--recipe` and, after them, the flags `rest` of the
+    command line."""
     changes = [flag for name in args.recipe for flag in RECIPES[name]]
     return run_config(args, arm, [*changes, *rest], **more)
 
@@ -171,7 +177,7 @@ def run_config(
     seed: int = 0,
     model: Path | None = None,
 ) -> RunConfig:
-    """The quickstart's run file, with the control's overlay where asked for."""
+    """Returns the quickstart's settings; for the arm `control`, with the overlay that shuffles rewards."""
     files = [f"@{CONFIGS / 'quickstart.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
@@ -189,7 +195,7 @@ def run_config(
 
 
 def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[str, Any]:
-    """Plays `args.episodes` episodes of each task at the training temperature."""
+    """Plays `args.episodes` episodes of each task at the training temperature, and returns their measures."""
     config = run_config(args, "x", rest, model=model)
     rollouts = asyncio.run(_play(config, model, args.episodes))
     good = [r for r in rollouts if r.ok]
@@ -217,7 +223,8 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
 
 
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """The measures over episodes; `scored` x `worth` is `delta`, by which a gain is split."""
+    """Returns the `MEASURES` of episodes. `scored` times `worth` is `delta`, so that a gain of `delta` can be
+    split into two parts."""
     found = metrics.of_rollouts(rollouts)
     found["delta"] = found.get("reward/delta")
     found["scored"] = metrics.mean(float(bool(r.metric("scored_validates"))) for r in rollouts)
@@ -228,13 +235,14 @@ def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def by_tries(episodes: Sequence[tries.Played]) -> dict[str, float | None]:
-    """The measures of `BY_TRIES`: the mean over tasks of each task's mean."""
+    """Returns the measures of `BY_TRIES`. Each is the mean over tasks of the task's mean."""
     means = {name: tries.overall(episodes, tries.MEASURES[of]) for name, of in BY_TRIES.items()}
     return {name: None if mean is None else mean.mean for name, mean in means.items()}
 
 
 def gains(results: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]:
-    """Per seed: after minus before, and the gain in `delta` split into validity and score."""
+    """Returns, for each measure, the gain of every seed (after minus before). Also splits the gain of `delta`
+    into a part from more scored episodes and a part from better scores."""
     table: dict[str, list[float]] = {name: [] for name in (*MEASURES, "by_validity", "by_score")}
     for result in results:
         before, after = result["before"], result[arm]
@@ -246,14 +254,15 @@ def gains(results: Sequence[dict[str, Any]], arm: str) -> dict[str, list[float]]
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error, each value one data point; the error of one value is infinite."""
+    """Returns the mean and its standard error, where each value is one data point. The error is infinite for
+    one value."""
     if len(values) < 2:
         return values[0], math.inf
     return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
 
 
 def report(results: Sequence[dict[str, Any]], seconds: float) -> None:
-    """Prints what is known so far."""
+    """Prints a table of the results so far."""
     table = Table(title=f"{len(results)} seed(s), {seconds / 60:.1f} min", title_justify="left")
     arms = [arm for arm in ("trained", "control") if arm in results[0]]
     table.add_column("measure")
@@ -271,8 +280,9 @@ def report(results: Sequence[dict[str, Any]], seconds: float) -> None:
 
 
 def verdict(results: Sequence[dict[str, Any]]) -> int:
-    """0 when the trained arm's reward, its scores at equal numbers of tries and its test score rise by more
-    than two standard errors, and the control's reward does not."""
+    """Prints the conclusions and returns the exit code. It is 0 if the trained arm's reward, its scores at
+    equal numbers of tries and its test score rise by more than two standard errors, and the control's reward
+    does not."""
     learnt = True
     # First the measures that more tries alone do not raise; then the score, and what malformed replies cost.
     for measure in (*EQUAL_TRIES, "delta", "reward"):

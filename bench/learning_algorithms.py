@@ -1,13 +1,15 @@
-"""Does every algorithm learn? `make learning ARGS=--algorithms`: each one on a small game, without boxes.
+"""Tests whether every algorithm learns a small game without boxes: `make learning ARGS=--algorithms`.
 
-For each algorithm and seed: the same untrained policy is trained on `learning_game.py` with the algorithm's
-rewards, and once more as a control: with rewards shuffled within each group, or, where rewards do not count
-(`opd`), with an untrained teacher. Sampler, algorithms, value model, teacher, greedy episodes, losses and
-trainer are those of a run. Before and after, all 64 games are played four times each.
+For each algorithm and seed, the same untrained policy is trained on `learning_game.py` twice: with the
+algorithm's rewards, and as a control. The control's rewards are shuffled within each group; for `opd`, which
+uses no rewards, the control has an untrained teacher. Sampler, algorithms, value model, teacher, greedy
+episodes, losses and trainer are those of a normal run. Before and after, all 64 games are played four times
+each.
 
-An algorithm has learnt if the mean gain of its seeds, less two standard errors, exceeds the control's gain
-plus two; one seed shows nothing. Exit code 0 if all of them have. `--out` gets results.json, table.md and
-curves.png; a run that was stopped goes on from there.
+An algorithm has learnt if the mean gain over its seeds minus two standard errors exceeds the control's gain
+plus two standard errors; one seed has no error and proves nothing. The exit code is 0 if all algorithms have
+learnt. The folder `--out` gets results.json, table.md and curves.png. The same command continues a run that
+was stopped.
 
     python bench/learning_algorithms.py --seeds 3 --out outputs/algorithms
 """
@@ -36,7 +38,7 @@ from air.train.model import policy as policies
 
 GROUPS, GROUP_SIZE, STEPS = 8, 8, 40
 EVALUATED = 4
-"""How often each game is played before and after."""
+"""The number of times that each game is played before training, and again after it."""
 TEACHER = "grpo"
 """The algorithm whose trained policy of the same seed is the teacher of `opd`."""
 ARMS = ("trained", "control")
@@ -55,10 +57,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "remax": {},
     "opd": {},
 }
-"""The settings of each algorithm besides its name, which ends at a comma."""
+"""The settings of each tried algorithm. In a key, the part before the first comma is the algorithm's name."""
 
 Result = dict[str, Any]
-"""One training: `algorithm`, `arm`, `seed`, `start` and `end` (mean rewards), `rewards` of each step."""
+"""The result of one training: `algorithm`, `arm`, `seed`, `start` and `end` (mean rewards before and after),
+and `rewards` (the mean reward of each step)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,12 +95,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def key(result: Result) -> tuple[str, str, int, int]:
-    """Returns what names a training among the results."""
+    """Returns the values that identify a training among the results."""
     return result["algorithm"], result["arm"], result["seed"], result["steps"]
 
 
 def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
-    """Returns the settings of a training, as a run file would give them."""
+    """Returns the settings of a training, as a run file would state them."""
     algo: dict[str, Any] = {"type": name.partition(",")[0]}
     if name == "opd":
         algo["teacher"] = {"name": str(teacher)}
@@ -119,7 +122,7 @@ def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
 
 
 def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
-    """Trains one policy, and returns its rewards."""
+    """Trains one policy with the algorithm `name`, and returns the training's result."""
     began = time.monotonic()
     folder = out / f"seed{seed}"
     starts = {n: folder / f"start{n}" for n in (0, 1)}  # the second is the control's teacher
@@ -150,8 +153,8 @@ def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
 def trained(
     policy: policies.Policy, config: RunConfig, seed: int, *, shuffled: bool
 ) -> tuple[list[float], float]:
-    """Trains the policy in place. Returns the mean reward of each step, and the largest mean difference
-    between sampler and trainer (`mismatch_kl`)."""
+    """Trains `policy` in place. Returns the mean reward of each step, and the largest mean difference between
+    the sampler's and the trainer's probabilities (`mismatch_kl`)."""
     algorithm = config.algorithm()
     models = needed.load(algorithm.needs, config, policy, print)
     trainer = Trainer(policy, config.trainer.optim, loss=config.trainer.loss)
@@ -178,12 +181,13 @@ def trained(
 
 
 def evaluate(policy: policies.Policy, seed: int) -> float:
-    """Returns the mean reward over all games."""
+    """Returns the policy's mean reward over all games."""
     return game.reward(game.play(policy, game.EVERY_GAME, EVALUATED, f"evaluation {seed}"))
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard error, each value one data point; the error of one value is infinite."""
+    """Returns the mean and its standard error, where each value is one data point. The error is infinite for
+    one value."""
     if len(values) < 2:
         return values[0], math.inf
     return statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
@@ -213,7 +217,7 @@ def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], b
 
 
 def learns(gains: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether the gain exceeds the control's by two standard errors of each."""
+    """Whether the gain minus two standard errors exceeds the control's gain plus two standard errors."""
     (gain, error), (other, others) = gains["trained"], gains["control"]
     return gain - 2 * error > other + 2 * others
 

@@ -1,12 +1,13 @@
-"""A game without boxes on which `learning_algorithms.py` compares algorithms: remember the sign before.
+"""Defines a game without boxes on which `learning_algorithms.py` compares algorithms: the agent must remember
+the previous sign.
 
-In each of three turns the agent sees one of four signs and replies with two of eight answers. The first must
-fit the present sign, the second the sign before (in the first turn: the present one). Each right answer earns
-1/6, so an episode earns 0 to 1, turn by turn. A policy that draws at random earns 1/14: it has 14 tokens. The
-signs do not depend on the replies.
+In each of three turns the agent sees one of four signs and replies with two of eight answers. The first
+answer must match the present sign, the second the previous sign (in the first turn, the present one). Each
+right answer earns 1/6, so an episode earns 0 to 1, turn by turn. A random policy earns 1/14, because it draws
+from 14 tokens. The signs do not depend on the replies.
 
-Only boxes and HTTP are missing: replies come from air's sampler, episodes are verifiers' traces, and payments
-stand in them as air's environment writes them.
+Only boxes and HTTP are missing: replies come from air's sampler, and episodes are verifiers' traces, in which
+rewards are stored as air's environment stores them.
 """
 
 from __future__ import annotations
@@ -29,23 +30,25 @@ SIGNS = tuple(f"sign{n}" for n in range(4))
 ANSWERS = tuple(f"answer{n}" for n in range(8))
 WORDS = ("<pad>", "<end>", *SIGNS, *ANSWERS)
 WORTH = 1 / (TURNS * REPLY_TOKENS)
-"""What a right answer earns."""
+"""The reward of one right answer."""
 EVERY_GAME = tuple(itertools.product(range(len(SIGNS)), repeat=TURNS))
-"""All sequences of signs."""
+"""All possible games: all sequences of signs."""
 
 Game = Sequence[int]
-"""The numbers of the signs, one for each turn."""
+"""One game: the number of the sign in each turn."""
 
 
 def right_answers(game: Game, turn: int) -> tuple[int, int]:
-    """Returns the token ids of the two right answers in a turn. They are fixed, and differ by place."""
+    """Returns the token ids of the two right answers in a turn. The first and the second answer use different
+    tokens."""
     first = WORDS.index(f"answer{(3 * game[turn] + 1) % 8}")
     second = WORDS.index(f"answer{(5 * game[max(0, turn - 1)] + 2) % 8}")
     return first, second
 
 
 def build(folder: Path, seed: int) -> Path:
-    """Writes an untrained policy of about 50,000 weights with the game's words; returns `folder`."""
+    """Writes an untrained policy of about 50,000 weights, whose tokens are the game's words; returns
+    `folder`."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import (
         GenerationConfig,
@@ -84,8 +87,8 @@ def build(folder: Path, seed: int) -> Path:
 def play(
     policy: Policy, games: Sequence[Game], group_size: int, seed: str, *, greedy: bool = False
 ) -> list[Group]:
-    """Plays each game `group_size` times at temperature 1, and once more at 0 if `greedy`. The same policy,
-    games and seed give the same episodes."""
+    """Plays each game `group_size` times at temperature 1 and, if `greedy`, once more at temperature 0. Equal
+    policies, games and seeds give equal episodes."""
     rng = random.Random(seed)
     size = group_size + greedy
     seats = [(game, n == group_size) for game in games for n in range(size)]
@@ -114,7 +117,7 @@ def play(
 
 
 def reward(groups: Sequence[Group]) -> float:
-    """Returns the mean reward of the episodes, without greedy ones."""
+    """Returns the mean reward of the episodes, not counting greedy ones."""
     rewards = [rollout.reward for group in groups for rollout in group.rollouts]
     return sum(rewards) / len(rewards)
 

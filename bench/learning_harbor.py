@@ -1,17 +1,18 @@
-"""Does a policy of about one million weights learn a family of Harbor tasks? `make learning ARGS=--harbor`.
+"""Tests whether a policy of about one million weights learns a family of Harbor tasks: `make learning
+ARGS=--harbor`.
 
-The tasks (`harbor_family.py`) are written as folders; a part is held out. Every task for training is played
-once with its solution, which must earn 1: these episodes are the prompts of the demonstrations, in which half
-of the commands have a part drawn at random. For each seed, `sft` trains a new policy on them (a warm start);
-GRPO trains it further (`configs/harbor/small.toml`), and so does a control whose rewards are shuffled within
-each group. Before and after, the policy plays the held-out tasks. Every episode has a box, and every artefact
-that was not graded before another one, in which the task's tests run.
+The tasks (see `harbor_family.py`) are written as folders; a part of them is held out. Every training task is
+first played with its reference solution, which must earn 1. These episodes give the prompts of the
+demonstrations; in half of the demonstrations, a part of the command is random. For each seed, `sft` trains a
+new policy on the demonstrations (the warm start). Then GRPO trains it further (`configs/harbor/small.toml`),
+and separately a control whose rewards are shuffled within each group. Before and after, the policy plays the
+held-out tasks. Every episode has a box, and so does the grading of every artefact that was not graded before.
 
-Results are written after each part. The same command continues an interrupted program; other settings need
-another `--out`.
+Results are written after each part. The same command continues an interrupted program; for other settings,
+give another `--out`.
 
-Exit code 0 when the mean gain of the reward on held-out tasks exceeds two standard errors over the seeds, and
-the control's does not.
+The exit code is 0 if the mean gain of the reward on held-out tasks exceeds two standard errors over the
+seeds, and the control's gain does not.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ from air.trajectories.conversations import to_sft
 NAME = "harbor"
 MEASURES = ("reward", "well_formed", *harbor_family.KINDS)
 GOOD = 0.5
-"""The share of the demonstrations' commands that solve the task for certain."""
+"""The share of the demonstrations whose command is the right one. In the others, one part of the command is
+random, so that they are right only by chance."""
 DEMOS, SFT_STEPS = 2000, 300
 THOUGHT = "Done by one command."
 TASKS = tuple(harbor_family.every_task())
@@ -74,7 +76,7 @@ def main() -> int:
 
 
 async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs what `results.json` does not have yet."""
+    """Runs the parts of the experiment that `results.json` does not contain yet; returns the exit code."""
     file: Path = args.out / "results.json"
     results = read(file) or []
     for folder, family in zip(("train", "held-out"), harbor_family.split(), strict=True):
@@ -94,7 +96,8 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 async def one_seed(
     args: argparse.Namespace, rest: Sequence[str], seed: int, talks: Sequence[Talk]
 ) -> dict[str, Any]:
-    """The warm start of one seed, then before, after training, and after the control."""
+    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
+    and after the control."""
     folder, began = args.out / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -117,7 +120,8 @@ async def one_seed(
 async def one_part(
     args: argparse.Namespace, folder: Path, part: str, config: RunConfig, warm: Path
 ) -> dict[str, Any]:
-    """Trains one arm, unless `part` is `before`, and measures the policy."""
+    """Runs one part of a seed: trains the arm `part`, unless it is `before`, and returns the policy's
+    measures."""
     if part == "before":
         return await measure(args, config, warm)
     shutil.rmtree(folder / part, ignore_errors=True)
@@ -130,7 +134,7 @@ async def one_part(
 
 
 async def solve(args: argparse.Namespace, rest: Sequence[str], file: Path) -> None:
-    """Plays each task for training with its solution, and writes the conversations to `file`. Raises
+    """Plays each training task with its reference solution, and writes the conversations to `file`. Raises
     SystemExit if a solution does not earn 1."""
     record_dir = args.out / "solved"
     shutil.rmtree(record_dir, ignore_errors=True)
@@ -145,18 +149,19 @@ async def solve(args: argparse.Namespace, rest: Sequence[str], file: Path) -> No
 
 
 def task_of(talk: Sequence[Any]) -> FamilyTask:
-    """Returns the task that a conversation is about."""
+    """Returns the task to which a recorded conversation belongs."""
     text = f"{talk[1]['content']}\n"
     return next(task for task in TASKS if f"{task.instruction}\n" in text)
 
 
 def reply(command: str) -> str:
-    """Returns a model's reply that runs a command and hands the work in."""
+    """Returns a model's reply that runs a command and submits."""
     return get("fenced").render(THOUGHT, Action(f" {command} ", "submit"))
 
 
 def warm_start(folder: Path, seed: int, talks: Sequence[Talk]) -> Path:
-    """Makes a new policy with this seed, trained on demonstrations that `folder` gets."""
+    """Builds a new policy with this seed, trains it on demonstrations that are written to `folder`, and
+    returns the policy's folder."""
     rng = random.Random(seed)
     demos = []
     for number in range(DEMOS):
@@ -179,7 +184,8 @@ def warm_start(folder: Path, seed: int, talks: Sequence[Talk]) -> Path:
 def run_config(
     args: argparse.Namespace, rest: Sequence[str], seed: int, arm: str, model: Path
 ) -> RunConfig:
-    """The run file of small policies, with the control's overlay if `arm` asks for it."""
+    """Returns the settings of the run file for small policies; for the arm `control`, with the overlay that
+    shuffles rewards."""
     files = [f"@{CONFIGS / 'harbor' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
@@ -192,17 +198,17 @@ def run_config(
 
 
 def read(file: Path) -> Any:
-    """Returns the content of a file of results, or None if there is none."""
+    """Returns the content of a JSON file with results, or None if the file does not exist."""
     return json.loads(file.read_text()) if file.exists() else None
 
 
 def write(file: Path, results: Any) -> None:
-    """Writes a file of results."""
+    """Writes results to a JSON file."""
     write_whole(file, json.dumps(results, indent=1).encode())
 
 
 async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
-    """Plays the held-out tasks at the training temperature."""
+    """Plays the held-out tasks at the training temperature, and returns the measures of the episodes."""
     rollouts = await _play(config, model, args.plays)
     good = [rollout for rollout in rollouts if rollout.ok]
     found = {"reward": fmean(one.reward for one in good)}
@@ -214,7 +220,8 @@ async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> d
 
 
 def once_each(config: RunConfig, family: str) -> ResearchEnvConfig:
-    """Returns the environment of a run with each task of a part of the family once."""
+    """Returns the environment settings of a run, changed so that it plays each task of one part of the family
+    once."""
     env = config.orchestrator.train.source[0].env
     assert isinstance(env, ResearchEnvConfig)
     more = {"tasks": [f"harbor:{family}"], "examples_per_task": 1}

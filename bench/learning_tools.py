@@ -1,16 +1,18 @@
-"""Does a policy of about one million weights learn when to call the calculator? `make learning ARGS=--tools`.
+"""Tests whether a policy of about one million weights learns when to call the calculator: `make learning
+ARGS=--tools`.
 
-The questions are sums of two digits, which a small policy knows by heart, and products of numbers with two
-digits, which it cannot compute. A right answer earns 1, and a call of the calculator costs 0.3. So the best
-policy calls the calculator for products and for nothing else.
+The questions are sums of two digits, which a small policy knows by heart, and products of two-digit numbers,
+which it cannot compute. A right answer earns 1, and a call of the calculator costs 0.3. So the best policy
+calls the calculator for products only.
 
-For each seed: a player that calls the calculator in half of the episodes, whatever the question, writes
-demonstrations (some without the tool); `sft` trains a new policy on them (the warm start); GRPO trains it
-further (`configs/grl/small.toml`), and so does a control whose rewards are shuffled within each group. Before
-and after, the policy answers held-out questions of both kinds with the calculator, and without it.
+For each seed, a scripted player writes demonstrations. It calls the calculator in half of the episodes,
+whatever the question; in some demonstrations the calculator is not offered. Then `sft` trains a new policy on
+the demonstrations (the warm start). GRPO trains it further (`configs/grl/small.toml`), and separately a
+control whose rewards are shuffled within each group. Before and after, the policy answers held-out questions
+of both kinds, with and without the calculator.
 
-Results are written after each seed; the same command continues an interrupted program. Exit code 0 when the
-mean gain of the reward exceeds two standard errors over the seeds, and the control's does not.
+Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
+the mean gain of the reward exceeds two standard errors over the seeds, and the control's gain does not.
 
     make learning ARGS="--tools --seeds 1"
 """
@@ -50,7 +52,7 @@ CONFIGS = paths.shipped("configs")
 FORMAT = "action"
 KINDS = ("sum", "product")
 MEASURES = {"reward": "reward", "right": "answer_right", "calls": "tool_calls"}
-"""The measures of an arm, and the metrics of episodes that they are the means of."""
+"""The measures of an arm: each is the mean over episodes of the metric that is named here."""
 COLUMNS = tuple(f"{kind} {name}" for kind in KINDS for name in (*MEASURES, "right without"))
 
 
@@ -70,7 +72,8 @@ def main() -> int:
 
 
 def write_rows(folder: Path) -> None:
-    """Writes the rows, and the settings of the tasks with and without the calculator."""
+    """Writes the files of the tasks: the rows with the questions, and the settings with and without the
+    calculator."""
     folder.mkdir(parents=True, exist_ok=True)
     sums = [(a, b, a + b, "sum") for a in range(10) for b in range(10)]
     products = [(a, b, a * b, "product") for a in range(11, 100) for b in range(11, 100)]
@@ -90,12 +93,13 @@ def write_rows(folder: Path) -> None:
 
 
 def task_id(folder: Path, kind: str, *, tools: bool = True) -> str:
-    """Returns the id of the task with one kind of question."""
+    """Returns the id of the task with the questions of one kind. `tools`: whether it offers the
+    calculator."""
     return f"rows:{folder / ('with' if tools else 'without')}.toml#where.kind={kind}"
 
 
 async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs the seeds that `results.json` does not have yet."""
+    """Runs the seeds that `results.json` does not contain yet; returns the exit code."""
     file = args.out / "results.json"
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     for seed in range(args.seeds):
@@ -107,7 +111,8 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> dict[str, Any]:
-    """The warm start of a seed, then before, after training, and after the control."""
+    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
+    and after the control."""
     folder, began = args.out / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -130,7 +135,8 @@ async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> 
 
 
 async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
-    """A new policy with this seed, trained on demonstrations that `folder` gets."""
+    """Builds a new policy with this seed, trains it on demonstrations that are written to `folder`, and
+    returns the policy's folder."""
     tasks = {
         (kind, tools): sources.load(task_id(args.out, kind, tools=tools))
         for kind in KINDS
@@ -154,8 +160,9 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
 
 
 async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> list[dict[str, str]]:
-    """An episode as the harness shows it to a model. With the calculator, half of the players call it. An
-    answer without a call is right for sums, and a guess for products."""
+    """Returns the conversation of one demonstration, as the harness would show it to a model. If the task
+    offers the calculator, half of the demonstrations call it. An answer without a call is right for sums, and
+    a guess for products."""
     form = get(FORMAT).with_tools(task.tools, answers=True)
     world = task.world()
     first = await world.reset(seed % VALIDATION_SEED)
@@ -179,7 +186,8 @@ async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> li
 def run_config(
     args: argparse.Namespace, rest: Sequence[str], seed: int, arm: str, model: Path
 ) -> RunConfig:
-    """The run file of small policies for both kinds of questions, with the control's overlay if asked."""
+    """Returns the settings of the run file for small policies, with both kinds of questions; for the arm
+    `control`, with the overlay that shuffles rewards."""
     files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
@@ -194,7 +202,8 @@ def run_config(
 
 
 async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
-    """Plays held-out episodes of each kind at the training temperature, with and without the calculator."""
+    """Plays held-out episodes of each kind of question at the training temperature, with and without the
+    calculator; returns their measures."""
     measured: dict[str, Any] = {}
     for kind in KINDS:
         for tools in (True, False):
@@ -214,7 +223,7 @@ async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> d
 
 
 def report(results: Sequence[dict[str, Any]]) -> None:
-    """Prints the means over the seeds so far."""
+    """Prints the means over the seeds that have run so far."""
     table = Table(title=f"means over {len(results)} seeds", title_justify="left")
     arms = [arm for arm in ("before", "trained", "control") if arm in results[0]]
     for column in ("measure", *arms):
@@ -225,8 +234,9 @@ def report(results: Sequence[dict[str, Any]]) -> None:
 
 
 def verdict(results: Sequence[dict[str, Any]]) -> int:
-    """0 when the reward rises by more than two standard errors, and the control's does not. One seed has no
-    error, and only says how much it rose."""
+    """Prints the conclusions and returns the exit code. It is 0 if the reward rises by more than two standard
+    errors, and the control's reward does not. One seed has no standard error; then only the gains are
+    printed."""
     from learning import mean_and_error
 
     right = True

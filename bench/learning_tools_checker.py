@@ -1,4 +1,5 @@
-"""The checker of `learning_tools.py`: a right answer, less a price for each call of a tool."""
+"""Defines the answer checker of `learning_tools.py`: the reward of a right answer, minus a price if the agent
+called a tool."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from air.rewards.answers.integers import last_integer
 
 
 def paid(prediction: str, answer: str, tool_calls: int, price: float = 0.3) -> dict[str, float]:
-    """Pays 1 for the right number, less `price` if a tool was called."""
+    """Returns the metrics of an answer. `right` is 1 for the right number, else 0. `reward` is `right`, minus
+    `price` if the agent called any tool."""
     right = float(last_integer(prediction) == answer)
     return {"reward": right - price * min(1, tool_calls), "right": right}

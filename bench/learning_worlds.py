@@ -1,14 +1,16 @@
-"""Does a policy of about one million weights learn the games? `make learning ARGS=--worlds`.
+"""Tests whether a policy of about one million weights learns the games of `air.worlds.games`: `make learning
+ARGS=--worlds`.
 
-For each game and seed: scripted players play demonstrations, half of their replies at random; `sft` trains a
-new policy on them (the warm start); GRPO trains it further (`configs/grl/small.toml`), and so does a control
-whose rewards are shuffled within each group. Before and after, the policy plays held-out instances.
+For each game and seed, scripted players play demonstrations, in which half of the replies are random. Then
+`sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
+(`configs/grl/small.toml`), and separately a control whose rewards are shuffled within each group. Before and
+after, the policy plays held-out instances of the game.
 
-Results are written after each seed. The same command continues an interrupted program; other settings need
-another `--out`.
+Results are written after each seed. The same command continues an interrupted program; for other settings,
+give another `--out`.
 
-Exit code 0 when in every game the mean gain of the reward exceeds two standard errors over the seeds, and the
-control's does not.
+The exit code is 0 if in every game the mean gain of the reward exceeds two standard errors over the seeds,
+and the control's gain does not.
 
     make learning ARGS="--worlds --games sokoban4x5-level1-turns2 --seeds 2"
 """
@@ -53,14 +55,15 @@ GAMES = {
     "tetris2-size3-level1-turns4": 80,
     "blocksworld-1d-level1-turns2": 80,
 }
-"""The games that are learnt, unless `--games` names others, and the steps of their warm starts. With few
-turns a malformed reply costs moves."""
+"""The games that are trained by default, with the number of steps of their warm start. In games with few
+turns, a malformed reply costs moves."""
 MEASURES = ("reward", "success", "action_is_valid", "num_actions", "well_formed")
 GOOD = 0.5
-"""The share of the demonstrations' replies that the good player makes."""
+"""The share of replies in the demonstrations that come from the good player; the others are random."""
 FORMAT = ThinkAnswer()
 ONE_THREAD = ("--embedded.threads", "1")
-"""Threads that wait for each other on a busy machine are many times slower than one."""
+"""Flags for a single thread. On a busy machine, several threads that wait for each other are many times
+slower."""
 
 
 def main() -> int:
@@ -81,7 +84,8 @@ def main() -> int:
 
 
 async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs what `results.json` does not have yet: every game with the first seed, then with the next one."""
+    """Runs the games and seeds that `results.json` does not contain yet: all games with the first seed, then
+    all with the next. Returns the exit code."""
     file = args.out / "results.json"
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
     done = {(result["game"], result["seed"]) for result in results}
@@ -97,7 +101,8 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 async def one_seed(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int
 ) -> dict[str, Any]:
-    """The warm start of one game and seed, then before, after training, and after the control."""
+    """Runs one game with one seed: the warm start, then training and control. Returns the measures before,
+    after training, and after the control."""
     folder, began = args.out / game / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -120,7 +125,8 @@ async def one_seed(
 
 
 async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: int) -> Path:
-    """A new policy with this seed, trained on demonstrations that `folder` gets."""
+    """Builds a new policy with this seed, trains it on demonstrations that are written to `folder`, and
+    returns the policy's folder."""
     talks = [await conversation(game, number, seed) for number in range(demos)]
     data = folder / "demos.jsonl"
     data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
@@ -137,7 +143,8 @@ async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: i
 
 
 async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]]:
-    """An episode of training as the harness shows it to a model, played by the scripted players."""
+    """Returns the conversation of one demonstration by the scripted players, as the harness would show it to
+    a model."""
     task = SOURCE.load(game)
     world = task.world()
     assert isinstance(world, GameWorld)
@@ -164,7 +171,8 @@ async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]
 def run_config(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int, arm: str, model: Path
 ) -> RunConfig:
-    """The run file of small policies, for one game, with the control's overlay if `arm` asks for it."""
+    """Returns the settings of the run file for small policies, with one game; for the arm `control`, with the
+    overlay that shuffles rewards."""
     files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
@@ -175,7 +183,8 @@ def run_config(
 
 
 async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> dict[str, Any]:
-    """Plays held-out episodes at the training temperature, the same ones before and after."""
+    """Plays held-out episodes at the training temperature, the same episodes before and after training;
+    returns their measures."""
     rollouts = await play(config, model, args.episodes)
     good = [rollout for rollout in rollouts if rollout.ok]
     found = metrics.of_rollouts(good)
@@ -186,7 +195,7 @@ async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> d
 async def play(
     config: RunConfig, model: Path, episodes: int, tasks: Sequence[str] | None = None
 ) -> list[Rollout]:
-    """Plays held-out episodes of the run file's first tasks, or of others."""
+    """Plays held-out episodes of the given tasks, by default the tasks that the run file lists first."""
     policy = policies.load(model)
     env = config.orchestrator.train.source[0].env
     taskset = env.taskset.model_copy(
@@ -207,13 +216,13 @@ async def play(
 
 
 def gains(results: Sequence[dict[str, Any]], game: str, arm: str, name: str) -> list[float]:
-    """After minus before, by seed."""
+    """Returns the gain (after minus before) of the measure `name` in one game and arm, for each seed."""
     mine = [result for result in results if result["game"] == game and arm in result]
     return [result[arm][name] - result["before"][name] for result in mine]
 
 
 def report(results: Sequence[dict[str, Any]], measures: Sequence[str] = MEASURES) -> None:
-    """Prints what is known so far."""
+    """Prints a table of the results so far."""
     from learning import mean_and_error
 
     table = Table(title="gains ± standard error over seeds (each seed)", title_justify="left")
@@ -234,7 +243,8 @@ def report(results: Sequence[dict[str, Any]], measures: Sequence[str] = MEASURES
 
 
 def verdict(results: Sequence[dict[str, Any]]) -> int:
-    """0 when every game's reward rises by more than two standard errors, and no control's does."""
+    """Prints the conclusions and returns the exit code. It is 0 if every game's reward rises by more than two
+    standard errors, and no control's reward does."""
     from learning import mean_and_error
 
     right = True

@@ -1,8 +1,8 @@
-"""A small matrix of games, trained on × evaluated on: `make matrix`.
+"""Trains a small policy on several games and evaluates each trained policy on all of them: `make matrix`.
 
-Builds a policy of about one million weights and warms it up on demonstrations of scripted players, in all
-games of `configs/grl/matrix_small.toml` and with half of their replies at random. Then it calls `air matrix`.
-Other flags are those of `air matrix`. Interrupted, the same command continues.
+Builds a policy of about one million weights. It is first trained on demonstrations of scripted players in all
+games of `configs/grl/matrix_small.toml`, in which half of the replies are random. Then the program calls `air
+matrix`, and passes other flags to it. The same command continues an interrupted program.
 
     make matrix ARGS="--seeds 0 --evaluation.episodes 16"
 """
@@ -50,7 +50,8 @@ def main() -> None:
 
 
 def warm_start(folder: Path, games: Sequence[str], *, demos: int, steps: int) -> None:
-    """Writes the policy `warm` into the folder."""
+    """Builds a policy, trains it on `demos` demonstrations of the games for `steps` steps, and writes it to
+    `folder/warm`."""
     # The games take turns: the last ones of the file are held out.
     talks = [
         asyncio.run(conversation(game, number, 0)) for number in range(demos) for game in games

@@ -1,17 +1,17 @@
-"""How much memory does a GRPO step take? `make bench-memory`: one whole step of a Qwen3-0.6B.
+"""Measures the peak memory of one whole GRPO step of a Qwen3-0.6B model: `make bench-memory`.
 
     python bench/memory.py --cases lora-bfloat16 --tokens 1024 --episodes 1
 
-The model has random weights. Each case is a process of its own: it loads the model, samples a group of
-episodes and makes one update, with gradient checkpointing and AdamW, whose states exist from the start, as in
-all steps but the first. The peak is the kernel's own high-water mark of the process, all memory included. The
-run ends with exit code 1 if a case needs more than `--limit` GB, or if the estimate that `rl` prints before a
-run is off by more than `TOLERANCE`.
+The model has random weights. Each case runs in a process of its own: it loads the model, samples a group of
+episodes and makes one update, with gradient checkpointing and AdamW. AdamW's states exist from the start, as
+in all steps of a run but the first. The peak is the kernel's high-water mark of the process's resident
+memory. The exit code is 1 if a case needs more than `--limit` GB, or if the ratio of the estimate that `rl`
+prints before a run to the measured peak lies outside `TOLERANCE`.
 
-The episodes of the group have the same prompt, as in every run, and then tokens of their own, of which the
-last ones are sampled. A long prompt makes the step shorter, not smaller: rows of up to
-`embedded.micro_batch_tokens` go through the model together, whatever they hold, and each reply that is
-sampled has keys and values of its whole episode.
+The episodes of the group have the same prompt, as in every run, followed by tokens of their own, of which the
+last ones are sampled. A long prompt makes the step shorter, but not smaller, because the size of a batch of
+rows (up to `embedded.micro_batch_tokens`) does not depend on which tokens are in the rows, and each sampled
+reply needs the keys and values of its whole episode.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from memory_step import MODELS, Step
 HERE = Path(__file__).parent
 CASES = ("full-float32", "lora-float32", "full-bfloat16", "lora-bfloat16")
 TOLERANCE = (0.9, 1.3)
-"""The estimate over the measured peak: a run that was said to fit must fit, and one that fits must not be
-warned of."""
+"""The allowed range of the estimated memory divided by the measured peak. The lower bound ensures that a run
+that `rl` says fits does fit; the upper bound ensures that `rl` does not warn of a run that fits."""
 
 
 def measure(folder: Path, case: str, step: Step, threads: int) -> dict[str, Any]:
-    """Runs a case in a process of its own, and returns what it measured."""
+    """Runs a case in a process of its own, and returns the process's measurements."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
@@ -59,7 +59,8 @@ def measure(folder: Path, case: str, step: Step, threads: int) -> dict[str, Any]
 
 
 def problems(found: dict[str, Any], limit_gb: float) -> list[str]:
-    """Returns what is wrong with a case's memory, in words."""
+    """Returns texts that describe the violated limits of a case's memory; an empty list if it violates
+    none."""
     peak, estimate = found["peak_gb"], found["estimate_gb"]
     short = []
     if peak >= limit_gb:
@@ -73,7 +74,7 @@ def problems(found: dict[str, Any], limit_gb: float) -> list[str]:
 
 
 def report(results: Sequence[dict[str, Any]]) -> None:
-    """Prints the table, which `experiments.md` takes as it is."""
+    """Prints the results as a Markdown table for `experiments.md`."""
     columns = ["trained", "peak, GB", "sampling", "training", "estimate"]
     columns += ["s: sampling", "training", "trained tokens", "tokens read"]
     print(f"| {' | '.join(columns)} |")

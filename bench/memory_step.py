@@ -1,7 +1,8 @@
-"""One case of `bench/memory.py`, in a process of its own, so that its peak memory is that of the case.
+"""Runs one case of `bench/memory.py` in a process of its own, so that the process's peak memory is that of
+the case.
 
-python bench/memory_step.py FOLDER MODEL          writes the model
-python bench/memory_step.py FOLDER CASE STEP      makes the step (JSON); prints a line of JSON
+    python bench/memory_step.py FOLDER MODEL          writes the model
+    python bench/memory_step.py FOLDER CASE STEP      makes the step (JSON); prints a line of JSON
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MODELS: dict[str, dict[str, int]] = {
         "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
     },
 }  # fmt: skip
-"""The shapes of the models, all of them Qwen 3 with tied embeddings."""
+"""The shapes of the models. All of them are Qwen3 models with tied embeddings."""
 
 
 class Step(NamedTuple):
@@ -32,11 +33,11 @@ class Step(NamedTuple):
 
     episodes: int
     tokens: int
-    """The tokens of an episode."""
+    """The number of tokens of an episode."""
     prompt: int
-    """The tokens with which all episodes begin."""
+    """The number of tokens at the beginning that all episodes share."""
     reply: int
-    """The tokens of an episode, its last ones, that are sampled and trained."""
+    """The number of tokens at the end of an episode that are sampled and trained."""
     max_batch: int
     prefix_cache_mb: int
     micro_batch_tokens: int
@@ -76,13 +77,13 @@ def build(folder: Path, model: str) -> None:
 
 
 class Peak:
-    """The peak memory of this process, by the kernel's high-water mark of its resident memory."""
+    """Measures the peak memory of this process, as the kernel's high-water mark of its resident memory."""
 
     def __init__(self) -> None:
         self.overall = 0.0
 
     def since_the_last(self) -> float:
-        """Returns the peak in GB since the last call, and starts anew."""
+        """Returns the peak in GB since the last call of this method, and resets the peak."""
         lines = Path("/proc/self/status").read_text().splitlines()
         kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
         Path("/proc/self/clear_refs").write_text("5")  # sets the mark to the present memory
@@ -92,7 +93,7 @@ class Peak:
 
 
 def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
-    """Makes one GRPO step; returns its peak memory, its times and the estimate."""
+    """Makes one GRPO step; returns its peak memory, its times and the estimated memory."""
     import torch
 
     from air.train.config.model_options import AdamWConfig, LoRAConfig

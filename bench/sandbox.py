@@ -1,11 +1,12 @@
-"""How fast are boxes? `make bench-sandbox`: one run, one table, ours beside what others do.
+"""Measures how fast boxes are, beside other ways to start containers: `make bench-sandbox`.
 
     python bench/sandbox.py --quick --json outputs/quick.json
 
-All sides run on this machine, in turns that alternate, so that what else happens on it hits each. What
-is measured first of each side does not count. Commands "at once" start in the same moment in one box.
-"no sandbox" is the same command as a mere process of this machine, which is the most that it can do.
-A p99 of fewer than 100 values is the largest of them. Exit code 0 when every bar is held, else 1.
+All sides (the compared ways) run on this machine, in alternating order, so that other load affects each side
+equally. The first measurement of each side is discarded. Commands "at once" start at the same moment in one
+box. "no sandbox" runs the same command as a plain process of this machine, which is the fastest possible. A
+p99 of fewer than 100 values is their maximum. The exit code is 0 if the results meet all required limits,
+else 1.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ from air.sandbox.docker import images
 from air.sandbox.pool.box_pool import Pool
 
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
-"""Workspaces that are frozen and copied: bytes, and files."""
+"""The workspaces that are frozen and copied: (bytes, number of files), by name."""
 ROOM = 6
-"""Times its size that a workspace may take of the memory that is free."""
+"""A workspace is measured only if the free memory is at least this multiple of its size."""
 COPY = "copytree on the disk"
 
 
 @contextlib.asynccontextmanager
 async def one_of_each(sides: Sequence[Side]) -> AsyncIterator[dict[str, Live]]:
-    """One of each side, taken away at the end."""
+    """Async context manager: starts one container, box or process runner of each side, by the side's name,
+    and ends all of them at the end."""
     async with contextlib.AsyncExitStack() as stack:
         found: dict[str, Live] = {}
         for side in sides:
@@ -52,7 +54,8 @@ async def one_of_each(sides: Sequence[Side]) -> AsyncIterator[dict[str, Live]]:
 
 
 async def commands(bench: Bench, sides: Sequence[Side]) -> None:
-    """`true`, 1, 8 and 32 at once; how many of them 32 workers run in a second, and how long each takes."""
+    """Measures the command `true`: the milliseconds of 1, 8 and 32 simultaneous commands; then the commands
+    per second of 32 workers, and the milliseconds of each command."""
     rates: dict[str, list[float]] = {}
 
     async def second(name: str) -> list[float]:
@@ -86,7 +89,7 @@ async def commands(bench: Bench, sides: Sequence[Side]) -> None:
 
 
 async def copies(bench: Bench, sides: Sequence[Side]) -> None:
-    """10 MB in and out."""
+    """Measures the milliseconds for copying a file of 10 MB into a box, and out of it."""
     with tempfile.TemporaryDirectory(prefix="air-bench-") as name:
         folder = Path(name)
         (folder / "file").write_bytes(os.urandom(10_000_000))
@@ -104,7 +107,8 @@ async def copies(bench: Bench, sides: Sequence[Side]) -> None:
 
 
 async def lives(bench: Bench, sides: Sequence[Side]) -> None:
-    """From nothing to a box, its memory, and its end."""
+    """Measures the start of a box without a pool, its memory while idle, and the time until it no longer
+    exists."""
     ends: dict[str, list[float]] = {}
     held: dict[str, list[float]] = {}
 
@@ -143,7 +147,8 @@ async def _ended(subject: Live) -> None:
 
 
 async def pools(bench: Bench, _sides: Sequence[Side]) -> None:
-    """From the warm pool, with a spare ready; and giving it back, which waits for nothing."""
+    """Measures the time to lease a box from the pool when one is ready, and the time that returning it takes
+    the caller."""
     specs = {AIR: SPEC, PROCESS: _in_process(SPEC)}
     backs: dict[str, list[float]] = {name: [] for name in specs}
     async with Pool(16, warm=2) as pool:
@@ -175,7 +180,8 @@ async def _idle(pool: Pool, spares: int) -> None:
 
 
 async def many(bench: Bench, _sides: Sequence[Side]) -> None:
-    """64 boxes that live at once: until each has run a command, and until all are gone."""
+    """Measures 64 boxes that exist at the same time (16 with `--quick`): the time until each has run a
+    command, the time until all are gone, and the number of failures."""
     count = 16 if bench.quick else 64
     arrived, failed, all_in = 0, 0, asyncio.Event()
 
@@ -207,7 +213,8 @@ async def many(bench: Bench, _sides: Sequence[Side]) -> None:
 
 
 async def snapshots(bench: Bench, _sides: Sequence[Side]) -> None:
-    """A frozen workspace, and a new one from it, until a byte written before was read there."""
+    """Measures the time to take a snapshot of a workspace, and the time to lease a box from the snapshot and
+    read one byte in it."""
     if not hasattr(Box, "snapshot"):
         bench.note("Snapshots are left out: boxes have none.")
         return
@@ -266,7 +273,8 @@ def _in_process(spec: BoxSpec) -> BoxSpec:
 
 
 def _copied(size: int, files: int) -> float:
-    """Milliseconds that a copy of such a folder takes on the disk, until a byte of it is read."""
+    """Returns the milliseconds for copying a folder of `files` files with `size` bytes each on the disk, and
+    reading one byte of the copy."""
     with tempfile.TemporaryDirectory(prefix="air-bench-") as name:
         source, copy = Path(name) / "source", Path(name) / "copy"
         source.mkdir()
@@ -290,7 +298,7 @@ SECTIONS = {
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Measures, prints, writes."""
+    """Runs the selected measurements, prints the table, and writes the JSON file. Returns the exit code."""
     bench, found = Bench(args.quick), {"begun": machine()}
     sides = sandbox_sides.sides()
     if len(sides) == 2:

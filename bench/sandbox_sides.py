@@ -1,4 +1,5 @@
-"""What `bench/sandbox.py` compares: ways to start a container, to use it, and to take it away."""
+"""Defines the sides that `bench/sandbox.py` compares: ways to start a container or box, use it, and remove
+it."""
 
 from __future__ import annotations
 
@@ -24,44 +25,44 @@ from air.sandbox.docker import engine
 
 IMAGE = "air-base"
 LIMITS = BoxLimits(cpus=os.cpu_count() or 1)
-"""The peers' containers have no limits: ours may use every core, too."""
+"""The limits of air's boxes. The other sides' containers have no limits, so a box gets all CPU cores."""
 SPEC = BoxSpec(image=IMAGE, limits=LIMITS)
 
 
 class Live(ABC):
-    """Something started, in which commands run."""
+    """A started container, box or process runner of a side, in which commands run."""
 
     container = ""
-    """The engine's name or id of it; empty where there is no container."""
+    """The container's name or id in the container engine; empty if there is no container."""
 
     @abstractmethod
     async def true(self) -> None:
-        """Runs `true`."""
+        """Runs the command `true`."""
 
     @abstractmethod
     async def end(self) -> None:
-        """Takes it away; `gone` may become true later."""
+        """Removes the container or box. It may still exist for a while after the call; see `gone`."""
 
     async def gone(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether the container no longer exists."""
         return not self.container or not await asyncio.to_thread(exists, self.container)
 
 
 class WithFiles(Live):
-    """One that takes and gives files, too."""
+    """A container or box into which, and out of which, a file can be copied."""
 
     @abstractmethod
     async def put(self, source: Path) -> None:
-        """Copies a file in."""
+        """Copies the file `source` of this machine into the container or box."""
 
     @abstractmethod
     async def get(self, dest: Path) -> None:
-        """Copies that file out, into a folder."""
+        """Copies the file that `put` copied back to this machine, into the folder `dest`."""
 
 
 @dataclass
 class Cli(WithFiles):
-    """A container by the `docker` command."""
+    """A container that is used through the `docker` command."""
 
     container: str
 
@@ -80,7 +81,7 @@ class Cli(WithFiles):
 
 @dataclass
 class Verifiers(WithFiles):
-    """A container by verifiers' Docker runtime."""
+    """A container that is used through the Docker runtime of the library verifiers."""
 
     runtime: Any
     container: str = field(init=False)
@@ -105,7 +106,7 @@ class Verifiers(WithFiles):
 
 @dataclass
 class Ours(WithFiles):
-    """A box."""
+    """A box of air."""
 
     box: Box
     container: str = field(init=False)
@@ -129,7 +130,7 @@ class Ours(WithFiles):
 
 @dataclass(eq=False)
 class _Spawned:
-    """A process that runs, what it printed, and how many of its pipes are open."""
+    """A running process, its output so far, and the number of its pipes that are open."""
 
     pid: int
     status: asyncio.Future[int]
@@ -138,8 +139,9 @@ class _Spawned:
 
 
 class Bare(Live):
-    """No sandbox: processes of this machine, with what no harness can do without. Each has a pipe for its
-    output and one for its errors, which are read to their end, and its exit is waited for."""
+    """Runs commands without a sandbox, as processes of this machine, with only the work that every harness
+    must do: each process has a pipe for its output and one for its errors, both are read to their end, and
+    the process is waited for."""
 
     def __init__(self) -> None:
         self._true = os.fspath(shutil.which("true") or "/bin/true")
@@ -158,7 +160,8 @@ class Bare(Live):
         assert await status == 0
 
     def _next(self) -> None:
-        """Starts one process a turn of the loop: what has ended meanwhile is noticed in between."""
+        """Starts the next process, one in each turn of the event loop, so that ended processes are handled in
+        between."""
         status = self._asked[0]
         try:
             self._spawn(status)
@@ -196,7 +199,8 @@ class Bare(Live):
                 self._reap(spawned)
 
     def _reap(self, spawned: _Spawned) -> None:
-        """Takes its status, at once or, where it is still about to end, when it has."""
+        """Stores the exit status of a process whose pipes are closed: at once if the process has ended,
+        otherwise when it ends."""
         pid, status = os.waitpid(spawned.pid, os.WNOHANG)
         if pid:
             spawned.status.set_result(os.waitstatus_to_exitcode(status))
@@ -210,15 +214,16 @@ class Bare(Live):
 
 @dataclass(frozen=True)
 class Side:
-    """One way to do it all."""
+    """One of the compared ways to start and use a container, box or process."""
 
     name: str
     start: Callable[[], Any]
-    """Starts one and returns it, `Live`, when a command could run in it."""
+    """Starts a container, box or process runner; returns it, a `Live`, when it is ready to run commands."""
 
 
 async def run_detached(*options: str) -> Cli:
-    """As most people start a container that is to wait for commands."""
+    """Starts a container in the way that is most common for a container that waits for commands: `docker run
+    --detach` with `sleep infinity`."""
     name = f"air-bench-{secrets.token_hex(6)}"
     await cli("run", "--detach", "--name", name, *options, IMAGE, "sleep", "infinity")
     return Cli(name)
@@ -251,21 +256,22 @@ async def _bare() -> Bare:
 AIR, PROCESS, DOCKER = "air, Docker box", "air, process box", "docker"
 PEERS = (Side(DOCKER, run_detached), Side("verifiers", _verifiers))
 BARE = Side("no sandbox", _bare)
-"""What this machine can do at most; only for commands."""
+"""The side without a sandbox: the fastest that this machine can be. It takes part in the measurement of
+commands only."""
 OURS = (Side(AIR, _docker_box), Side(PROCESS, _process_box))
 
 
 def sides() -> tuple[Side, ...]:
-    """The sides that this machine has."""
+    """Returns the sides that this machine supports."""
     logging.getLogger("verifiers").setLevel(logging.WARNING)
     return (*PEERS, *OURS) if shutil.which("docker") else OURS
 
 
 async def cli(*words: str) -> str:
-    """Runs the `docker` command and returns what it printed.
+    """Runs the `docker` command with the arguments `words`, and returns its output.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec("docker", *words, stdout=pipe, stderr=pipe)
@@ -276,7 +282,7 @@ async def cli(*words: str) -> str:
 
 
 def exists(container: str) -> bool:
-    """Whether the engine knows a container, in whatever state."""
+    """Whether the container engine knows a container, running or not."""
     try:
         engine.client().inspect_container(container)
     except NotFound:
@@ -285,7 +291,7 @@ def exists(container: str) -> bool:
 
 
 def children() -> set[int]:
-    """Every process below this one."""
+    """Returns the ids of all descendants of this process."""
     parents = {pid: _parent(pid) for pid in _pids()}
     below, size = {os.getpid()}, 0
     while size != len(below):
@@ -295,8 +301,9 @@ def children() -> set[int]:
 
 
 def memory_mb(live: Live, new: set[int]) -> float:
-    """What one live thing holds, in MB: its cgroup's charge and the engine's shim for it, or else the
-    `new` processes below this one (proportional set size)."""
+    """Returns the memory of a container, box or process runner in MB. For a container, it is the memory of
+    its cgroup plus that of the engine's shim process. Otherwise, it is the proportional set size of the
+    processes `new`."""
     if not live.container:
         return sum(map(_pss, new))
     found = engine.client().inspect_container(live.container)
@@ -340,6 +347,6 @@ def _parent(pid: int) -> int:
 
 
 def free_bytes() -> int:
-    """Memory that is free on this machine."""
+    """Returns the memory that is available on this machine, in bytes."""
     rows = Path("/proc/meminfo").read_text().splitlines()
     return next(int(row.split()[1]) * 1024 for row in rows if row.startswith("MemAvailable:"))

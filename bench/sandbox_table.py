@@ -1,4 +1,4 @@
-"""How `bench/sandbox.py` takes its times, and the table it makes of them."""
+"""Measures times for `bench/sandbox.py` and prints the table of results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from air.sandbox.docker import engine
 
 MS = 1000.0
 PAUSE = 0.1
-"""Seconds before each timed batch."""
+"""The pause before each timed batch, in seconds."""
 Batch = Callable[[Any], Awaitable[list[float]]]
 
 
@@ -33,51 +33,51 @@ class Row:
     unit: str
     p50: float
     p99: float
-    """Of fewer than 100 values the largest."""
+    """The 99th percentile; the maximum if there are fewer than 100 values."""
     count: int
     bar: str = ""
-    """What is asked for, in words."""
+    """The limit that the row must meet, in words; empty if there is none."""
     held: bool | None = None
-    """Whether it was reached; None where nothing is asked for."""
+    """Whether the row meets its limit; None if there is no limit."""
 
     def ask(self, bar: str, held: bool) -> None:
-        """Notes what is asked of this row."""
+        """Sets the row's limit, and whether the row meets it."""
         self.bar, self.held = bar, held
 
 
 @dataclass
 class Bench:
-    """Collects rows, and what a reader must know beside them."""
+    """Collects the rows of the table, and notes for its reader."""
 
     quick: bool
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def rounds(self, full: int) -> int:
-        """How often something is done: a sixth of it where the run is to be quick."""
+        """Returns the number of rounds to measure: `full`, or a sixth of it (at least 2) in a quick run."""
         return max(2, full // 6) if self.quick else full
 
     def add(self, what: str, side: str, unit: str, values: Sequence[float]) -> Row:
-        """One row of many values."""
+        """Adds a row with the median and the 99th percentile of `values`, and returns it."""
         middle, most = statistics.median(values), percentile(values, 99)
         row = Row(what, side, unit, middle, most, len(values))
         self.rows.append(row)
         return row
 
     def note(self, text: str) -> None:
-        """Says something at once, and keeps it."""
+        """Prints a note to standard error, and stores it."""
         self.notes.append(text)
         print(text, file=sys.stderr)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest rank."""
+    """Returns a percentile of `values` by the nearest-rank method, without interpolation."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
 
 
 async def timed(work: Awaitable[Any]) -> float:
-    """Milliseconds that something took."""
+    """Awaits `work`; returns the milliseconds that it took."""
     begun = time.perf_counter()
     await work
     return (time.perf_counter() - begun) * MS
@@ -86,9 +86,10 @@ async def timed(work: Awaitable[Any]) -> float:
 async def in_turns(
     rounds: int, subjects: Mapping[str, Any], batch: Batch
 ) -> dict[str, list[float]]:
-    """Each subject's values over all rounds, every other one in the opposite order; the values of one
-    more round, the first, are thrown away. Each begins after a pause, so that no side is timed while the
-    engine still clears up after another one's commands."""
+    """Calls `batch` with each subject in each round; returns all values of each subject, by its name. The
+    order of the subjects is reversed in every other round. The values of one additional round at the
+    beginning are discarded. A pause precedes each call, so that no side is timed while the engine still
+    cleans up after the previous one."""
     found: dict[str, list[float]] = {name: [] for name in subjects}
     for turn in range(rounds + 1):
         for name in list(subjects) if turn % 2 else list(reversed(subjects)):
@@ -99,7 +100,7 @@ async def in_turns(
 
 
 def report(bench: Bench) -> None:
-    """Prints the table."""
+    """Prints the table of all rows."""
     table = Table(title=f"Boxes on {os.cpu_count()} cores", title_justify="left")
     for name in ("what", "side"):
         table.add_column(name)
@@ -122,7 +123,7 @@ def _number(value: float) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Returns the properties of this machine on which the results depend: cores, load, and versions."""
     return {
         "cpus": os.cpu_count(),
         "load": os.getloadavg()[0],

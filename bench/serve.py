@@ -1,11 +1,12 @@
-"""`make bench-serve`: `air serve sandbox` beside the original SandboxFusion server, in one run.
+"""Compares `air serve sandbox` with the original SandboxFusion server in one run: `make bench-serve`.
 
-Requests a second of `/run_code` with `print(1 + 1)`, in Python and in bash, at 1, 8 and 50 clients. The sides
-take turns of a few seconds each, so that a noisy machine troubles all alike. Also the E2B protocol, if its
-package is installed and the server speaks it: a sandbox from the warm pool, and its first command.
+Measures the requests per second of `/run_code` with `print(1 + 1)`, in Python and in bash, with 1, 8 and 50
+clients. The two servers take turns of a few seconds each, so that other load on the machine affects both. If
+E2B's package is installed and air's server supports E2B's protocol, also measures a sandbox from the warm
+pool and its first command.
 
-The original runs from a checkout of github.com/bytedance/SandboxFusion (`--original DIR`), without
-containers and with the settings that it ships; its packages are installed into `build/` once. Ours isolates
+The original server runs from a checkout of github.com/bytedance/SandboxFusion (`--original DIR`), without
+containers and with its default settings; its packages are installed into `build/` once. Air's server isolates
 each request.
 """
 
@@ -29,22 +30,24 @@ from sandbox_table import Bench, machine, report
 CLIENTS = (1, 8, 50)
 PROGRAMS = {"python": "print(1 + 1)", "bash": "echo $((1 + 1))"}
 TIMES = 5.0
-"""How many times the original's requests a second ours shall answer, at 1 and at 8 clients."""
+"""The required ratio of air's requests per second to the original's, with 1 and with 8 clients."""
 ORIGINAL = "SandboxFusion"
 SPARES = 50
-"""Spare boxes of each protocol, while E2B's is measured."""
+"""The number of spare boxes of each protocol while E2B's protocol is measured."""
 QUIET_SECONDS, FILL_SECONDS = 3, 90
 
 
 class Client:
-    """An HTTP client that keeps one connection and costs little, so that the server is measured."""
+    """An HTTP client with one persistent connection. It uses little CPU time, so that the server is measured
+    and not the client."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def run(self, body: bytes) -> None:
-        """Runs a program that prints 2. Raises an error if the answer is anything else."""
+        """Sends a request to run a program that prints 2. Raises an error if the response is not its
+        output."""
         assert self._address.hostname
         if self._streams is None:
             self._streams = await asyncio.open_connection(
@@ -66,7 +69,8 @@ class Client:
 
 
 async def turn(url: str, language: str, clients: int, seconds: float) -> tuple[float, list[float]]:
-    """Returns the requests a second of so many clients, and the milliseconds of each request."""
+    """Measures a server with `clients` simultaneous clients for `seconds`; returns the requests per second,
+    and the milliseconds of each request."""
     body = json.dumps({"language": language, "code": PROGRAMS[language]}).encode()
     begun, each = time.perf_counter(), list[float]()
 
@@ -84,7 +88,8 @@ async def turn(url: str, language: str, clients: int, seconds: float) -> tuple[f
 
 
 async def fusion(bench: Bench, sides: dict[str, str], seconds: float, turns: int) -> None:
-    """Measures `/run_code` of all sides, in turns. The first turn of each is thrown away."""
+    """Measures `/run_code` of all servers, in alternating turns. The first turn of each server is
+    discarded."""
     for language in PROGRAMS:
         for clients in CLIENTS:
             rates: dict[str, list[float]] = {name: [] for name in sides}
@@ -106,7 +111,8 @@ async def fusion(bench: Bench, sides: dict[str, str], seconds: float, turns: int
 
 
 async def e2b(bench: Bench, url: str, template: str, rounds: int) -> None:
-    """Measures a sandbox with its first command: one after another, and 50 at once."""
+    """Measures, through E2B's protocol, a sandbox with its first command: one after another, and 50 at the
+    same time."""
     if importlib.util.find_spec("e2b") is None:
         bench.note("E2B is left out: the package `e2b` is not installed.")
         return
@@ -128,7 +134,7 @@ async def e2b(bench: Bench, url: str, template: str, rounds: int) -> None:
 
 
 async def _full(bench: Bench, url: str) -> None:
-    """Waits until the spare boxes of both protocols are there."""
+    """Waits until the spare boxes of both protocols are ready."""
     since, before, quiet = time.monotonic(), -1, 0
     while quiet < QUIET_SECONDS:
         live, started = serve_sides.boxes(url)
@@ -141,7 +147,7 @@ async def _full(bench: Bench, url: str) -> None:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Starts the servers, measures, prints, and writes the numbers."""
+    """Starts the servers, measures them, prints the table, and writes the numbers. Returns the exit code."""
     bench, found = Bench(args.quick), {"begun": machine()}
     seconds, turns = (1.0, 1) if args.quick else (args.seconds, args.turns)
     with ExitStack() as stack:

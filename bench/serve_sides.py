@@ -1,4 +1,4 @@
-"""The servers that `bench/serve.py` compares, each as a process of its own."""
+"""Starts the servers that `bench/serve.py` compares, each as a process of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ START_SECONDS = 180.0
 
 @contextmanager
 def ours(image: str, *flags: str) -> Iterator[str]:
-    """`air serve sandbox` with its default settings and these flags; yields its address."""
+    """Context manager: runs `air serve sandbox` with its default settings and the given flags, and yields its
+    URL."""
     argv = [sys.executable, "-m", "air.cli.main", "serve", "sandbox", "--port", "0"]
     BUILD.parent.mkdir(exist_ok=True)
     with (BUILD.parent / "bench-serve.log").open("w") as log:
@@ -43,7 +44,8 @@ def ours(image: str, *flags: str) -> Iterator[str]:
 
 @contextmanager
 def original(checkout: Path) -> Iterator[str]:
-    """The original server from a checkout, as `make run` there starts it; yields its address."""
+    """Context manager: runs the original server from a checkout, as `make run` there starts it, and yields
+    its URL."""
     if not (checkout / "sandbox/server/server.py").is_file():
         sys.exit(
             f"{checkout}: not a checkout of SandboxFusion (sandbox/server/server.py is missing)"
@@ -65,7 +67,8 @@ def original(checkout: Path) -> Iterator[str]:
 
 
 def prepared(checkout: Path) -> tuple[Path, Path]:
-    """Returns a copy of the checkout and the Python with its packages, which the first call installs."""
+    """Returns a copy of the checkout, and the Python program in whose environment its packages are. The first
+    call installs the packages."""
     root = BUILD.resolve()
     source, environment = root / "source", root / "venv"
     python = environment / "bin/python"
@@ -86,7 +89,7 @@ def prepared(checkout: Path) -> tuple[Path, Path]:
 
 
 def _requirements(poetry: dict[str, object]) -> Iterator[str]:
-    """Translates the dependencies of a poetry project for pip."""
+    """Yields the dependencies of a poetry project as pip requirements."""
     for name, wanted in poetry.items():
         if name == "python":
             continue
@@ -103,13 +106,13 @@ def _requirements(poetry: dict[str, object]) -> Iterator[str]:
 
 
 def speaks_e2b(url: str) -> bool:
-    """Whether a server of ours speaks E2B's protocol."""
+    """Whether the server of air at `url` supports E2B's protocol."""
     with urllib.request.urlopen(f"{url}/health") as answer:
         return b'"e2b"' in answer.read()
 
 
 def boxes(url: str) -> tuple[int, int]:
-    """Returns how many boxes a server of ours has, and how many it has started so far."""
+    """Returns how many boxes the server of air at `url` has now, and how many it has started so far."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         rows = [line.split() for line in answer.read().decode().splitlines()]
     values = {row[0]: row[1] for row in rows if len(row) == 2}

@@ -1,12 +1,13 @@
-"""How fast is the embedded engine? `make bench-train`: air beside TRL's GRPOTrainer, in one run.
+"""Compares the speed of air's embedded engine with TRL's GRPOTrainer, in one run: `make bench-train`.
 
     python bench/train.py --models 9M --cases short turns --rounds 3
 
-Both sides have the same model with random weights, prompts, lengths, groups of 8, threads and float32. Each
-runs in a process of its own, and TRL in an environment of its own. They take turns, so that what else happens
-on the machine hits both. A round samples all episodes and trains them once. Numbers are medians over rounds.
-The run ends with exit code 1 if a token count or what the sides read differs between them, or if a bar
-is missed. Sampling and training are timed apart; what is timed of TRL is said in `bench/train_trl.py`.
+Both sides use the same model with random weights, and the same prompts, lengths, groups of 8, threads and
+float32. Each side runs in a process of its own, and TRL's process in a Python environment of its own. The
+sides take turns, so that other load on the machine affects both. A round samples all episodes and trains them
+once. Results are medians over rounds. The exit code is 1 if the sides differ in a number of tokens or in the
+tokens that they read, or if air misses a required speed. Sampling and training are timed separately;
+`bench/train_trl.py` explains which parts of TRL are timed.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ TRL_PYTHON = HERE.parent / "build" / "trl" / "bin" / "python"
 SIDES = ("air", "TRL")
 PARTS = ("sampling_s", "training_s")
 BARS = {"long": 2.0, "turns": 3.0}
-"""How many times as fast as TRL air must be, in sampling and in training, by case."""
+"""The required ratio of TRL's time to air's time, for sampling and for training, by case."""
 
 
 class Worker:
-    """A side in a process of its own."""
+    """The process of one side (air or TRL), to which this program talks through pipes."""
 
     def __init__(self, python: Path, script: str, arguments: Sequence[str], threads: int) -> None:
         self.name = script
@@ -74,7 +75,7 @@ class Worker:
             stream.close()
 
     def read(self) -> dict[str, Any]:
-        """Returns the next line of the side."""
+        """Returns the next line of JSON that the side writes. Raises SystemExit if the side has ended."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -84,7 +85,7 @@ class Worker:
         return answer
 
     def play(self) -> dict[str, Any]:
-        """Lets the side play a round, and returns what it measured."""
+        """Tells the side to run a round, and returns the side's measurements."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -94,8 +95,9 @@ class Worker:
 def build(folder: Path, name: str, max_length: int) -> None:
     """Writes a Qwen3 model with random weights, and a tokenizer with one word for each token.
 
-    The token that ends a reply has an id beyond the model's vocabulary. It is never sampled, so all replies
-    are equally long without a rule that costs time."""
+    The id of the token that ends a reply is outside the model's vocabulary. So this token is never sampled,
+    and all replies are equally long without a rule that would cost time.
+    """
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import (
@@ -134,7 +136,7 @@ def build(folder: Path, name: str, max_length: int) -> None:
 def compare(
     folder: Path, model: str, name: str, rounds: int, threads: int, sides: Sequence[str]
 ) -> dict[str, Any]:
-    """Plays the rounds of a case on all sides in turn, and returns what they measured."""
+    """Runs the rounds of one case on all sides in alternating order, and returns the sides' measurements."""
     case = workload.cases(model)[name]
     arguments = [str(folder), model, name, str(rounds), str(threads)]
     pythons = {"air": Path(sys.executable), "TRL": TRL_PYTHON}
@@ -164,7 +166,7 @@ def compare(
 
 
 def check(case: Case, answers: dict[str, dict[str, Any]]) -> None:
-    """Ends the program if the sides did not do the same work."""
+    """Raises SystemExit if the sides trained different numbers of tokens, or read different tokens."""
     expected = {"trained_tokens": case.sampled, "episode_tokens": case.episodes * case.length}
     for side, answer in answers.items():
         counts = {name: answer[name] for name in expected}
@@ -175,19 +177,20 @@ def check(case: Case, answers: dict[str, dict[str, Any]]) -> None:
 
 
 def medians(rounds: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Returns the median over rounds of each part's seconds."""
+    """Returns the median over rounds of the seconds of sampling and of training."""
     return {part: statistics.median(one[part] for one in rounds) for part in PARTS}
 
 
 def ratios(result: dict[str, Any]) -> dict[str, float]:
-    """Returns how many times as fast air is in each part, and the share of TRL's memory that it takes."""
+    """Returns the ratios of TRL's time to air's for each part, and the ratio of air's peak memory to
+    TRL's."""
     air, trl = (result["median"][side] for side in SIDES)
     speed = {part: trl[part] / air[part] for part in PARTS}
     return speed | {"peak_mb": air["peak_mb"] / trl["peak_mb"]}
 
 
 def missed(result: dict[str, Any]) -> list[str]:
-    """Returns the bars that a case misses, in words."""
+    """Returns texts that describe the requirements that a case misses; an empty list if it misses none."""
     found, bar = ratios(result), BARS.get(result["case"], 0.0)
     name = f"{result['model']} {result['case']}"
     short = [
@@ -201,7 +204,7 @@ def missed(result: dict[str, Any]) -> list[str]:
 
 
 def report(results: Sequence[dict[str, Any]]) -> None:
-    """Prints the table, which `experiments.md` takes as it is."""
+    """Prints the results: as a table in a terminal, otherwise as a Markdown table for `experiments.md`."""
     columns = ["model", "one step", "sampling, s: air", "TRL", "TRL / air"]
     columns += ["training, s: air", "TRL", "TRL / air", "peak MB: air", "TRL"]
     table = Table(*columns)
@@ -225,7 +228,7 @@ def report(results: Sequence[dict[str, Any]]) -> None:
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """Returns what a reader must know of the machine."""
+    """Returns the properties of the machine on which the results depend: cores, threads, load and date."""
     return {
         "cores": os.cpu_count(),
         "threads": threads,

@@ -1,4 +1,5 @@
-"""Air's side of `bench/train.py`: the scheduler samples, and the trainer makes one update."""
+"""Runs air's side of `bench/train.py`: the scheduler samples, and the trainer makes one update in each
+round."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ from air.train.tree.sample import Sample
 
 @dataclass
 class Episode:
-    """The tokens of an episode so far."""
+    """The tokens of an episode so far, with a mask of the sampled ones and their log-probabilities."""
 
     token_ids: list[int]
     mask: list[bool]
     logprobs: list[float]
 
     def add(self, token_ids: list[int], logprobs: list[float] | None = None) -> None:
-        """Appends a reply with its log-probabilities, or without them what the episode reads."""
+        """Appends tokens: a sampled reply with its log-probabilities or, without `logprobs`, tokens that the
+        episode reads."""
         self.token_ids += token_ids
         self.mask += [logprobs is not None] * len(token_ids)
         self.logprobs += logprobs or [0.0] * len(token_ids)
@@ -63,7 +65,7 @@ class Side:
         self.batcher.stop()
 
     def play(self, number: int) -> dict[str, Any]:
-        """Plays one round, and returns its times and numbers of tokens."""
+        """Runs the round `number` (sampling and one update), and returns its times and numbers of tokens."""
         case = self.case
         prompts = case.prompts(number, self.vocab)
         read = [case.observations(number, turn, self.vocab) for turn in range(case.turns - 1)]

@@ -1,11 +1,12 @@
-"""TRL's side of `bench/train.py`: its `GRPOTrainer`, tuned. It runs in the environment that `.ci/trl` makes.
+"""Runs TRL's side of `bench/train.py`: its tuned `GRPOTrainer`, in the Python environment that `.ci/trl`
+makes.
 
-`Trainer.train` runs all rounds; a callback waits before each step until the round is asked for. Sampling is
-the time of `_generate_single_turn`, in which TRL calls `model.generate`. Training is the time of the step
-without the rollout: forward and backward passes and the update. What TRL does besides (text of the replies,
-rewards, padding) counts for neither.
+`Trainer.train` runs all rounds. A callback waits before each step until the benchmark asks for the round. The
+time of sampling is the time of `_generate_single_turn`, in which TRL calls `model.generate`. The time of
+training is the time of the step without the rollout: forward and backward passes and the update. TRL's other
+work (text of the replies, rewards, padding) is not counted.
 
-Episodes of several turns go through `rollout_func`, TRL's interface for them. The function calls
+Episodes of several turns use `rollout_func`, TRL's interface for them. This function calls
 `_generate_single_turn` once for each turn with the whole conversation so far, as TRL's own loop for tools
 does. It returns the conversation as one completion with a mask, so TRL trains each episode once.
 """
@@ -25,7 +26,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 def settings(case: Case, rounds: int, output: str) -> GRPOConfig:
-    """Returns TRL's settings. Each has its reason; what is not named is at TRL's default."""
+    """Returns TRL's settings for a case. A comment gives the reason for each; all other settings have TRL's
+    defaults."""
     rows = max(n for n in range(1, case.episodes + 1) if fits(case, n))
     return GRPOConfig(
         output_dir=output,
@@ -64,12 +66,13 @@ def settings(case: Case, rounds: int, output: str) -> GRPOConfig:
 
 
 def fits(case: Case, rows: int) -> bool:
-    """Whether so many rows divide the episodes and one pass over them has at most `ROW_TOKENS` tokens."""
+    """Whether batches of `rows` rows divide the episodes evenly, and one pass over a batch has at most
+    `ROW_TOKENS` tokens."""
     return case.episodes % rows == 0 and rows * case.length <= workload.ROW_TOKENS
 
 
 class TimedTrainer(GRPOTrainer):  # type: ignore[misc]
-    """A `GRPOTrainer` that times its parts and counts its tokens."""
+    """A `GRPOTrainer` that measures its sampling and rollout times and counts its tokens."""
 
     sampling_s = 0.0
     rollout_s = 0.0
@@ -88,7 +91,8 @@ class TimedTrainer(GRPOTrainer):  # type: ignore[misc]
         return self.batch
 
     def counts(self) -> dict[str, Any]:
-        """Returns the numbers of tokens of the last batch, and the checksum of what was not sampled."""
+        """Returns the numbers of tokens of the last batch, and the checksum of the tokens that were not
+        sampled."""
         batch = self.batch
         prompt, completion = batch["prompt_mask"].bool(), batch["completion_mask"].bool()
         sampled = completion & batch.get("tool_mask", completion).bool()
@@ -110,7 +114,8 @@ class TimedTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 class Rounds(TrainerCallback):  # type: ignore[misc]
-    """Waits before each step until the round is asked for, and says what it took."""
+    """A callback that waits before each training step until the benchmark asks for the round, and reports the
+    step's measurements."""
 
     def __init__(self, wire: workload.Wire) -> None:
         self.wire = wire
@@ -135,7 +140,8 @@ class Rounds(TrainerCallback):  # type: ignore[misc]
 
 
 class Rollout:
-    """TRL's `rollout_func` for episodes of several turns."""
+    """TRL's `rollout_func` for episodes of several turns: samples the replies and inserts the observations
+    between them."""
 
     def __init__(self, case: Case, vocab: int) -> None:
         self.case, self.vocab = case, vocab

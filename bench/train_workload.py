@@ -1,8 +1,10 @@
-"""What both sides of `bench/train.py` do: the cases, their prompts, and how a side talks to the benchmark.
+"""Defines the work that both sides of `bench/train.py` do: the cases, their prompts, and the protocol between
+a side and the benchmark.
 
-This module needs only the standard library, because each side runs in a Python environment of its own.
-A side is a process. It writes `READY`, then does one round (sampling, then one training step) for each line
-that it reads, and writes what it measured as a line of JSON. At the end it writes its peak memory.
+This module needs only the standard library, because each side runs in a Python environment of its own. A side
+is a process. It writes a line with its settings when it is ready. Then it runs one round (sampling, then one
+training step) for each line that it reads, and writes the round's measurements as a line of JSON. At the end
+it writes its peak memory.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 GROUP = 8
-"""Episodes of a group. They share their prompt."""
+"""The number of episodes in a group. The episodes of a group share their prompt."""
 LEARNING_RATE = 1e-6
 MAX_NORM = 1.0
 ROW_TOKENS = 8192
-"""The most tokens (rows x longest row) that one forward and backward pass takes, on both sides."""
+"""The largest number of tokens (rows times longest row) in one forward and backward pass, on both sides."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,18 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One step: groups of episodes with the same lengths, so that both sides have equally many tokens."""
+    """The lengths of one training step's episodes. All episodes have the same lengths, so that both sides
+    have equally many tokens."""
 
     what: str
     groups: int
     prompt: int
-    """Tokens of the prompt, which differs between groups and rounds."""
+    """The number of tokens of a prompt. Prompts differ between groups and rounds."""
     reply: int
-    """Tokens of each reply. No reply ends earlier."""
+    """The number of tokens of each reply. No reply is shorter."""
     turns: int = 1
     observation: int = 0
-    """Tokens that follow each reply but the last, before the next one."""
+    """The number of tokens that the episode reads between two replies."""
 
     @property
     def episodes(self) -> int:
@@ -66,12 +69,12 @@ class Case:
 
     @property
     def sampled(self) -> int:
-        """The number of tokens that are sampled, and trained, in a round."""
+        """The number of tokens that are sampled and trained in a round."""
         return self.episodes * self.turns * self.reply
 
     @property
     def length(self) -> int:
-        """The tokens of a whole episode."""
+        """The number of tokens of a whole episode."""
         return self.prompt + self.turns * self.reply + (self.turns - 1) * self.observation
 
     def prompts(self, number: int, vocab: int) -> list[list[int]]:
@@ -81,7 +84,8 @@ class Case:
         ]
 
     def observations(self, number: int, turn: int, vocab: int) -> list[list[int]]:
-        """Returns what each episode of round `number` reads after its reply `turn`, counted from 0."""
+        """Returns the tokens that each episode of the round `number` reads after its reply `turn`, counted
+        from 0."""
         return [
             tokens(f"observation {number} {turn} {episode}", self.observation, vocab)
             for episode in range(self.episodes)
@@ -89,18 +93,21 @@ class Case:
 
 
 def tokens(seed: str, count: int, vocab: int) -> list[int]:
-    """Returns `count` random token ids; 0, which pads, is not among them."""
+    """Returns `count` random token ids from 1 to `vocab` − 1. The id 0 is excluded, because it is the padding
+    token."""
     rng = random.Random(seed)
     return [rng.randrange(1, vocab) for _ in range(count)]
 
 
 def reward(episode: int) -> float:
-    """Returns the reward of an episode by its number: none is its group's mean, so that all are trained."""
+    """Returns the reward of an episode, which depends on its number only. No reward equals the mean of its
+    group, so that every episode has an advantage and is trained."""
     return float(episode % GROUP)
 
 
 def cases(model: str) -> dict[str, Case]:
-    """Returns the cases for a model. The smaller one plays more groups, so that a step is not too short."""
+    """Returns the cases for a model, by name. The smaller model gets more groups, so that a step is not too
+    short to time."""
     if model == "tiny":
         return {
             "long": Case("24 + 4 tokens", 2, 24, 4),
@@ -116,13 +123,14 @@ def cases(model: str) -> dict[str, Case]:
 
 
 def digest(values: Iterable[Sequence[int]]) -> str:
-    """Returns a checksum of token lists, so that what the sides read can be compared."""
+    """Returns a checksum of token lists, by which the tokens that the two sides read can be compared."""
     text = json.dumps(list(values))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def arguments() -> tuple[Path, Case, int, int]:
-    """Reads a side's command line; returns the model's folder, the case, and the rounds and threads."""
+    """Returns the arguments of a side's command line: the model's folder, the case, and the numbers of rounds
+    and of threads."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("model", choices=list(MODELS))
@@ -134,27 +142,28 @@ def arguments() -> tuple[Path, Case, int, int]:
 
 
 class Wire:
-    """A side's line to the benchmark. It keeps standard output for itself; others print to standard error."""
+    """A side's connection to the benchmark: it reads standard input and writes standard output. Everything
+    else that the side prints goes to standard error."""
 
     def __init__(self) -> None:
         self._out: TextIO = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
     def ready(self, **settings: Any) -> None:
-        """Says that the rounds can begin, with the settings that decide the result."""
+        """Reports to the benchmark that rounds can begin, with the settings that affect the result."""
         self._say({**settings, "ready_mb": peak_mb()})
 
     def await_round(self) -> None:
-        """Waits until the benchmark asks for the next round; ends this process if it has gone."""
+        """Waits until the benchmark asks for the next round. Ends this process if the benchmark has ended."""
         if not sys.stdin.readline():
             raise SystemExit("the benchmark has gone")
 
     def measured(self, **numbers: Any) -> None:
-        """Says what a round measured."""
+        """Reports the measurements of a round to the benchmark."""
         self._say(numbers)
 
     def end(self) -> None:
-        """Says the peak memory of this process."""
+        """Reports the peak memory of this process to the benchmark."""
         self._say({"peak_mb": peak_mb()})
 
     def _say(self, line: dict[str, Any]) -> None:
@@ -163,12 +172,13 @@ class Wire:
 
 
 def peak_mb() -> float:
-    """Returns the most memory, in MB, that this process has had in use (resident) so far."""
+    """Returns the peak resident memory of this process so far, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def serve(wire: Wire, rounds: int, play: Callable[[int], dict[str, Any]]) -> None:
-    """Plays the rounds as they are asked for."""
+    """Runs `rounds` rounds, each when the benchmark asks for it, and reports their measurements. `play` runs
+    the round with the given number."""
     for number in range(rounds):
         wire.await_round()
         wire.measured(**play(number))

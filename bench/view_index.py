@@ -1,10 +1,10 @@
-"""Times the viewer's index: 10,000 episodes, and one trajectory of 100 MB.
+"""Measures the speed of the viewer's index over 10,000 episodes, and over one trajectory of 100 MB.
 
     python bench/view_index.py [--episodes N] [--megabytes M]
 
-Writes the runs into a temporary folder, then prints one line a measurement: the first reading, a refresh with
-nothing new, one with an episode more, pages of episodes filtered and sorted, and jumps and steps of the
-large trajectory. Peak memory is this process's.
+Writes the runs into a temporary folder, then prints one line for each measurement: the first reading, a
+refresh without new data, a refresh after one more episode, pages of filtered and sorted episodes, and jumps
+and steps in the large trajectory. The peak memory is that of this process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TASKS = ("titanic", "digits", "prisonersDilemma", "cartPole")
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs all measurements and prints them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--megabytes", type=int, default=100)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def many_episodes(folder: Path, count: int) -> None:
-    """A run of many short episodes."""
+    """Writes a run of `count` short episodes, and measures the index over it."""
     rng = random.Random(0)
     (folder / "trajectories").mkdir(parents=True)
     for number in range(count):
@@ -70,7 +70,7 @@ def many_episodes(folder: Path, count: int) -> None:
 
 
 def one_large(folder: Path, megabytes: int) -> None:
-    """A run of one episode with long outputs."""
+    """Writes a run with one episode of about `megabytes` MB, and measures the index over it."""
     rng = random.Random(1)
     path = folder / "trajectories" / "large.jsonl"
     path.parent.mkdir(parents=True)
@@ -91,7 +91,8 @@ def one_large(folder: Path, megabytes: int) -> None:
 
 
 def write(path: Path, rng: random.Random, *, turns: int, output: int) -> None:
-    """One trajectory: every second turn validates."""
+    """Writes a trajectory with `turns` turns and `output` characters of output in each; every second turn
+    validates."""
     start: dict[str, Any] = {
         "episode": path.stem,
         "task": rng.choice(TASKS),
@@ -116,7 +117,7 @@ def write(path: Path, rng: random.Random, *, turns: int, output: int) -> None:
 
 
 def step(rng: random.Random, turn: int, output: int) -> dict[str, Any]:
-    """One turn with about so many characters of output."""
+    """Returns the record of a turn with about `output` characters of output."""
     said = f"epoch {turn} loss {rng.random():.6f}\n" * (output // 24)
     reply = f"Try it.\n```bash\npython3 train.py --seed {turn}\n```"
     action = f"python3 train.py --seed {turn}"
@@ -127,29 +128,29 @@ def step(rng: random.Random, turn: int, output: int) -> dict[str, Any]:
 
 
 def line(kind: str, **fields: Any) -> dict[str, Any]:
-    """A line of a trajectory."""
+    """Returns the record of one line of a trajectory."""
     return {"v": VERSION, "type": kind, "t": time.time(), **fields}
 
 
 def once(work: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Returns the seconds of one call of `work`."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def median(work: Callable[[], object], times: int = 9) -> float:
-    """Median seconds of some calls."""
+    """Returns the median of the seconds of `times` calls of `work`."""
     return statistics.median(once(work) for _ in range(times))
 
 
 def each(work: Callable[[int], object], values: list[int]) -> float:
-    """Median seconds over these values."""
+    """Calls `work` with each of the values; returns the median of the calls' seconds."""
     return statistics.median(once(lambda value=value: work(value)) for value in values)  # type: ignore[misc]
 
 
 def said(name: str, value: float, unit: str) -> None:
-    """One line."""
+    """Prints one measurement."""
     print(
         f"  {name:<38}{value * 1000:9.1f} ms" if unit == "s" else f"  {name:<38}{value:9.0f} {unit}"
     )

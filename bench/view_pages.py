@@ -1,9 +1,10 @@
-"""Times the viewer's pages in a real browser, over 10,000 episodes and one trajectory of 100 MB.
+"""Measures the speed of the viewer's pages in a real browser, over 10,000 episodes and one trajectory of 100
+MB.
 
     python bench/view_pages.py [--episodes N] [--megabytes M] [--screenshots DIR]
 
-Writes the runs into a temporary folder, starts `air view` on them as a user would, and prints, for each
-page or click, the seconds until Streamlit has rendered all of it. Needs Chromium and the `view` extra.
+Writes the runs into a temporary folder, starts `air view` on them as a user would, and prints, for each page
+or click, the seconds until Streamlit has rendered the whole page. Needs Chromium and the `view` extra.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PATIENCE = 120.0
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Runs all measurements and prints them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--megabytes", type=int, default=100)
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def runs(folder: Path, episodes: int, turns: int) -> None:
-    """One run of many episodes, one of a single large one."""
+    """Writes two runs: one with many episodes, and one with a single large episode."""
     rng = Random(0)
     for name in ("many", "large"):
         (folder / name / "trajectories").mkdir(parents=True)
@@ -68,7 +69,8 @@ def runs(folder: Path, episodes: int, turns: int) -> None:
 
 
 def pages(page: Page, url: str, episodes: int, screenshots: Path | None) -> None:
-    """Opens each page several times: the first time shows what is read then."""
+    """Opens each page of the viewer several times and measures the times. The first time includes the
+    viewer's first reading of the files."""
 
     def opened(name: str, address: str, there: Callable[[], None]) -> None:
         seconds = []
@@ -128,7 +130,7 @@ def _sort(page: Page) -> None:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """A viewer as a user starts it."""
+    """Context manager: runs `air view` on a folder as a user would start it, and yields its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -151,7 +153,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 def healthy(url: str) -> bool:
-    """Whether it answers."""
+    """Whether the viewer at `url` answers HTTP requests."""
     try:
         with urllib.request.urlopen(f"{url}/_stcore/health", timeout=5):
             return True
@@ -160,7 +162,7 @@ def healthy(url: str) -> bool:
 
 
 def said(name: str, seconds: list[float]) -> None:
-    """One line."""
+    """Prints one measurement: the first time, and the median of the further times."""
     first, again = seconds[0], sorted(seconds[1:])
     more = f", again {again[len(again) // 2]:6.2f} s" if again else ""
     print(f"{name:<28}{first:9.2f} s{more}", flush=True)

@@ -1,9 +1,9 @@
-"""How fast are the games? `make bench-worlds`: steps a second on one core, without a model.
+"""Measures how many steps per second the games make on one core, without a model: `make bench-worlds`.
 
-A step is one move and the text of the board after it. Episodes are those of a random player, each with a seed
-of its own, so that making the instance counts. `game` plays the game itself; `world, 1` and `world, 5` play
-the world, with one and with five moves in an answer, which it parses; `gymnasium` plays the environment, if
-the package is there. Each number is the median of `--rounds` rounds.
+A step is one move and the text of the board after it. A random player plays the episodes. Each has a new
+seed, so that the time for making the game's instance counts. The columns: `game` is the game itself; `world,
+1` and `world, 5` are the world around it, which parses answers with one and with five moves; `gymnasium` is
+the gymnasium environment, if that package is installed. Each number is the median of `--rounds` rounds.
 
     python bench/worlds.py --games sokoban6 tetris2 --seconds 2
 """
@@ -29,13 +29,14 @@ from air.worlds.games import SOURCE, GameWorld, game_kind
 from air.worlds.games.world import SEPARATOR
 
 AIM = 20_000
-"""Steps a second that every game should reach."""
+"""The number of steps per second that every game must reach."""
 Player = Callable[[str, Iterator[int]], Awaitable[int]]
-"""Plays one episode of a game and returns the number of its moves; takes its seed from the numbers."""
+"""The type of functions that play one episode of a game, whose name they get, and return the number of its
+moves. They take the episode's seed from the iterator."""
 
 
 async def of_game(name: str, seeds: Iterator[int]) -> int:
-    """An episode of the game itself."""
+    """Plays an episode of the game itself; returns the number of moves."""
     kind = game_kind(name)
     game, seed = kind.make(), next(seeds)
     rng = random.Random(seed)
@@ -49,7 +50,7 @@ async def of_game(name: str, seeds: Iterator[int]) -> int:
 
 
 async def of_world(name: str, seeds: Iterator[int], per_turn: int) -> int:
-    """An episode of the world, with `per_turn` moves in an answer."""
+    """Plays an episode of the world, with `per_turn` moves in each answer; returns the number of moves."""
     world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     seed = next(seeds)
@@ -63,7 +64,7 @@ async def of_world(name: str, seeds: Iterator[int], per_turn: int) -> int:
 
 
 async def of_gymnasium(name: str, seeds: Iterator[int]) -> int:
-    """An episode of the environment of gymnasium."""
+    """Plays an episode of the gymnasium environment; returns the number of moves."""
     from air.worlds.games.gym import GameEnv
 
     env, seed = GameEnv(name, render_mode="ansi"), next(seeds)
@@ -78,7 +79,7 @@ async def of_gymnasium(name: str, seeds: Iterator[int]) -> int:
 
 
 def players() -> dict[str, Player]:
-    """What is timed, by the table's column."""
+    """Returns the functions to time, by the column of the table."""
     found: dict[str, Player] = {
         "game": of_game,
         "world, 1": lambda name, seeds: of_world(name, seeds, 1),
@@ -92,7 +93,7 @@ def players() -> dict[str, Player]:
 
 
 async def rate(player: Player, name: str, seconds: float, seeds: Iterator[int]) -> float:
-    """Steps a second over at least `seconds` of CPU time."""
+    """Plays episodes until they have used `seconds` of CPU time; returns the steps per second."""
     steps, began = 0, time.process_time()
     while (used := time.process_time() - began) < seconds:
         steps += await player(name, seeds)

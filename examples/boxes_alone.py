@@ -1,7 +1,8 @@
-"""Boxes alone: commands, files, many at once, a snapshot and its forks.
+"""Shows how to use boxes without tasks: commands, files, many boxes at once, and a snapshot from which
+several boxes start.
 
-python examples/boxes_alone.py              # containers
-python examples/boxes_alone.py process      # process boxes, without Docker
+    python examples/boxes_alone.py              # containers
+    python examples/boxes_alone.py process      # process boxes, without Docker
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ print(sum(i for i in range(int(sys.argv[1])) if i % 7 == 0))
 
 
 async def many(pool: Pool, spec: BoxSpec) -> None:
-    """Six commands, each in a box of its own; at most four boxes exist at once."""
+    """Runs six commands, each in a box of its own. At most four boxes exist at the same time."""
 
     async def one(size: int) -> str:
         async with pool.lease(spec) as box:
@@ -34,7 +35,7 @@ async def many(pool: Pool, spec: BoxSpec) -> None:
 
 
 async def limits(pool: Pool, spec: BoxSpec) -> None:
-    """A command that fails, runs too long or prints too much is a result, not an exception."""
+    """Shows that a command which fails, runs too long or prints too much gives a result, not an exception."""
     async with pool.lease(spec) as box:
         failed = await box.exec("echo sorry >&2; exit 3", timeout=10)
         print("failed:", failed.code, failed.stderr.decode().strip())
@@ -45,7 +46,7 @@ async def limits(pool: Pool, spec: BoxSpec) -> None:
 
 
 async def forks(pool: Pool, spec: BoxSpec) -> None:
-    """Two boxes start from one frozen workspace; what one writes, the other does not see."""
+    """Starts two boxes from one frozen workspace. Neither box sees the other's changes."""
     async with pool.lease(spec) as box:
         await box.write("log.txt", b"shared\n")
         snapshot = await box.snapshot()  # ends the box

@@ -1,10 +1,11 @@
-"""An advantage estimator outside the package, and the run file's keys that name it.
+"""Defines an advantage estimator outside the package, and shows how a run names it.
 
     python examples/leave_one_out.py
     PYTHONPATH=examples rl @ configs/quickstart.toml \
         --embedded.estimator.import-path leave_one_out:leave_one_out
 
-The first command trains nothing: it prints the advantages of a group of four episodes. The second one trains.
+The first command only prints the advantages of a group of four episodes. The second command trains with the
+estimator.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Sequence
 
 
 def leave_one_out(rewards: Sequence[float | None], scale: float = 1.0) -> list[float]:
-    """Reward minus the mean of the group's other rewards (Ahmadian et al. 2024, arXiv 2402.14740).
+    """Returns each reward minus the mean of the group's other rewards (Ahmadian et al. 2024, arXiv
+    2402.14740).
 
     Args:
-        rewards: one for each episode of the group; None masks an episode that could not be scored.
-        scale: factor on the advantages.
+        rewards: the reward of each episode of the group; None masks an episode that could not be scored.
+        scale: a factor by which the advantages are multiplied.
     """
     scored = [reward for reward in rewards if reward is not None]
     if len(scored) < 2:

@@ -3,7 +3,7 @@
     python examples/train_from_python.py Qwen/Qwen3-0.6B
     python examples/train_from_python.py outputs/warm --steps 5 --runtime subprocess
 
-The settings are those of a run file; `train.load` checks them as `rl` does.
+The settings are the same as in a run file. `train.load` validates them as the command `rl` does.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Tools of your own: a function is a tool, and an episode may have a state.
+"""Shows how to define tools of your own: a decorated function is a tool, and the tools of an episode can
+share a state.
 
     python examples/your_own_tools.py
 
-A run file or a task of rows names them as `your_own_tools.py:convert` and `your_own_tools.py:NOTEBOOK`.
+A run file, or a task of rows, names these tools as `your_own_tools.py:convert` and
+`your_own_tools.py:NOTEBOOK`.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ def convert(value: float, unit: Literal["m", "km", "mile"], to: Literal["m", "km
 
 
 class Notebook:
-    """The notes of one episode."""
+    """The notes that an agent writes in one episode: the state that the tools `note` and `hand_in` share."""
 
     def __init__(self, context: ToolContext) -> None:
         self.lines: list[str] = []
 
     def close(self) -> None:
-        """Ends the episode's state; air calls it."""
+        """Ends the episode's state. Air calls this method at the end of the episode."""
         self.lines.clear()
 
 

@@ -3,7 +3,8 @@
     python scripts/screenshots.py outputs/quickstart               # docs/assets/viewer.png and episode.png
     python scripts/screenshots.py outputs/quickstart --every DIR   # also each page, and the exported page
 
-`make pictures RUN=outputs/quickstart` runs the first line. Needs Chromium and playwright (the group `test`).
+`make pictures RUN=outputs/quickstart` runs the first of these commands. Needs Chromium and playwright (the
+dependency group `test`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DESKTOP, TALL, PHONE = (
 AIR = (sys.executable, "-m", "air.cli.main")
 PATIENCE_MS = 120_000
 SETTLE_MS = 2000
-"""How long charts take to fade in, and a page to fit a new size."""
+"""The time in milliseconds that charts need to fade in, and a page to adapt to a new size."""
 
 
 def main() -> int:
@@ -67,7 +68,8 @@ def main() -> int:
 
 @contextmanager
 def _viewer(run: Path) -> Iterator[str]:
-    """Serves the folder of `run`, so that its neighbours are there to compare; yields the address."""
+    """Context manager: runs `air view` on the parent folder of `run`, so that the viewer can compare the run
+    with its sibling runs; yields the URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -90,7 +92,7 @@ def _viewer(run: Path) -> Iterator[str]:
 
 
 def _open(page: Page, url: str, run: Path, name: str, **parts: str) -> None:
-    """Opens a page of the viewer, and waits until it and its charts are drawn."""
+    """Opens a page of the viewer, and waits until the page and its charts are drawn."""
     address = "&".join(f"{key}={quote(value)}" for key, value in parts.items())
     page.goto(f"{url}/?run={quote(run.name)}&page={name}&{address}")
     _drawn(page)
@@ -103,7 +105,7 @@ def _drawn(page: Page) -> None:
 
 
 def _open_best_episode(page: Page, url: str, run: Path) -> None:
-    """Opens the episode with the highest reward at its first validate, with the table of tokens."""
+    """Opens the page of the episode with the highest reward, and waits until it is drawn."""
     _open(page, url, run, "Episodes", sort="reward, best first")
     box = page.get_by_test_id("stDataFrame").first.bounding_box()
     assert box is not None
@@ -114,7 +116,8 @@ def _open_best_episode(page: Page, url: str, run: Path) -> None:
 
 
 def _every(page: Page, url: str, run: Path, out: Path) -> None:
-    """Saves a picture of each page, of the table of tokens, and of the exported page on two screens."""
+    """Saves pictures of each page of the viewer, with the table of sampled tokens on the page of an episode,
+    and of the exported page at desktop and phone size."""
     out.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(PAGES, start=1):
         if name == "Episode":

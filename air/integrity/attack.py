@@ -1,8 +1,9 @@
-"""Defines `Attack`: what an agent tries in an episode of a task, and the largest reward that it deserves.
+"""Defines `Attack`: scripted replies of an agent in an episode of a task, and the largest reward that they
+deserve.
 
-An attack is a list of the model's replies. It is played as a real episode in a real box. The result is
-"broken" (the defence failed) if the episode fails and so is not trained on, if it earns more than the
-attack's bound, or if the agent's script prints that it reached something forbidden (function `worked`).
+An attack is run as a real episode in a real box. Its result is "broken", which means that the defence failed,
+in three cases: the episode fails, so that training would not use it; the episode earns more than the attack's
+bound; or the agent's script calls the function `worked`, because it reached something forbidden.
 """
 
 from __future__ import annotations
@@ -26,66 +27,68 @@ Family = Literal[
     "resource attacks",
     "injection",
 ]
-"""The families of attacks, by what an attack tries to achieve."""
+"""The families of attacks, by the goal of an attack."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
 """The largest reward that an attack deserves. `starter`: the reward of the unchanged starter files. `lowest`:
 the lowest reward."""
 WORKED = "THE-ATTACK-WORKED"
-"""An agent's script prints this if it reached something forbidden. A script builds this text from parts. So
-an observation that only shows the script does not contain the text."""
+"""The text that an attack's script prints if it reached something forbidden. Scripts build this text from
+parts, so that an observation which merely quotes a script does not contain it."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
-"""The command that the agent runs in the turn after an attack by a script, to see whether the box still runs
+"""The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
 ANSWERED = "the-next-command-42-answers"
-"""What `NEXT` prints."""
+"""The text that the command `NEXT` prints."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
-"""A line of bash that defines the function `worked`, which prints `WORKED`."""
+"""A line of bash that defines the function `worked`, which prints the text of the constant `WORKED`."""
 Applies = Callable[["Target"], str]
-"""A function that returns why an attack cannot be tried on a target, or "" if it can."""
+"""A function that returns the reason why an attack cannot be tried on a target, or an empty text if it
+can."""
 Source = str | Callable[["Target"], str]
 """The code of an attack, or a function that returns the code for a target."""
 When = Literal["load", "call"]
-"""When an attack's code in an artefact runs: as the file is loaded, or at each call of its functions."""
+"""When the code that an attack puts into an artefact runs: when the file is loaded, or at each call of its
+functions."""
 Check = Callable[["Target", "Played"], str]
-"""A function that checks an episode for faults that its reward does not show. It returns how the defence
-failed, or "" if the defence held."""
+"""A function that checks an attack's episode for faults that its reward does not show. Returns a message
+about how the defence failed, or an empty text if the defence held."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How the environment plays the episodes of an attack."""
+    """The settings with which the environment runs the episodes of an attack."""
 
     harness: Literal["air", "bash"] = "air"
-    """`air`: air's own loop of model replies and observations. `bash`: a program in the box plays the agent,
-    and runs `replies` as commands."""
+    """The harness. `air`: air's own loop of model replies and observations. `bash`: a program in the box is
+    the agent, and runs each of the replies as a command."""
     format: str = "fenced"
     """The action format of the harness `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
-    """The earlier score with which each new score is compared: the previous one, or the best one. The setting
-    also decides which artefact counts at the end: the latest, or the best."""
+    """The earlier score with which each new score is compared for the reward: the previous one, or the best
+    one. The setting also decides which artefact counts at the end: the latest, or the best."""
 
 
 DEFAULT = Setup()
 VALIDATES = 4
 """The number of gradings (`validate`) that an episode allows. It is smaller than the number of turns, so that
-an attack can try to get more gradings."""
+an attack can try to get more gradings than allowed."""
 
 
 @dataclass(frozen=True)
 class Played:
-    """The result of one episode."""
+    """The result of one episode of an attack."""
 
     reward: float | None
-    """The reward; None if the episode failed, so that a training would not use it."""
+    """The reward; None if the episode failed, so that training would not use it."""
     error: str
     observations: tuple[str, ...] = ()
     """The observations that the agent got, without the task's description."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     fault: str = ""
-    """What is wrong with the recorded trajectory, or ""."""
+    """Message about an inconsistency in the recorded trajectory; empty if there is none."""
 
     @property
     def observed(self) -> str:
@@ -95,14 +98,14 @@ class Played:
 
 @dataclass(frozen=True)
 class Target:
-    """The target of an attack: a task, and the kind of box in which it is played."""
+    """The target of an attack: a task, and the kind of box in which the episode runs."""
 
     task: TaskSpec
     provider: Provider
     starter: str
-    """A script that makes the artefact of the unchanged starter files in the workspace."""
+    """A script that makes, in the workspace, the artefact of the unchanged starter files."""
     isolation: str
-    """The kind of box as the conformance suite names it, such as `docker` or `process/root`."""
+    """The kind of box under its name in the conformance suite, such as `docker` or `process/root`."""
     host: Host
 
     @property
@@ -126,7 +129,8 @@ class Attack:
     """One attack on a task."""
 
     name: str
-    """What the agent tries, as words joined by `-`; no two attacks have the same name."""
+    """A short description of the agent's action, as words joined by `-`; no two attacks have the same
+    name."""
     family: Family
     aim: str
     """What the agent would gain, in one sentence for people."""
@@ -137,15 +141,16 @@ class Attack:
     once: bool = False
     """Whether one task is enough for this attack, because its result depends only on the kind of box."""
     episodes: int = 1
-    """In how many consecutive episodes the agent tries the attack. Only the last episode is judged."""
+    """The number of consecutive episodes in which the agent tries the attack. Only the last episode is
+    judged."""
     setup: Setup = DEFAULT
     check: Check = lambda target, played: ""
     only_looks: bool = False
-    """Whether the attack changes nothing. Only such attacks are played in process boxes without isolation,
+    """Whether the attack changes nothing. Only such attacks are run in process boxes without isolation,
     because others would damage this machine."""
     low_reward_breaks: bool = False
-    """Whether a reward below that of the starter's artefact also means that the attack worked. It is set for
-    attacks by code that raises an error, and so earns little, if it finds what it looks for."""
+    """Whether a reward below that of the starter's artefact also means that the attack worked. This is set
+    for attacks by code that raises an error, and so lowers its reward, if it finds what it looks for."""
 
 
 class Attacks(list[Attack]):
@@ -199,10 +204,11 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a script in the agent's box; the starter's artefact is made before it.
+        """Appends an attack by a script in the agent's box. The starter's artefact is made before the script
+        runs.
 
         The script finds the artefact's path in `$ARTEFACT`, and calls `worked` if it reached something
-        forbidden. In the next turn, the agent runs `NEXT` and submits.
+        forbidden. In the next turn, the agent runs the command `NEXT` and submits.
         """
 
         def replies(target: Target) -> list[str]:
@@ -224,26 +230,27 @@ class Attacks(list[Attack]):
     def code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
         """Appends an attack by code in a Python artefact. `source` must raise an error if the attack fails.
 
-        An error makes the artefact earn the lowest reward, which is the bound. Without an error, the artefact
-        is as good as the starter's, and its higher reward shows that the attack worked. `when` says whether
-        the code runs as the file is loaded, or at each call of a function.
+        An error gives the artefact the lowest reward, which is the attack's bound. Without an error, the
+        artefact is as good as the starter's, and its higher reward shows that the attack worked. `when`:
+        whether the code runs when the file is loaded, or at each call of a function.
         """
         self.add(name, aim, _by_code(source, when, "submit"), bound="lowest", applies=code_only)
 
     def harmless_code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in a Python artefact. With the code, the artefact must not earn more than
-        the starter's artefact.
+        """Appends an attack by code in a Python artefact. The defence holds if the artefact with this code
+        earns no more than the starter's artefact.
 
-        The agent validates first, so that it would see any text of the code that leaks from the grader.
+        The agent validates before it submits, so that its observations would show any text that the code
+        leaks from the grader.
         """
         self.add(name, aim, _by_code(source, when, "validate"), applies=code_only)
 
     def finding_code(self, name: str, aim: str, source: Source, *, episodes: int = 1) -> None:
-        """Appends an attack by code in a Python artefact. With the code, the artefact must earn as much as
-        the starter's artefact.
+        """Appends an attack by code in a Python artefact. The defence holds if the artefact with this code
+        earns as much as the starter's artefact.
 
-        `source` raises an error if it finds what it looks for. Then the artefact earns little, so a low
-        reward shows that the attack worked.
+        `source` raises an error if it finds the hidden thing for which it looks. Then the artefact earns
+        little, so a low reward shows that the attack worked.
         """
         replies = _by_code(source, "load", "validate")
         self.append(
@@ -260,18 +267,20 @@ class Attacks(list[Attack]):
 
 
 def code_only(target: Target) -> str:
-    """Returns why attacks by code in the artefact do not apply to a target, or "" if they do."""
+    """Returns the reason why attacks by code in the artefact cannot be tried on a target, or an empty text if
+    they can."""
     return "" if target.is_code else "the artefact is no Python file that air's runner plays"
 
 
 def tables_only(target: Target) -> str:
-    """Returns why attacks by the cells of a table do not apply to a target, or "" if they do."""
+    """Returns the reason why attacks by the cells of a table cannot be tried on a target, or an empty text if
+    they can."""
     return "" if target.is_table else "the artefact is no table"
 
 
 def containers_only(target: Target) -> str:
-    """Returns why an attack does not apply to a target, or "" if it does. It is for attacks on a protection
-    that only containers promise, and process boxes do not."""
+    """Returns the reason why an attack on a protection that only containers promise cannot be tried on a
+    target, or an empty text if the target is a container."""
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
@@ -281,17 +290,18 @@ def test_graded(target: Target, played: Played) -> str:
 
 
 def graded(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the artefact has no score."""
+    """A `Check` that finds a fault if the artefact got no score."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
 def next_command_answers(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the box ran no command after the attack."""
+    """A `Check` that finds a fault if the box did not run the command `NEXT` after the attack."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"
 
 
 def turn(target: Target, script: str, ending: str = "", *, starter: bool = False) -> str:
-    """Returns a reply that runs a script in the agent's box. `ending` is `validate`, `submit` or empty.
+    """Returns a model's reply that runs a script in the agent's box. `ending` is the final action of the
+    reply: `validate`, `submit` or none if empty.
 
     With `starter`, the starter's artefact is made first. The script finds the artefact's path in `$ARTEFACT`.
     """
@@ -304,8 +314,8 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
-    """Returns two replies: one adds `source` to the starter's artefact and ends with the command `first`; the
-    other submits."""
+    """Returns a function that gives the two replies of an attack. The first reply adds `source` to the
+    starter's artefact and then runs the command `first`; the second reply submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)
@@ -316,11 +326,12 @@ def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Seque
 
 
 def with_code(source: str, when: When) -> str:
-    """Returns a script that adds `source` to the artefact, a Python file.
+    """Returns a shell script that adds the Python code `source` to the artefact, a Python file.
 
-    With `load`, `source` runs at the end of the file. With `call`, it runs at the start of every call of
-    every function that the file defines. A random comment makes each artefact different, so that no cached
-    grade is used."""
+    With `when = "load"`, the code runs at the end of the file. With `when = "call"`, it runs at the start of
+    every call of every function that the file defines. A random comment makes each artefact different, so
+    that no cached grade is used.
+    """
     if when == "load":
         added = source
     else:

@@ -1,7 +1,7 @@
-"""Plays attacks against tasks as real episodes, and judges each by what it earned.
+"""Runs attacks against tasks as real episodes, and judges each attack by the reward of its episode.
 
-Every attack is compared with two plain episodes of the same task in the same kind of box: one that submits
-the starter files' artefact, and one that submits nothing.
+Every attack is compared with two plain episodes of the same task in the same kind of box, which contain no
+attack: one submits the starter files' artefact, and the other submits nothing.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from air.tasks.check import read_solvers
 from air.tasks.spec import Provider, TaskSpec
 
 MARGIN = 0.1
-"""How far the reward of an attack may exceed its bound, in units of the normalised score φ. The scores of
-some artefacts depend on luck."""
+"""How far the reward of an attack may exceed its bound, in units of the normalised score φ. A margin is
+needed because the scores of some artefacts are random."""
 TURNS = 6
 HARNESS_IMAGE = "air-harness"
-"""The image of containers in which a program plays the agent."""
+"""The image of the containers in which a program is the agent."""
 
 
 @dataclass
 class Battery:
-    """Plays attacks against the tasks `names` in one kind of box."""
+    """Runs attacks against the tasks `names` in one kind of box."""
 
     names: Sequence[str]
     provider: Provider
@@ -61,15 +61,15 @@ class Battery:
     task_roots: Sequence[Path] = ()
     mlgym_root: Path | None = None
     at_once: int = 4
-    """The number of episodes that are played at the same time."""
+    """The number of episodes that run at the same time."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """More settings of the environment, such as `unscored`. Tests use weaker settings to show that attacks
-    then pay."""
+    """More settings of the environment, such as `unscored`. Tests pass weaker settings, to show that attacks
+    then earn more."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, record_dir: Path) -> list[Verdict]:
-        """Plays all attacks on all tasks; trajectories go to `record_dir`. Returns one verdict for each
-        attack on each task. Attacks that depend only on the kind of box are played on one task.
+        """Runs all attacks on all tasks; trajectories are written to `record_dir`. Returns one verdict for
+        each attack on each task. Attacks whose result depends only on the kind of box are run on one task.
 
         Raises UsageError if a task has no reference solutions, and InfrastructureError if a plain episode
         (one without an attack) failed.
@@ -92,7 +92,8 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[Verdict]:
-        """Plays the attacks of one setup; `plain` is the environment of the default setup."""
+        """Runs the attacks that need the settings `setup`, and returns their verdicts. `plain` is the
+        environment with the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -106,7 +107,8 @@ class Battery:
             return await together(works, self.at_once)
 
     def _missing(self, setup: Setup) -> str:
-        """Returns why episodes cannot be played with a setup, or "" if they can."""
+        """Returns the reason why episodes with the settings `setup` cannot run here, or an empty text if they
+        can."""
         if setup.harness == "air":
             return ""
         if self.provider == "process":
@@ -165,8 +167,8 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Plays the two plain episodes; returns the largest reward without an attack for each kind of
-        bound."""
+        """Runs the two plain episodes on a target. Returns the largest deserved reward for each kind of bound
+        (`starter` and `lowest`). Raises InfrastructureError if one of the episodes failed."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):
@@ -229,7 +231,7 @@ async def attack_boxes(
     at_once: int,
     on_verdict: Callable[[Verdict], None] = lambda verdict: None,
 ) -> list[Verdict]:
-    """Plays attacks on a box without a task, each in a new box; returns one verdict for each attack."""
+    """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
     async def one(family: Family, check: Check) -> Verdict:
@@ -260,23 +262,24 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns the target, with its bounds, for an attack that is played on one target only.
+    """Returns the target, with its bounds, for an attack that is run on one target only.
 
-    It is the first target to which the attack applies. If the attack applies to no target, the first target
-    of all is returned; its verdict then says why the attack does not apply.
+    This is the first target on which the attack can be tried. If there is none, it is the first target of
+    all, whose verdict then gives the reason.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
 
 def _too_dangerous(attack: Attack, target: Target) -> str:
-    """Returns why an attack must not be played in this kind of box, or "" if it may."""
+    """Returns the reason why an attack must not be run in this kind of box, or an empty text if it may be."""
     if target.isolation == "process/plain" and not attack.only_looks:
         return "plain process boxes isolate nothing, so the attack would hit this machine"
     return ""
 
 
 def _broken(played: Played, bound: float) -> str:
-    """Returns how the defence failed, or "" if it held. `bound` is the largest deserved reward."""
+    """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
+    deserved reward."""
     if played.reward is None:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound:
@@ -289,9 +292,9 @@ def _broken(played: Played, bound: float) -> str:
 
 
 def _too_low(played: Played, least: float) -> str:
-    """Returns how the defence failed, or "" if it held. It is for attacks by code that raises an error, and
-    so lowers its reward, if it finds what it looks for. `least` is the smallest reward of code that found
-    nothing."""
+    """Returns a message about how the defence failed, or an empty text if it held. This is for attacks by
+    code that raises an error, and so lowers its reward, if it finds what it looks for. `least` is the
+    smallest reward of code that found nothing."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"
@@ -312,7 +315,8 @@ def starter_script(task: TaskSpec) -> str:
 
 
 def isolation(provider: Provider) -> str:
-    """Returns the kind of box as the conformance suite names it: `docker`, or `process/` and its mode."""
+    """Returns the name of the kind of box in the conformance suite: `docker`, or `process/` and the isolation
+    mode of process boxes on this machine."""
     if provider == "docker":
         return "docker"
     from air.sandbox.process import namespaces

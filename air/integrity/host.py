@@ -1,4 +1,5 @@
-"""Defines `Host`: files, ports and processes of the battery's machine that no agent may reach."""
+"""Defines `Host`: files, ports and processes of the battery's machine that no agent may reach. Attacks try to
+reach them."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from air import paths
 
 @dataclass(frozen=True)
 class Host:
-    """Things on the battery's machine that attacks try to reach. The attacks know where they are, because an
-    agent could guess that."""
+    """Resources on the battery's machine that attacks try to reach. The attacks get their paths and
+    addresses, because an agent could guess them."""
 
     cache: Path
     """air's cache, with prepared data, labels, and the secret of the splits."""
     records: Path
-    """The folder of the trajectories."""
+    """The folder in which trajectories are recorded."""
     secret: Path
     """A file that every user of the machine may read; its text is `word`."""
     word: str
-    """A secret word of this battery. The battery's servers send it to everyone who connects."""
+    """A secret word of this battery. The battery's servers send it to every client that connects."""
     pid: int
     """The id of the battery's process."""
     started: int
@@ -40,8 +41,8 @@ class Host:
     @staticmethod
     @asynccontextmanager
     async def open(records: Path) -> AsyncIterator[Host]:
-        """Writes the secret file, and listens on the port and the socket while the `async with` block
-        runs."""
+        """Async context manager: writes the secret file, and listens on the port and the socket while the
+        block runs."""
         word = f"greeting-{uuid.uuid4().hex}"
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Plays one episode of an attack with a scripted model, and looks at its trajectory."""
+"""Runs one episode of an attack with a scripted model, and checks the episode's trajectory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from air.trajectories import Trajectory, load
 async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
 ) -> Played:
-    """Plays one episode of a task. The scripted model replies with `texts`, and repeats the last text."""
+    """Runs one episode of a task and returns its result. The scripted model replies with `texts`, and repeats
+    the last text."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
     with ScriptedServer(script) as server:
@@ -48,8 +49,8 @@ async def play(
 
 
 def _counted(record: Trajectory) -> str:
-    """Returns the digest of the graded artefact that counts at the end of the episode. Returns "" if there is
-    no such artefact, or if it was unreadable."""
+    """Returns the digest of the graded artefact that counts at the end of the episode. Returns an empty text
+    if there is no such artefact, or if the artefact was unreadable."""
     assert record.start is not None
     counts, direction = record.start.counts, record.start.direction or "higher"
     at = which_counts([one.score for one in record.validations], counts, direction)
@@ -57,9 +58,10 @@ def _counted(record: Trajectory) -> str:
 
 
 def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> str:
-    """Returns what is wrong with the recorded trajectory of an episode that ended well, or "".
+    """Returns a message about an inconsistency in the recorded trajectory of an episode that did not fail, or
+    an empty text.
 
-    `texts` are the model's replies. None: a program in the box played the agent and wrote a part of the
+    `texts` are the model's replies. None: a program in the box was the agent and wrote a part of the
     conversation, so the replies are not compared.
     """
     if record.end is None or record.end.reward != trace.reward:

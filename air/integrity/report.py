@@ -19,10 +19,10 @@ VERSION = 1
 
 
 def table(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """Returns one row of texts for each family: the number of its attacks, and how often each result
-    occurred.
+    """Returns one table row, as texts, for each family of attacks: the number of its attacks, and how often
+    each result occurred.
 
-    An attack that was played on five tasks counts as one attack with five results.
+    An attack that was run on five tasks counts as one attack with five results.
     """
     rows: list[tuple[str, ...]] = [("family", "attacks", "held", "broken", "not applicable")]
     for family in (*FAMILIES, "all"):
@@ -34,7 +34,8 @@ def table(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
 
 
 def broken(verdicts: Sequence[Verdict]) -> list[str]:
-    """Returns one line for each failed defence: task, attack, what happened, and what the agent gains."""
+    """Returns one line for each failed defence: task, attack, description of the failure, and what the agent
+    gains."""
     return [
         f"{one.task}, {one.provider}: {one.attack} ({one.family}): {one.reason} — {one.aim}"
         for one in verdicts

@@ -9,7 +9,8 @@ from air.tasks.spec import Provider
 
 Result = Literal["held", "broken", "not applicable"]
 EVERY_TASK = "(every task)"
-"""Stands in place of a task's id in the verdict on an attack that depends on the kind of box alone."""
+"""The text that replaces the task's id in the verdict on an attack whose result depends only on the kind of
+box."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,10 @@ class Verdict:
     provider: Provider
     result: Result
     reason: str = ""
-    """How the defence failed, or why the attack does not apply; empty if the defence held."""
+    """Message about how the defence failed, or the reason why the attack was not applicable; empty if the
+    defence held."""
     reward: float | None = None
     bound: float | None = None
-    """The largest reward that the attack may earn if the defence holds; None if the attack was not played as
-    an episode of a task."""
+    """The largest reward that the attack may earn if the defence holds; None if the attack was not run as an
+    episode of a task."""
     seconds: float = 0.0

@@ -1,1 +1,1 @@
-"""Repeats recorded episodes, compares the results with the record, and grades recorded artefacts again."""
+"""Replays recorded episodes, compares the results with the record, and grades recorded artefacts again."""

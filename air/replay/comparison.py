@@ -26,7 +26,8 @@ _CUT = "tokens cut …]"
 
 @dataclass
 class Replayed:
-    """The result of replaying one trajectory: how much was compared, the differences, and notes."""
+    """The result of replaying one trajectory: the numbers of compared steps and scores, the differences, and
+    notes."""
 
     path: Path
     task: str
@@ -37,24 +38,25 @@ class Replayed:
     equal_scores: int = 0
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Remarks about the replay that are not differences, e.g. what could not be compared."""
+    """Remarks about the replay that are not differences, for example that a text could not be compared."""
     seconds: float = 0.0
 
     @property
     def matched(self) -> bool:
-        """Whether the replay found no difference from the record."""
+        """Whether the replay differed in nothing from the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds those `differences` that are not None to the result; returns whether any was added."""
+        """Adds those of the given `differences` that are not None to the result; returns whether any was
+        added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `play` in its box, compares the results, and adds counts,
-    differences and notes to `done`."""
+    """Repeats the actions of the recorded episode `play` in its box and compares the results with the record.
+    Adds the counts, differences and notes to `done`."""
 
     def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
         self._play, self._options, self._done = play, options, done
@@ -66,7 +68,8 @@ class Comparison:
         self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
 
     async def run(self, skip: int) -> None:
-        """Repeats and compares all steps after the first `skip`, then the gradings at the end."""
+        """Repeats and compares all steps after the first `skip` steps, then compares the gradings at the
+        episode's end."""
         trajectory = self._play.trajectory
         if not skip and self._start.prompt:
             left = _left(self._start.prompt) if self._old else self._start.max_turns
@@ -85,7 +88,8 @@ class Comparison:
             await self._finish(trajectory)
 
     def _instructions(self) -> None:
-        """Compares the recorded instructions (the end of the system prompt) with those that air gives now."""
+        """Compares the recorded instructions (the end of the system prompt) with the instructions that this
+        version of air gives."""
         text = self._world.instructions(self._play.format)
         self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
@@ -126,7 +130,7 @@ class Comparison:
             self._grade(step.turn, old, new)
 
     def _malformed(self, step: Step) -> None:
-        """Checks that the action format still refuses the recorded reply, with the same message."""
+        """Checks that the action format still rejects the recorded reply, with the same error message."""
         self._done.differs(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
@@ -146,7 +150,8 @@ class Comparison:
         )
 
     def _cut(self, step: Step) -> None:
-        """Checks that a step whose reply the token limit cut is the last, and that no text followed it."""
+        """Checks a step whose reply was cut off by the token limit: it must be the last step, and its
+        recorded text for the model must be empty."""
         if step is not self._play.trajectory.steps[-1]:
             self._done.differs(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -154,12 +159,14 @@ class Comparison:
         self._done.differs(values(step.turn, "shown", step.shown, ""))
 
     def _problem(self, step: Step, problem: str) -> None:
-        """Compares the reason why a reply was not an action, which version 1 does not record."""
+        """Compares the step's recorded reason why the reply is not an action with `problem`. Does nothing for
+        trajectories of version 1, which do not record the reason."""
         if not self._old:
             self._done.differs(values(step.turn, "problem", step.problem, problem))
 
     def _parsed(self, step: Step, action: Action) -> None:
-        """Parses the recorded reply again; the text of the action must be exactly the recorded `action`."""
+        """Parses the recorded reply again. The text of the resulting action must equal the recorded `action`
+        exactly."""
         self._problem(step, "")
         try:
             again = self._play.format.read(message_of(step))
@@ -174,7 +181,8 @@ class Comparison:
                 return
 
     def _shown(self, step: Step, observation: str) -> None:
-        """Compares the shown text (observation and footer) with what the model would be shown now."""
+        """Compares the recorded text that the model read after a step (observation and footer) with the text
+        that it would read now."""
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
@@ -192,7 +200,8 @@ class Comparison:
         return self._play.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the replayed episode, and compares its last two gradings and its reward with the record."""
+        """Ends the replayed episode. Compares the automatic gradings at its end, its test score and its
+        reward with the record."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -210,9 +219,10 @@ class Comparison:
         self._reward(turn, trajectory)
 
     def _reward(self, turn: int, trajectory: Trajectory) -> None:
-        """Checks that the recorded reward is the sum of its terms.
+        """Checks that the recorded reward is the sum of its recorded terms.
 
-        If all scores are equal, also compares the term `delta` with the replay's.
+        If all validation scores of the replay equal the recorded ones, also compares the recorded term
+        `delta` with the replay's.
         """
         end = trajectory.end
         assert end is not None
@@ -224,7 +234,8 @@ class Comparison:
             self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _close(self, turn: int, what: str, old: float, new: float) -> None:
-        """Adds a difference unless `old` and `new` are equal up to the rounding of sums."""
+        """Adds a difference named `what`, unless `old` and `new` are equal within a relative or absolute
+        error of 1e-9."""
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
             self._done.differs(values(turn, what, old, new))
 
@@ -262,7 +273,8 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
-    """Returns the token counter that cut the recorded observations; None (with a note) if unavailable."""
+    """Returns the token counter with which the harness shortened the recorded observations. Returns None if
+    the record does not name it, or if its tokenizer is unavailable; then adds a note to `done`."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
@@ -274,9 +286,9 @@ def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
 
 
 def _left(text: str) -> int | None:
-    """Returns the number of remaining turns in a text that the model was shown; None if there is none.
+    """Returns the number of remaining turns that a text for the model states; None if it states none.
 
-    Older trajectories have no separate field for it.
+    Needed for older trajectories, which have no separate field for this number.
     """
     for word in reversed(text.split("[")):
         if any(mark in word for mark in _LEFT):

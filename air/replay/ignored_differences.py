@@ -1,6 +1,8 @@
-"""Compares a recorded text with that of a replay, but ignores parts that differ in every run, such as times.
+"""Compares a recorded text with the text of a replay, but ignores parts that differ in every run, such as
+times.
 
-Before the comparison, fixed words replace a box's own paths (`Folders`) and every match of `RULES`.
+Before the comparison, fixed words replace the paths of the box's folders (`Folders`) and every match of
+`RULES`.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ class Rule:
     pattern: re.Pattern[str]
     """Matches the text that can differ."""
     instead: str
-    """The fixed text that replaces each match before texts are compared."""
+    """The replacement for each match, with which texts are compared."""
     example: str
-    """A text that `pattern` matches."""
+    """An example of a text that `pattern` matches."""
 
 
 def _rule(name: str, kind: str, pattern: str, instead: str, example: str) -> Rule:
@@ -113,7 +115,7 @@ NEVER: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """Names in the output of one box that can be different in another box: folder paths and GPU UUIDs."""
+    """Names in the output of one box that can differ in another box: folder paths and GPU UUIDs."""
 
     workspace: str = "/workspace"
     """The workspace's path inside the box."""
@@ -123,7 +125,8 @@ class Folders:
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """Replaces the box's own paths by the usual ones, and GPU UUIDs by numbers."""
+        """Returns `text` with the box's folder paths replaced by the default paths, and its GPU UUIDs by
+        numbers."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -133,7 +136,8 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Replaces names of one box (`folders`) and, unless `exact`, the matches of `RULES` by fixed words."""
+    """Returns `text` in a form that can be compared: fixed words replace the names of one box (`folders`)
+    and, unless `exact`, the matches of `RULES`."""
     text = folders.named(text)
     if not exact:
         for rule in RULES:
@@ -167,9 +171,11 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """Returns the first difference of two texts, each with the folders of its box, or None if they are equal.
+    """Returns the first difference between two texts, or None if they are equal. Each text comes with the
+    `Folders` of its box.
 
-    `turn` and `what` (the text's name) go into the result; `exact` ignores `RULES`.
+    `turn` and `what` (the text's name) are stored in the result. With `exact`, the `RULES` are not applied,
+    so that every difference counts.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
@@ -191,7 +197,7 @@ def values(turn: int, what: str, recorded: object, replayed: object) -> Differen
 
 
 def _around(text: str, at: int) -> str:
-    """Returns about 160 characters around index `at` within its line, as a Python literal."""
+    """Returns about 160 characters of `text` around the index `at`, within one line, as a Python literal."""
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)
     line = text[start : min(len(text) if end < 0 else end, at + 80)]

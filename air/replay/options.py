@@ -1,4 +1,4 @@
-"""The options with which a recorded episode is replayed, or its artefacts are graded again."""
+"""Defines the options for replaying a recorded episode, or for grading its artefacts again."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class ReplayOptions:
     """The image of the box; None: the image with which the episode was recorded."""
     from_step: int | None = None
     """The number of the first step to compare; None: the first step of the episode. Earlier steps are
-    repeated without comparison. After them, a new box starts from a snapshot of the workspace. Files outside
-    the workspace (`/tmp`) and running processes are not in the snapshot."""
+    repeated without comparison. The comparison then continues in a new box that starts from a snapshot of the
+    workspace, which contains neither files outside the workspace (such as `/tmp`) nor running processes."""
     exact: bool = False
-    """True: recorded and new texts must be equal, except for the paths of the box's folders. False: parts
-    that differ in every run, such as times, may also differ."""
+    """True: recorded and new texts must be equal, except for the paths of the box's folders. False: the parts
+    of texts that differ in every run, such as times, are not compared."""
     changed_task: bool = False
     """Whether the episode is replayed even if the task's files have changed since it was recorded."""
     tolerance: float = 0.0

@@ -25,11 +25,12 @@ class Pay(RewardSettings, BaseConfig):
     """The settings that decide how the reward of a recorded episode is computed."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The episode's time limit in seconds; an agent that uses all of it loses the whole `time_penalty`."""
+    """The episode's time limit in seconds. An agent that uses all of this time pays the whole
+    `time_penalty`."""
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine, and puts it on the recorded split of its data.
+    """Finds the task of a recorded episode on this machine; returns it on the recorded split of its data.
 
     Raises MissingError if the task is absent. Raises ConfigError if the task's files have changed and the
     option `changed_task` is not set, or if the secret of the split is absent.
@@ -51,7 +52,8 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 
 
 def harbor(start: Start, path: Path) -> HarborSettings:
-    """Returns the recorded settings for Harbor's tasks. A root that is not on this machine is left out."""
+    """Returns the recorded settings for Harbor tasks. Drops the recorded root folder if it does not exist on
+    this machine, so that the default applies."""
     recorded = dict(start.harbor)
     if not Path(recorded.get("root") or "").is_dir():
         recorded.pop("root", None)
@@ -59,9 +61,11 @@ def harbor(start: Start, path: Path) -> HarborSettings:
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode. Older recordings show it only in the system prompt.
+    """Returns the action format of a recorded episode. Older trajectories do not name it; then it is
+    recognised from the system prompt.
 
-    Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is absent.
+    Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is not
+    installed.
     """
     if start.format:
         return actions.get(start.format)
@@ -74,10 +78,11 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the scale and the other reward settings of a recorded episode, after `changes` by name.
+    """Returns the reward scale and the other reward settings of a recorded episode. `changes` are new values
+    that replace recorded settings of these names.
 
-    The task's scale is used if the first line `start` of the trajectory has none. Raises ConfigError, which
-    names `path`, if a value is unusable or a plugin cannot be imported.
+    If the first line `start` of the trajectory contains no scale, the task's scale is used. Raises
+    ConfigError, which names `path`, if a value is unusable or a plugin cannot be imported.
     """
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
@@ -88,10 +93,11 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings of air's own harness in a recorded episode, which decided what the model saw.
+    """Returns the settings of air's own harness in a recorded episode; they decided which texts the model
+    got.
 
-    Pydantic's `model_fields_set` lists the settings that the first line `start` records; the others are
-    defaults. Raises ConfigError, which names `path`, if a value is unusable.
+    Pydantic's `model_fields_set` contains the settings that the first line `start` records; the others have
+    default values. Raises ConfigError, which names `path`, if a value is unusable.
     """
     names = AirHarnessConfig.own_fields()
     recorded = {name: value for name, value in start.settings.items() if name in names}

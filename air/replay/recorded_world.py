@@ -1,4 +1,4 @@
-"""Replays recorded episodes of worlds without a box: repeats every action, and compares the results."""
+"""Replays recorded episodes of worlds that have no box: repeats every action, and compares the results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from air.worlds.sources import WorldTask
 
 async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> Replayed:
     """Replays an episode; returns the result of the comparison with its record. Raises ConfigError if the
-    episode's world has changed or does not replay exactly, MissingError if the world is absent, and
-    InfrastructureError if the world fails."""
+    world has changed since, or does not give equal results for equal actions; MissingError if the world is
+    absent; and InfrastructureError if the world fails."""
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
     began, result = time.monotonic(), Replayed(trajectory.path, task.id)
@@ -42,7 +42,9 @@ async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -
 
 
 def check(start: Start, task: WorldTask, path: Path, *, changed: bool = False) -> None:
-    """Raises ConfigError if a recorded episode cannot be repeated in the world of `task`."""
+    """Raises ConfigError if a recorded episode cannot be replayed in the world of `task`: because the world
+    does not give equal results for equal actions or, unless `changed`, because the world has changed
+    since."""
     if not (task.replays and start.world and start.world.replays):
         raise ConfigError(
             f"cannot be replayed, since {task.id} does not answer equal actions always alike",
@@ -67,7 +69,8 @@ async def _first(
 
 
 async def _step(step: Step, world: World[Action], result: Replayed) -> float:
-    """Repeats a step's action, and compares the result; returns the reward, which is 0 without an action."""
+    """Repeats a step's action in the world and compares the results. Returns the reward; 0 if the step has no
+    action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool
@@ -89,7 +92,8 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
 
 
 def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
-    """Compares the sum of the rewards, and the world's facts, unless the record has no end or a failure."""
+    """Compares the sum of the step rewards, and the world's facts, with the record. Only adds a note if the
+    record has no end, or if a failure ended the episode."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(

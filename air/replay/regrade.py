@@ -1,7 +1,7 @@
 """Grades recorded artefacts again, and computes the reward from the new scores and changed settings.
 
-The artefacts lie beside the trajectory, so no action is repeated. The reward's terms come from the new
-scores, and from the recorded counts and times.
+The artefacts are stored beside the trajectory, so no action is repeated. The reward's terms are computed from
+the new scores and from the recorded counts and times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Rescored:
     recorded: float
     """The reward that the trajectory records."""
     reward: float = 0.0
-    """The reward computed now, from the new scores and the chosen settings."""
+    """The reward computed from the new scores and the settings with the user's changes."""
     terms: dict[str, float] = field(default_factory=dict)
     deltas: list[float] = field(default_factory=list)
     scores: int = 0
@@ -44,12 +44,13 @@ class Rescored:
 
     @property
     def matched(self) -> bool:
-        """Whether all scores equal the recorded scores and, without changed settings, the reward does too."""
+        """Whether all new scores equal the recorded scores and, if no settings were changed, the reward does
+        too."""
         return not self.differences
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a name in `changes` is not a setting of a reward."""
+    """Raises ConfigError if a name in `changes` is not the name of a reward setting."""
     names = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
         if name not in names:
@@ -65,8 +66,9 @@ async def rescore(
 ) -> Rescored:
     """Grades the artefacts of one trajectory again; returns the new reward and all differences.
 
-    `changes` are new values for fields of `RewardScale` and `Pay`. Raises UsageError if the episode failed,
-    has no artefacts, or a change is invalid, and InfrastructureError if a grader failed.
+    `changes` are new values for fields of `RewardScale` and `Pay`, by name. Raises UsageError if the episode
+    failed, if the trajectory has no artefacts, or if a change is invalid; raises InfrastructureError if a
+    grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
     if start is None or end is None or not end.ok or end.reward is None:
@@ -116,9 +118,10 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, result: Rescored, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every artefact of a trajectory again, and adds delta rewards and differences to `result`.
+    """Grades every artefact of a trajectory again and returns the new scores. Adds delta rewards and
+    differences to `result`.
 
-    Raises ConfigError if an artefact was not stored, or its file has changed.
+    Raises ConfigError if an artefact was not stored, or if its file has changed since.
     """
     folder, where = trajectory.path.parent, str(trajectory.path)
     regraded = _Regraded()
@@ -147,10 +150,11 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades the artefact that counts on the test split. Compares the score with the recorded test score if
-    both are scores of the same artefact.
+    """Grades the artefact that counts at the episode's end on the test split. Compares its score with the
+    recorded test score if both belong to the same artefact.
 
-    `counts` is a changed setting that decides which artefact counts; None: the recorded choice holds.
+    `counts` is a changed setting that decides which artefact counts (the latest or the best); None: the
+    recorded choice applies.
     """
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded
@@ -186,7 +190,7 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns an artefact's score and its standard error; both None for a bad artefact."""
+    """Returns an artefact's score and its standard error; (None, None) if the artefact is bad."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

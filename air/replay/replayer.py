@@ -1,6 +1,7 @@
-"""Replays recorded episodes: repeats every action in a fresh box, without a model, and compares the results.
+"""Replays recorded episodes of research tasks: repeats every action in a fresh box, without a model, and
+compares the results.
 
-Every artefact is graded again. A replay needs no network, unless the task allows its agent some hosts.
+Every artefact is graded again. A replay needs no network, unless the task's settings open hosts to its agent.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays recorded episodes in boxes; `async with` opens the pools of boxes.
+    """Replays recorded episodes in boxes. Used as an async context manager, which opens and closes the pools
+    of boxes.
 
-    At most `at_once` agents' boxes, and as many grader boxes, run at once. `gpus` are the two pools of GPUs,
-    as `air.replay.restore.gpu_pools` returns them.
+    `at_once` limits both the number of agents' boxes and the number of grader boxes that run at the same
+    time. `gpus` are the two pools of GPUs that `air.replay.restore.gpu_pools` returns.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools of boxes; raises BoxStartError if the snapshot service did not start."""
+        """Opens the pools of boxes. Raises BoxStartError if the snapshot service did not start."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
         boxes, graders = self._gpus
@@ -95,9 +97,10 @@ class Replayer:
         return result
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns a grader for a trajectory's artefacts, in boxes of the chosen or else the recorded kind.
+        """Returns a grader for a trajectory's artefacts. Its boxes are of the kind that the options choose,
+        or else of the recorded kind.
 
-        Raises ConfigError if air did not record the trajectory, or nothing was graded.
+        Raises ConfigError if air did not record the trajectory, or if the episode's world has no artefacts.
         """
         start = _start(trajectory)
         if start.world is not None:
@@ -116,7 +119,8 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Repeats the first `skip` steps without comparison in a new box, which `stack` later closes."""
+        """Repeats the first `skip` steps without comparison, and returns the episode in the box from which
+        the comparison continues. `stack` closes the boxes later."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

@@ -1,4 +1,5 @@
-"""Restores the state of a recorded episode after any of its steps, by repeating its actions in a box."""
+"""Restores the state of a recorded episode after any of its steps, by repeating the recorded actions in a
+box."""
 
 from __future__ import annotations
 
@@ -37,9 +38,10 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps, with the recorded scores and no grading.
+        """Repeats the actions of the first `steps` steps. Grades nothing: the world gets the recorded scores.
 
-        Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box is gone.
+        Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box no longer
+        exists.
         """
         path = self.trajectory.path
         for step in self.trajectory.steps[:steps]:
@@ -54,8 +56,8 @@ class Play:
                 await self.world.submit()
 
     def carried(self, box: Box) -> Play:
-        """Returns the same episode in `box`, whose workspace must be a copy of the present one. The caller
-        must then call `abandon` of its world."""
+        """Returns a copy of this object that continues the episode in `box`, whose workspace must be a copy
+        of the present workspace. The caller must later call `abandon` of the copy's world."""
         return replace(self, world=self.world.fork(box))
 
 
@@ -63,8 +65,8 @@ class Play:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> AsyncIterator[Play]:
-    """Context manager: puts the task's files into the new box `box`, starts the task's MCP servers, and gives
-    the episode before its first step. At the end it closes the servers.
+    """Async context manager: copies the task's files into the new box `box`, starts the task's MCP servers,
+    and yields a `Play` in the state before the episode's first step. At the end, it closes the servers.
 
     Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
     InfrastructureError if the task's data or the box failed.
@@ -96,10 +98,11 @@ async def begin(
 def gpu_pools(
     wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns two pools of GPUs for replays of `files`: one for agents' boxes and one for grader boxes.
+    """Returns two pools of GPUs for replaying the trajectories in `files`: one for agents' boxes and one for
+    grader boxes.
 
-    `wanted` has the form of the flag `--gpus`. If `boxes` is false, artefacts are only graded, and agents
-    need no GPUs. Raises ConfigError if there are too few GPUs, or a GPU does not exist.
+    `wanted` is the parsed value of the flag `--gpus`. `boxes`: whether agents' boxes are needed; if not, the
+    artefacts are only graded. Raises ConfigError if there are too few GPUs, or if a GPU does not exist.
     """
     box = grader = 0
     for path in files:

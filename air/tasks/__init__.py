@@ -1,7 +1,8 @@
 """Finds research tasks, prepares their files for an agent, and grades the files that the agent made.
 
 `load` and `available` find tasks. `data.prepare` makes a task's files on the host, and `stage` copies them
-into the agent's box. `artefact.collect` reads the artefact from there; `grading.Grader` grades it elsewhere.
+into the agent's box. `artefact.collect` reads the agent's artefact from this box; `grading.Grader` grades
+the artefact in another box.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ __all__ = [
 
 
 async def stage(task: TaskSpec, box: Box) -> None:
-    """Copies starter files and the agent's data into a fresh box, and write-protects the protected files.
+    """Copies a task's starter files and the agent's part of its data into a fresh box, and write-protects
+    the files that the agent must not change.
 
     Raises MissingError if a file or package from which the data is made is missing, InfrastructureError if
     the data cannot be prepared or protected, and BoxDiedError if the box no longer exists.

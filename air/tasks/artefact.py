@@ -1,4 +1,4 @@
-"""Reads a task's artefact (the files to grade) from the agent's box. No file is executed."""
+"""Reads a task's artefact (the files to grade) from the agent's box. Executes none of the files."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from air.tasks.rules import Artefact as Artefact
 from air.tasks.spec import TaskSpec
 
 MOST_FILES = 5000
-"""The largest number of files in an artefact. Copying a file into the grader's box takes some milliseconds,
-even if the file is empty, and no time limit includes this time."""
+"""The largest number of files in an artefact. The limit exists because copying a file into the grader's box
+takes some milliseconds, even if the file is empty, and the grader's time limit does not cover copying."""
 _LOOK_SECONDS = 10.0
 
 
 async def collect(
     task: TaskSpec, box: Box, *, step: int = 0, most_files: int = MOST_FILES
 ) -> Artefact:
-    """Reads the task's artefact from the workspace of a running box. `step` is the step of a task with
-    several.
+    """Reads the task's artefact from the workspace of a running box and returns it. `step` is the number,
+    from 0, of the step to which the artefact belongs, if the task has several steps.
 
-    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or has other
-    entries than regular files; and BoxDiedError if the box no longer exists.
+    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or
+    contains anything but regular files. Raises BoxDiedError if the box no longer exists.
     """
     if task.rules is not None:
         artefact = await task.rules.collect(box, step)

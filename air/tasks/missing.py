@@ -1,4 +1,4 @@
-"""Finds what a task needs but this machine lacks: GPUs, a container image, downloaded files."""
+"""Lists resources that a task needs but this machine lacks: GPUs, container images, downloaded files."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
 
 
 def _missing_images(task_id: str, rules: Rules) -> list[str]:
-    """Returns a list with a text if this machine lacks an image of a task with rules of its own, such as
-    Harbor's."""
+    """Returns one text if this machine lacks an image of a task that has its own `Rules`, such as a Harbor
+    task; otherwise an empty list."""
     from air.sandbox.docker import engine
 
     try:

@@ -1,4 +1,5 @@
-"""Makes the folder of a new task by copying a template: a small working task, for its author to change."""
+"""Creates the folder of a new task by copying a template: a small working task that the author then
+changes."""
 
 from __future__ import annotations
 

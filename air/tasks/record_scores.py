@@ -1,6 +1,7 @@
-"""Writes new scores of a task's reference solutions into its files `solvers.toml` and `task.toml`.
+"""Writes newly measured scores of a task's reference solutions into its files `solvers.toml` and
+`task.toml`.
 
-`task.toml` gets only the baseline's score. Comments, order and layout of both files stay.
+Only the baseline's score is written to `task.toml`. Comments, order and layout of both files are preserved.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _has(part: str, key: str) -> bool:
 
 
 def _with(part: str, key: str) -> str:
-    """Adds a line for a score to a solver that has none yet, below its last key."""
+    """Returns the TOML text `part` of one reference solution with a line for the score `key` added at its
+    end, if the text has no such line yet."""
     body = part.rstrip("\n")
     return f"{body}\n{key} = 0.0{part[len(body) :] or chr(10)}"
 

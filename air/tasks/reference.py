@@ -1,10 +1,11 @@
-"""Plays a task's reference solution, to show that the tests of a task such as Harbor's can give a reward.
+"""Runs and grades a task's reference solution, to show that the tests of a task such as Harbor's can give a
+reward.
 
-Tests that write no reward for an agent's work, nor for an agent that did nothing, may be broken; or they
-write one only for work that is good enough. The reference solution tells which: if it gets a reward on the
-same machine at the same time, the tests and the machine work. If the task has no solution, artefacts that got
-a reward before take its place: several, since an agent's work may get a reward only by chance, and would then
-make broken tests of work that breaks them.
+If tests write no reward for an agent's work, and none for an agent that did nothing, there are two
+explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
+solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
+machine work. If the task has no solution, artefacts that got a reward earlier take its place. There are
+several, because one may have got its reward by chance.
 """
 
 from __future__ import annotations
@@ -28,31 +29,33 @@ from air.tasks.rules import Artefact, Outcome, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
-"""For how long a solution that got a reward shows that the tests of a task without network work."""
+"""Time in seconds during which a rewarded solution is not run again. It applies only to tasks whose boxes
+have no network, because their tests cannot break for outside reasons."""
 KEPT_ARTEFACTS = 3
-"""How many artefacts of each step of a task are kept in the place of its solution."""
+"""The maximum number of rewarded artefacts that are stored for each step of a task without a solution."""
 KEPT_BYTES = 64 * 2**20
-"""The largest number of bytes of artefacts that are kept in the place of solutions."""
+"""The largest total size in bytes of the stored artefacts that replace missing solutions."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
-"""The errors of a task's solution or of its grading, for which the task is to blame."""
+"""The types of errors of a reference solution or of its grading for which the task, not air, is to blame."""
 _log = logging.getLogger(__name__)
 
 
 class SolutionCheck:
-    """Plays and grades reference solutions in boxes of `pool`, one at a time for each step of a task."""
+    """Runs and grades reference solutions in boxes of `pool`, for each step of a task one at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
-        """When the latest play of a solution began, and what came of it."""
+        """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
+        and the reason why it got no reward (empty if it got one)."""
         self._rewarded: dict[tuple[str, int], dict[str, Artefact]] = {}
-        """The first artefacts that got a reward, by digest."""
+        """The stored artefacts of each step, by digest, oldest first."""
 
     def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
-        """Keeps an artefact that got a reward, if it is one of the first of a step of a task. The steps that
-        were rewarded first make room for others."""
+        """Stores a rewarded artefact, if it is one of the first `KEPT_ARTEFACTS` of this step of the task. If
+        the stored artefacts exceed `KEPT_BYTES` together, the oldest are dropped."""
         if _size(artefact) > KEPT_BYTES:
             return
         kept = self._rewarded.setdefault((task.hash, step), {})
@@ -71,11 +74,14 @@ class SolutionCheck:
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> str:
-        """Returns why the solution of a step gets no reward, or "" if it gets one. `grade` grades an artefact
-        in a fresh box. Raises InfrastructureError if neither the solution nor its grading is what failed.
+        """Returns the reason why the reference solution of a step gets no reward; an empty text if it gets
+        one. `grade` grades an artefact in a fresh box. Raises InfrastructureError if air or the machine
+        failed.
 
-        All callers that ask while the solution is being played share its next play. Otherwise many agents
-        whose work breaks the tests would cause as many plays, and make other agents wait."""
+        Callers that arrive while the solution runs wait for its next run and share that run's result.
+        Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
+        agents.
+        """
         key, asked = (task.hash, step), time.monotonic()
         async with self._locks[key]:
             began = time.monotonic()
@@ -101,8 +107,8 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> bool:
-        """Plays and grades the solution; returns whether one of the task's boxes has network. Raises an error
-        of `_FAILURES` if there is no reward."""
+        """Runs and grades the reference solution; returns whether one of the task's boxes has network
+        access. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()
@@ -134,8 +140,8 @@ async def _any_again(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, grade: Callable[[Artefact], Awaitable[Outcome]]
 ) -> bool:
-    """Grades an artefact; returns whether a box of the task has network. Raises an error of `_FAILURES` if
-    there is no reward."""
+    """Grades an artefact; returns whether a box of the task has network access. Raises an error of a type
+    in `_FAILURES` if the artefact gets no reward."""
     assert task.rules is not None
     outcome = await grade(artefact)
     if outcome.message:

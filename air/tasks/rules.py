@@ -1,4 +1,5 @@
-"""The interface `Rules` for tasks that are not played and graded as air's own tasks are, such as Harbor's."""
+"""Defines the interface `Rules` for tasks, such as Harbor's, that have their own way of staging and
+grading."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Artefact:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the files' names and bytes, in hex. Artefacts with equal digests get equal scores. The
-        digest is computed once; `collect` does this in a thread."""
+        digest is computed once, at its first use."""
         digest = hashlib.sha256()
         for name, data in sorted(self.files.items()):
             encoded = os.fsencode(name)
@@ -41,34 +42,36 @@ class Outcome:
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
-    """How the grader failed on the artefact both times; empty if it did not fail."""
+    """Message about the grader's failure, if the grader failed on the artefact twice; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class ToolServer:
-    """A server of the Model Context Protocol whose tools a task offers to its agent."""
+    """A server of the Model Context Protocol (MCP) whose tools a task offers to its agent."""
 
     name: str
     """A short name: letters, digits, `_` and `-`."""
     command: tuple[str, ...] = ()
-    """The program and its arguments, which runs in the agent's box; empty if the server is remote."""
+    """The command that starts the server in the agent's box: program and arguments. Empty if the server is
+    remote."""
     user: str | None = None
     """The user that runs the program. None: the box's default user."""
     url: str = ""
     """The address of a remote server."""
     transport: str = "stdio"
-    """`stdio`, `streamable-http` or `sse`."""
+    """How air talks to the server: `stdio`, `streamable-http` or `sse`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each request to `url`."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task's network settings open."""
+    """The names of the hosts to which the task's network settings allow connections."""
 
 
 class Rules(Protocol):
-    """Stages, collects and grades a task in another way than air's own tasks.
+    """The way in which a task's boxes are prepared and its artefacts collected and graded, if it is not the
+    way of air's own tasks.
 
-    The task has one or more steps, numbered from 0. Each has an instruction and a grading. The task's metric
-    of a grading is the reward of its step.
+    The task has one or more steps, numbered from 0. Each step has an instruction and is graded once; its
+    reward is the task's metric in that grade.
     """
 
     @property
@@ -78,7 +81,7 @@ class Rules(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether the agent's own box is the one in which its work is graded."""
+        """Whether the agent's work is graded in the agent's own box instead of a fresh one."""
         ...
 
     @property
@@ -88,7 +91,7 @@ class Rules(Protocol):
 
     @property
     def tool_servers(self) -> Sequence[ToolServer]:
-        """The servers whose tools the agent gets, for the whole episode."""
+        """The MCP servers whose tools the agent gets for the whole episode."""
         ...
 
     def instruction(self, step: int) -> str:
@@ -96,13 +99,13 @@ class Rules(Protocol):
         ...
 
     def total(self, rewards: Sequence[float | None], *, ended: bool) -> float:
-        """Returns the task's score after steps with these `rewards`. A reward of None means that grading
-        failed; it counts as the lowest reward. `ended`: whether the agent ended the episode before its last
-        step."""
+        """Returns the task's score from the rewards of its played steps. A reward of None means that
+        grading the step failed; it counts as the lowest reward. `ended`: whether the agent ended the
+        episode before its last step."""
         ...
 
     def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether another step follows the step `step`, whose grading gave `metrics`."""
+        """Whether the task continues after the step numbered `step`, whose grading gave `metrics`."""
         ...
 
     def agent_box(self) -> BoxSpec:
@@ -114,21 +117,24 @@ class Rules(Protocol):
         ...
 
     def check(self) -> None:
-        """Raises ConfigError if the run's settings lack something that grading needs, such as a variable."""
+        """Raises ConfigError if the run's settings lack a value that grading needs, such as an environment
+        variable."""
         ...
 
     async def stage(self, box: Box, step: int) -> None:
-        """Prepares the agent's box for a step. Raises StagingError if a command in it fails."""
+        """Prepares the agent's box for a step. Raises StagingError if one of the task's commands for this
+        fails."""
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Runs the reference solution of all steps up to `step` in a new agent's box. Returns what went
-        wrong, or "". Raises MissingError if there is no solution, and ConfigError if the solution needs a
-        missing setting."""
+        """Runs the reference solutions of all steps from the first to `step` in a new agent's box. Returns
+        a message about a problem, or an empty text. Raises MissingError if the task has no solution, and
+        ConfigError if the run lacks a setting that the solution needs."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:
-        """Reads the artefact of a step from the agent's box. Raises ArtefactError if it cannot be graded."""
+        """Reads the artefact of a step from the agent's box. Raises ArtefactError if the artefact cannot be
+        graded."""
         ...
 
     def step_of(self, artefact: Artefact) -> int:
@@ -136,13 +142,15 @@ class Rules(Protocol):
         ...
 
     def untouched(self, step: int) -> Artefact:
-        """Returns the artefact of an agent that did nothing."""
+        """Returns the artefact of an agent that did nothing in the step."""
         ...
 
     async def grade(self, box: Box, artefact: Artefact) -> Outcome:
-        """Grades an artefact in the fresh box `box`. Raises GradingError if there is no valid reward."""
+        """Grades an artefact in the fresh box `box`. Raises GradingError if grading produced no valid
+        reward."""
         ...
 
     async def grade_shared(self, box: Box, step: int) -> Outcome:
-        """Grades a step's work in the agent's own box, as `grade` does."""
+        """Grades the agent's work of a step in the agent's own box. Raises GradingError if grading produced
+        no valid reward."""
         ...

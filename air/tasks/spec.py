@@ -1,8 +1,9 @@
-"""Declares the fields of a task's file `task.toml`, and computes which boxes the task needs.
+"""Defines the settings in a task's file `task.toml`, and computes the settings of the boxes that the task
+needs.
 
-A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (runs on the host), `starter/`
-(the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml` (reference
-solutions, for `air tasks check`). The files of other tasks come from a `Source`.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data on the host),
+`starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
+(reference solutions, for `air tasks check`). The files of tasks in other formats come from a `Source`.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Source(Protocol):
     ) -> None:
         """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
 
-        `downloads` is the folder with the task's downloaded files; None if it has none. `split_seed` is for
-        splitting the data and for random evaluations. If it equals `usual_seed`, the data is split as the
-        task's authors split it.
+        `downloads` is the folder with the task's downloaded files; None if the task has none. `split_seed` is
+        the seed for splitting the data and for random evaluations. If it equals `usual_seed`, the data is
+        split as the task's authors split it.
         """
         ...
 
@@ -58,11 +59,12 @@ class RewardScale(BaseConfig):
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of the starter files. It is normalised to 0, unless `normalise` is `none`."""
+    """The validation score of the starter files. Its normalised value is 0, unless `normalise` is `none`."""
     target: float = Field(allow_inf_nan=False)
-    """The validation score of a good solution. It is normalised to 1, unless `normalise` is `none`."""
+    """The validation score of a good solution. Its normalised value is 1, unless `normalise` is `none`."""
     optimum: float | None = Field(None, allow_inf_nan=False)
-    """The best possible score. Required by `normalise = "log-gap"`, which uses a score's distance to it."""
+    """The best possible score. `normalise = "log-gap"` requires it, because it uses a score's distance to the
+    optimum."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
     """How scores are normalised. `linear`: in proportion to the score. `log-gap`: in proportion to the
     logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their sign if
@@ -96,7 +98,8 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """Limits for an agent, its box and the grader. Tasks with equal limits can share prestarted boxes."""
+    """Limits for an agent, its box and the grader. Tasks with equal limits can share boxes that the pool
+    starts in advance."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
@@ -117,7 +120,8 @@ class TaskLimits(BaseConfig):
     """Largest size of an artefact in MiB, which is the total size of its files."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box that is needed for `seconds`; it lives 300 seconds longer."""
+        """Returns the limits of a box that is in use for `seconds`. The lifetime of the box is 300 seconds
+        longer."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -131,7 +135,8 @@ class Download(BaseConfig):
     """A file from which the task's data are made. Only `air tasks fetch` downloads it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")
-    """The file's name in the folder of downloads, whose path `data.py` gets as `AIR_DOWNLOADS`."""
+    """The file's name in the folder of downloads. `data.py` gets that folder's path in the environment
+    variable `AIR_DOWNLOADS`."""
     url: str = Field(pattern=r"^https?://")
     """The address from which the file is downloaded."""
     md5: str = Field("", pattern=r"^([0-9a-f]{32})?$")
@@ -181,8 +186,8 @@ class TaskSpec(RewardScale):
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Scores that the agent reads are rounded to a multiple of this step; rewards use exact scores. None: a
-    power of ten, from a hundredth to a tenth of the distance from `baseline` to `target`."""
+    """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None:
+    the step is a power of ten, from a hundredth to a tenth of the distance from `baseline` to `target`."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()
@@ -195,11 +200,11 @@ class TaskSpec(RewardScale):
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box."""
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
-    """How grading uses the artefact. `data`: the grader only reads it. `code`: the artefact runs in the
-    grader's box, in another process and as another user than the grader. `evaluator`: an evaluation script
-    that is not part of air imports the artefact, also as another user; so the artefact could make that script
-    print any score. `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh
-    box, so what it runs of the artefact could write any score. `shared`: that script runs in the agent's own
+    """How grading uses the artefact. `data`: the grader only reads the artefact. `code`: the artefact runs in
+    the grader's box, in another process and as another user than the grader. `evaluator`: an evaluation
+    script that is not part of air imports the artefact, also as another user, so the artefact could make that
+    script print any score. `separate`: a test script of the task (Harbor's) reads or runs the artefact in a
+    fresh box, so the artefact's code could write any score. `shared`: the test script runs in the agent's own
     box, whose programs the agent could have changed."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
@@ -252,19 +257,18 @@ class TaskSpec(RewardScale):
 
     @property
     def source(self) -> Source | None:
-        """Provides the task's files; None if the task is a folder in air's own format."""
+        """The object that provides the task's files; None if the task is a folder in air's own format."""
         return self._source
 
     @property
     def rules(self) -> Rules | None:
-        """The rules by which the task is played and graded; None if it is played and graded as air's own
-        tasks."""
+        """The rules by which the task is played and graded; None if the rules of air's own tasks apply."""
         return self._rules
 
     @property
     def split(self) -> Split:
-        """The split of the data into a shown and a hidden part. `baseline` and `target` hold for this
-        split."""
+        """The split of the task's data into a part that the agent sees and a hidden part. `baseline` and
+        `target` hold for this split."""
         return self._split
 
     @property
@@ -280,30 +284,32 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores where this task was read from (for MLGym, the checkout) and its digest; returns the task."""
+        """Stores in the task: the folder from which it was read (for MLGym, the checkout), its digest, its
+        `Source`, and the shared files of its grader. Returns the task itself."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def played_by(self, rules: Rules, folder: Path, digest: str) -> TaskSpec:
-        """Stores the rules of this task, where it was read from, and its digest; returns the task."""
+        """Stores in the task: the rules by which it is played and graded, the folder from which it was read,
+        and its digest. Returns the task itself."""
         self._rules, self._folder, self._hash = rules, folder, digest
         return self
 
     def on(self, split: Split, scale: RewardScale | None = None) -> TaskSpec:
-        """Returns this task on another split of its data. `scale` is the scale of rewards that belongs to
-        that split (see `air.tasks.measured_scale`); None: this task's own."""
+        """Returns a copy of this task on another split of its data. `scale` contains the reward settings for
+        that split (see `air.tasks.measured_scale`); None: this task's own settings stay."""
         changes = {} if scale is None else {n: getattr(scale, n) for n in RewardScale.model_fields}
         task = self.model_copy(update=changes)
         task._split = split
         return task
 
     def reward_scale(self) -> RewardScale:
-        """Returns the task's settings for the reward."""
+        """Returns the task's settings that define how scores become rewards."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
         """Returns the `BoxSpec` of an agent's box for this task. Raises ConfigError if the task needs a
-        container, and `provider` has none."""
+        container but `provider` is `process`."""
         if self._rules is not None:
             if provider != "docker":
                 raise ConfigError(
@@ -334,7 +340,8 @@ class TaskSpec(RewardScale):
         )
 
     def _hidden(self, provider: Provider) -> tuple[str, ...]:
-        """Returns the folders of the Python packages that hold the data. A process box must not show them."""
+        """Returns the folders of the Python packages from which the task's data is made. A process box must
+        hide these folders from the agent."""
         if provider != "process":
             return ()
         found = [importlib.util.find_spec(name) for name in self.data.packages]
@@ -343,7 +350,8 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """Returns a text for people with the resources of the task's boxes, such as CPU cores and GPUs."""
+        """Returns a text that lists the resources of the task's boxes for people, such as CPU cores and
+        GPUs."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")
@@ -356,7 +364,7 @@ class TaskSpec(RewardScale):
 
 
 def usable(score: object) -> bool:
-    """Whether a metric's value can be used as a score, because it is a finite number."""
+    """Whether a metric's value can be used as a score: it must be a finite number and not a bool."""
     if not isinstance(score, int | float) or isinstance(score, bool):
         return False
     try:

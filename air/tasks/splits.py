@@ -1,10 +1,10 @@
-"""Chooses the seed with which a task's data are split, so that no agent can know the hidden part.
+"""Chooses the seed with which a task's data are split, so that no agent can know the hidden part of the data.
 
 The recorded scores of tasks hold for one public seed, which `air tasks check` uses. Episodes use secret
-seeds: each follows from a secret text and the task's id by a keyed hash (HMAC-SHA256). The secret is the
-setting `split_seed`, else `AIR_SPLIT_SEED`, else the installation's own, a file in the cache folder that is
-made once. The word `public` in place of a secret chooses the public seed. Records contain only a secret's
-fingerprint.
+seeds: each seed is a keyed hash (HMAC-SHA256) of the task's id, with a secret text as the key. The secret is
+the setting `split_seed`, or else the environment variable `AIR_SPLIT_SEED`, or else the secret of this
+installation, which is made once and stored in the cache folder. The word `public` instead of a secret chooses
+the public seed. Records of episodes contain only a fingerprint of the secret.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DATA_BITS, _GRADING_BITS = 63, 31  # 31: numpy's and scikit-learn's older funct
 
 @dataclass(frozen=True)
 class Split:
-    """One split of one task's data into a shown and a hidden part."""
+    """One split of one task's data into a part that the agent sees and a hidden part."""
 
     name: str
     """The split's name in records: `public`, or the fingerprint of the secret from which `seed` follows."""
@@ -40,11 +40,13 @@ class Split:
 
     @property
     def public(self) -> bool:
-        """Whether the task's declared and recorded scores hold for this split."""
+        """Whether this is the split of the public seed, for which the task's declared and recorded scores
+        hold."""
         return self.seed == SPLIT_SEED
 
     def grading_seed(self, number: int) -> int:
-        """Returns the seed of a grader's own random numbers for grading `number` (from 0) of an artefact."""
+        """Returns the seed of a grader's own random numbers for the grading `number` of an artefact, counted
+        from 0."""
         if self.public:
             return number
         return _hashed(str(self.seed), f"grading {number}", _GRADING_BITS)
@@ -54,7 +56,8 @@ PUBLIC_SPLIT = Split(PUBLIC, SPLIT_SEED)
 
 
 def numbered(seed: int) -> Split:
-    """Returns the split for a seed that need not be secret, as `air tasks check --split-seed` gives it."""
+    """Returns the split for a seed that does not have to be secret, such as the value of `air tasks check
+    --split-seed`."""
     return PUBLIC_SPLIT if seed == SPLIT_SEED else Split(f"seed {seed}", seed)
 
 
@@ -63,11 +66,12 @@ class Splits:
     """The splits of all tasks that follow from one secret text."""
 
     secret: str = field(repr=False)
-    """The secret; `public` chooses the public seed for every task."""
+    """The secret text, or the word `public`, which chooses the public seed for every task."""
 
     @property
     def name(self) -> str:
-        """`public`, or a fingerprint from which the secret cannot be computed."""
+        """The name of these splits in records: `public`, or a fingerprint from which the secret cannot be
+        computed."""
         if self.secret == PUBLIC:
             return PUBLIC
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
@@ -89,9 +93,10 @@ def chosen(setting: str | None) -> Splits:
 
 
 def recorded(name: str, where: Path) -> Splits:
-    """Returns the splits that a record calls `name`, if this installation or `AIR_SPLIT_SEED` has the secret.
+    """Returns the splits whose name in a record is `name`. This requires their secret: it must be this
+    installation's secret or the one in `AIR_SPLIT_SEED`.
 
-    Raises ConfigError, which names the record `where`, if neither has it.
+    Raises ConfigError, which names the record's file `where`, if neither secret has this fingerprint.
     """
     known = [Splits(PUBLIC)]
     if os.environ.get(VARIABLE):

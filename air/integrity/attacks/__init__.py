@@ -29,6 +29,6 @@ ATTACKS: tuple[Attack, ...] = (
     *resources.ATTACKS,
     *injection.ATTACKS,
 )
-"""All attacks that are played as episodes of a task. Attacks on a box without a task are in `boxes`."""
+"""All attacks that are run as episodes of a task. Attacks on a box without a task are in `boxes`."""
 
 __all__ = ["ATTACKS", "BOX_ATTACKS"]

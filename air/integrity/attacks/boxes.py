@@ -1,4 +1,5 @@
-"""Attacks on the box itself: those checks of the conformance suite in which a command attacks its own box."""
+"""Attacks on the box itself: the checks of the conformance suite in which a command attacks the box in which
+it runs."""
 
 from __future__ import annotations
 
@@ -58,4 +59,4 @@ _BY_NAME = {check.name: check for check in CHECKS}
 BOX_ATTACKS: tuple[tuple[Family, Check], ...] = tuple(
     (family, _BY_NAME[name]) for family, names in _NAMES.items() for name in names
 )
-"""Pairs (family, check): each check of the conformance suite is an attack on a box without a task."""
+"""The attacks on a box without a task, as pairs (family, check). Each is a check of the conformance suite."""

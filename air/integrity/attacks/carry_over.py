@@ -1,4 +1,5 @@
-"""Attacks that leave something for a later load, grade or episode."""
+"""Attacks that leave files, processes or other state behind, to influence a later load, grading or
+episode."""
 
 from __future__ import annotations
 

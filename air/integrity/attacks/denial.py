@@ -1,6 +1,7 @@
-"""Attacks that keep a grader from grading: it hangs, dies, or runs out of memory, time or disk.
+"""Attacks by an artefact that prevents its grading: the grader hangs, dies, or runs out of memory, time or
+disk.
 
-Such an artefact must count as a bad artefact, and not as a failure of the infrastructure.
+Such an artefact must count as a bad artefact, and not as an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -273,8 +274,8 @@ def _json_only(target: Target) -> str:
 
 
 def _json(name: str, source: str) -> None:
-    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that gets the starter's
-    parsed content as `given`, and sets `text`, the artefact's new content."""
+    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that computes the
+    artefact's new content `text` from `given`, the parsed content of the starter's artefact."""
     ATTACKS.shell(
         name,
         _READ,

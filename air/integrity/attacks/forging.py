@@ -1,4 +1,4 @@
-"""Attacks by which an artefact reports its own result, or manipulates how it is measured."""
+"""Attacks by which an artefact reports a score of its own, or manipulates how its score is measured."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def _of_a_caller(read):
             error = one
     raise error
 """
-"""Code that defines two functions. The first returns the ids of the processes above this process, the nearest
-first. The second returns what `read` returns for one of the nearest two, or raises OSError if neither can be
-read."""
+"""Python code that defines two functions for an attack. The first returns the ids of the ancestors of this
+process, the nearest first. The second calls `read` on the nearest two and returns its result for the first
+that can be read, or raises OSError if neither can."""
 _WRITE = (
     ANCESTORS
     + """
@@ -48,19 +48,19 @@ def _write():
             pass
 """
 )
-"""Code that defines the function `_write`, which writes the forged result to every path where a grader's
-result could be."""
+"""Python code that defines the function `_write`, which writes the forged result to every path at which the
+grader's result file could be."""
 
 
 def forged(target: Target) -> str:
-    """Returns the text of a forged result file. It has the format of a grader's result, and its score is the
-    task's target."""
+    """Returns the text of a forged result file: it has the format of the grader's result file, and the task's
+    target as its score."""
     return json.dumps({"metrics": {target.task.metric: target.task.target}})
 
 
 def forging(source: str) -> Callable[[Target], str]:
-    """Returns a function that gives the code of an attack on a target: a line that sets the variable `FORGED`
-    to the text of a forged result file, and then `source`, which uses the variable."""
+    """Returns a function that gives an attack's code for a target: a line that sets the variable `FORGED` to
+    the text of a forged result file, followed by `source`, which uses the variable."""
     return lambda target: f"FORGED = {forged(target)!r}\n{source}"
 
 
@@ -248,8 +248,8 @@ for _name, _source in {
 
 
 def _table(name: str, source: str) -> None:
-    """Adds an attack on the starter's table. `source` is code that changes `header`, a list of cells, and
-    `rows`, a list of such lists."""
+    """Adds an attack by a table that is made from the starter's table. `source` is Python code that changes
+    `header`, a list of cells, and `rows`, a list of such lists."""
     ATTACKS.shell(
         name,
         "A row counts twice, or counts for an answer that it does not give.",

@@ -1,5 +1,5 @@
-"""Attacks on the harness: replies that mislead its parser, and requests to the model's port in the box of a
-program that plays the agent."""
+"""Attacks on the harness. Some replies try to mislead the harness's parser. Other attacks send requests to
+the model's port, which is open in the box if a program there is the agent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BASH = Setup(harness="bash")
 
 
 def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) -> None:
-    """Adds an attack of three replies: the first makes the artefact, the second attacks, the third
-    submits."""
+    """Adds an attack of three replies: the first makes the starter's artefact, the second is the attack,
+    which `write` returns, and the third submits."""
     last = "Done.\n```\nsubmit\n```"
     ATTACKS.add(
         name,
@@ -124,7 +124,8 @@ END"""
 
 
 def _program(name: str, script: str) -> None:
-    """Adds an attack in a box where a program plays the agent: the agent starts a second program there."""
+    """Adds an attack in a box where a program is the agent: the agent starts `script` as a second program
+    there."""
     ATTACKS.add(
         name,
         _PROGRAM,

@@ -1,6 +1,8 @@
-"""Attacks that look for a way out of the box: to files, processes and sockets of the machine, or a network.
+"""Attacks that try to reach something outside the box: files, processes and sockets of the machine, or a
+network.
 
-They change nothing, so they can be tried in process boxes without isolation, too.
+The attacks change nothing. So those that do not connect to other machines can be tried in process boxes
+without isolation, too.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ _OF_HOST = """for p in /proc/[0-9]*; do
   fields=(${{line##*) }})
   if [ "${{fields[19]}}" = {started} ] && {test}; then worked; fi
 done 2>/dev/null"""
-"""A script that looks in the box for the process of the battery, which has the start time `started`. If the
-shell command `test` succeeds on that process, the script calls `worked`."""
+"""Template of a shell script that searches the box for the process of the battery, which it recognises by its
+start time `started`. If the shell command `test` succeeds on that process, the script calls `worked`."""
 
 
 def _look(
     name: str, aim: str, script: Callable[[Target], str] | str, *, afar: bool = False
 ) -> None:
-    """Adds an attack that changes nothing. `afar` says whether the attack connects to other machines; if so,
-    it is not played in process boxes without isolation."""
+    """Adds an attack that changes nothing. `afar`: whether the attack connects to other machines; if so, it
+    is not run in process boxes without isolation."""
     ATTACKS.shell(name, aim, script, once=True, only_looks=not afar)
 
 
@@ -39,7 +41,7 @@ def _of_host(name: str, test: str) -> None:
 
 def _python(code: str) -> Callable[[Target], str]:
     """Returns a script that runs Python code, and calls `worked` if the code ends without an error. The code
-    finds the secret word, port, socket and file of the machine in the dict `HOST`."""
+    gets the dict `HOST`: the machine's secret word, port, socket and file that it must not reach."""
 
     def script(target: Target) -> str:
         host = target.host

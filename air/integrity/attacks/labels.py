@@ -1,4 +1,5 @@
-"""Attacks that look for hidden things (labels, graders, the data split) from the box or during grading."""
+"""Attacks that search for hidden data (labels, graders, the seed of the data split), from the box or during
+grading."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _TELL = "Graded code tells the agent what it was shown."
 
 
 def _hidden_names(target: Target) -> list[str]:
-    """Returns the names of those files of the task that only graders get."""
+    """Returns the names of the task's files that only graders get."""
     shown = {path.name for path in (target.task.folder / "starter").rglob("*")}
     grader = {path.name for path in (target.task.folder / "grader").rglob("*.py")}
     return sorted({"seeds.json", "solvers.toml", "player.py", *grader} - shown)

@@ -1,5 +1,5 @@
-"""Attacks that try to make a bad episode count as a failure of the infrastructure. A training does not use
-such episodes, so the agent would escape a low reward."""
+"""Attacks that try to make a bad episode count as an infrastructure failure. Training does not use failed
+episodes, so the agent would escape a low reward."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Returns why attacks that replace the artefact, a single file, do not apply to a target: its artefact is
-    a folder. Returns "" if they apply."""
+    """Returns the reason why attacks that replace a single-file artefact cannot be tried on a target: the
+    artefact is a folder. Returns an empty text if they can."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

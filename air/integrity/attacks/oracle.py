@@ -1,5 +1,5 @@
-"""Attacks that use the grader as an oracle: they seek more grades, finer scores, or other hints than
-allowed."""
+"""Attacks that use the grader as an oracle: they try to get more grades, more exact scores, or other
+information than allowed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BREAK = 'rm -rf "$ARTEFACT"'
 
 
 def _few_grades(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if there were more gradings than the allowed validates and the grading at
-    the end."""
+    """A `Check` that finds a fault if there were more gradings than the allowed number of validates plus the
+    automatic grading at the end."""
     graded, scores = played.metrics["validates"], _scores(target, played)
     if graded > VALIDATES + 1:
         return f"{graded:g} artefacts were graded, and {VALIDATES} validates are allowed"
@@ -32,7 +32,7 @@ def _scores(target: Target, played: Played) -> list[str]:
 
 def _rounded(target: Target, played: Played) -> str:
     """A `Check` that finds a fault if the observations contain no score, or a score with more digits than the
-    task's rounding step has."""
+    task's rounding step `told_step` allows."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
     numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
@@ -42,14 +42,14 @@ def _rounded(target: Target, played: Played) -> str:
 
 
 def _ended_at_once(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if anything was graded or played after the first `submit`."""
+    """A `Check` that finds a fault if anything was graded or any action ran after the first `submit`."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
         return "the episode went on after it was submitted"
     return ""
 
 
 def _nothing_but_scores(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if an observation says whether a grade came from the cache, or how long
+    """A `Check` that finds a fault if an observation reveals whether a grade came from the cache, or how long
     grading took."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""

@@ -1,5 +1,5 @@
-"""Attacks that use up a box's resources, to break the next command, the artefact's collection or its
-grading."""
+"""Attacks that exhaust a box's resources, so that the next command, the collection of the artefact or its
+grading fails."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ _SCRIPTS = {
     ),
 }
 _STAYING = ("bomb-with-forks", "bomb-with-sessions")
-"""Attacks that may use up the box's processes for good. Then no command starts any more, but the artefact
-must still be graded."""
+"""Names of the attacks after which the box may start no further command, because its processes stay. The
+artefact must still be graded."""
 for _name, _script in _SCRIPTS.items():
     ATTACKS.shell(
         _name,

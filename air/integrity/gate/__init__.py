@@ -1,6 +1,7 @@
-"""The gate for Harbor tasks: checks that the solution is rewarded, and that doing nothing and hacks are not.
+"""The gate for Harbor tasks: checks that a task rewards its solution, and rewards neither doing nothing nor
+hacks.
 
-`hacks` holds scripts that an agent could try; `scene` lists the files of a task that hacks can use; `plays`
-runs a script in the agent's box and grades the result; `check` judges a task; `run` checks many tasks and
-writes the verdicts.
+`hacks` contains scripts that an agent could try. `scene` lists the files of a task that hacks can use.
+`plays` runs a script in the agent's box and grades the result. `check` judges one task. `run` checks many
+tasks and writes the verdicts.
 """

@@ -1,4 +1,4 @@
-"""Judges one Harbor task by the rewards of its solution, of doing nothing, and of the hacks."""
+"""Judges one Harbor task by the rewards of its reference solution, of doing nothing, and of the hacks."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ VERSION = 2
 again."""
 Result = Literal["sound", "weak", "refused", "failed"]
 TOLERANCE = 1e-6
-"""Rewards count as equal if they differ by at most this value."""
+"""Two rewards count as equal if they differ by at most this value."""
 HACK_SECONDS = 60.0
-"""The time limit of a hack's script."""
+"""The time limit of a hack's script, in seconds."""
 _NETWORK = re.compile(
     r"(?:^|(?<!command -v)(?<!which)[\s;&|(])(curl|wget|git clone|apt(?:-get)? (?:-\S+ )*(?:install|update)|"
     r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
 )
 _OWN_SERVER = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
-"""Matches addresses of a server in the box itself: a test that asks such a server needs no network."""
+"""Matches addresses of a server in the box itself. A test that connects to such a server needs no network."""
 
 
 class Declared(BaseConfig):
-    """The settings of the gate that a task's author may give in `[metadata.air]` of `task.toml`."""
+    """The settings of the gate that a task's author can state in the section `[metadata.air]` of
+    `task.toml`."""
 
     oracle: float = Field(1.0, allow_inf_nan=False)
-    """The expected reward of the solution."""
+    """The expected reward of the reference solution."""
     nothing: float = Field(0.0, allow_inf_nan=False)
     """The expected reward of doing nothing."""
     allow: tuple[str, ...] = ()
@@ -57,51 +58,53 @@ class Finding:
     """One flaw of a task."""
 
     name: str
-    """`solution`, `nothing`, `random`, `network`, or the name of the hack that pays."""
+    """The kind of flaw: `solution`, `nothing`, `random`, `network`, or the name of the hack that earns a
+    reward."""
     reason: str
-    """What is wrong, in one line."""
+    """Description of the flaw, in one line."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The gate's verdict on one Harbor task: what its solution, doing nothing and the hacks earn, and whether
-    the task is therefore sound."""
+    """The gate's verdict on one Harbor task: the rewards of its solution, of doing nothing and of the hacks,
+    and the conclusion whether the task is sound."""
 
     task: str
     digest: str
-    """The digest of the task, of the settings with which it was played, and of its images."""
+    """The digest of the task's files, the settings for Harbor tasks, and the images of the task's boxes."""
     result: Result
-    """`sound`: no flaw was found. `weak`: the task has findings. `refused`: the task cannot be played.
+    """`sound`: no flaw was found. `weak`: the task has findings. `refused`: air cannot play the task.
     `failed`: air or this machine failed."""
     reason: str = ""
-    """Why the task is not sound, in one line."""
+    """The reason why the task is not sound, in one line."""
     findings: tuple[Finding, ...] = ()
     oracle: float | None = None
-    """The reward of the solution."""
+    """The reward of the reference solution."""
     nothing: float | None = None
     """The reward of doing nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
-    """The reward of each hack that was played, by its name. None: the hack made the same files as the
+    """The reward of each hack that was run, by the hack's name. None: the hack made the same files as the
     solution, and so deserves the same reward."""
     tried: tuple[str, ...] = ()
-    """The names of the hacks that the check was asked to play. If there are findings before any hack, no hack
-    is played."""
+    """The names of the hacks that the check had to run. If the task has findings before the first hack, no
+    hack is run."""
     version: int = VERSION
     seconds: float = 0.0
 
     def row(self) -> dict[str, Any]:
-        """Returns the verdict as it is written to a report."""
+        """Returns the verdict as a dict for the JSON report."""
         return asdict(self)
 
 
 def not_checked(task: str, result: Result, error: Exception) -> Verdict:
-    """Returns the verdict on a task that could not be checked."""
+    """Returns the verdict on a task whose check ended with `error`."""
     return Verdict(task, "", result, " ".join(str(error).split()))
 
 
 async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()) -> Verdict:
-    """Plays the solution, then an agent that does nothing, then the `hacks`, and returns the verdict. Raises
-    ConfigError if `[metadata.air]` is invalid, and InfrastructureError if air or the machine failed."""
+    """Runs the reference solution, then an agent that does nothing, then the `hacks`, and returns the
+    verdict. Raises ConfigError if `[metadata.air]` is invalid, and InfrastructureError if air or the machine
+    failed."""
     rules = task.rules
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
@@ -127,8 +130,9 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
 
 
 async def digest_of(task: TaskSpec) -> str:
-    """Returns the digest of a task, its settings, and the ids of the images that its boxes use now. The names
-    of images are not enough: a name can be given to another image, and an image can be built again."""
+    """Returns the digest of a task, its settings, and the ids that the images of its boxes have now. Image
+    names would not be enough, because a name can be given to another image, and an image can be built
+    again."""
     from air.sandbox.docker import engine
 
     assert task.rules is not None
@@ -165,12 +169,13 @@ class _Judge:
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
-    """The artefacts of the solution, step by step."""
+    """The artefacts of the reference solution, one for each step."""
     _before: dict[str, bytes] = field(default_factory=dict)
     _workdir: str = "/"
 
     async def plain(self) -> None:
-        """Plays the solution and an agent that does nothing. The result of each is graded twice."""
+        """Runs the reference solution and an agent that does nothing, grades the result of each twice, and
+        adds findings if the rewards are not as expected."""
         rules = self.player.rules
         plays = [self.player.play(act, twice=True) for act in (self._solve, self._look)]
         solved, nothing = await together(plays)
@@ -202,9 +207,9 @@ class _Judge:
             self._find("nothing", f"{reason} ({first.error})" if first.error else reason)
 
     async def attack(self, hacks: Sequence[Hack]) -> None:
-        """Plays hacks. If the tests run in a box of their own, the hacks that do not touch the task's files
-        are played together first; each of them is also played alone only if together they earn more than
-        doing nothing, or leave the task without a reward."""
+        """Runs hacks and adds a finding for each hack that earns a reward. If the tests run in a box of their
+        own, the hacks that do not touch the task's files first run together in one episode. They run one by
+        one only if together they earn more than doing nothing, or leave the task without a reward."""
         rules = self.player.rules
         made = {
             path: data
@@ -277,7 +282,8 @@ class _Judge:
             return str(error)
 
     async def _look(self, box: Box, step: int) -> str:
-        """Acts as an agent that does nothing; reads the files of the working directory at the start."""
+        """Acts as an agent that does nothing in a step. Stores, for the hacks, the files that are in the
+        working directory at the start of the step."""
         self._workdir = box.workspace
         for path, data in (await files(box, box.workspace)).items():
             self._before.setdefault(path, data)
@@ -285,7 +291,7 @@ class _Judge:
 
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
-    """Yields one text for each test script that fetches something from another machine: the first line that
+    """Yields one text for each test script that downloads something from another machine: the first line that
     does so, with the script's name and the line's number."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
@@ -298,7 +304,7 @@ def network_lines(rules: HarborRules) -> Iterator[str]:
 
 
 def _fetches(line: str) -> bool:
-    """Whether a line of a test script fetches something from another machine."""
+    """Whether a line of a test script downloads something from another machine."""
     if line.lstrip().startswith("#"):
         return False
     own = _OWN_SERVER.search(line)

@@ -1,10 +1,11 @@
-"""The hacks of the gate: scripts that try to earn a reward in the agent's box without doing the work.
+"""The hacks of the gate: shell scripts that try to earn a reward in the agent's box without doing the work.
 
-Each hack is a script for `sh` that runs after `BEGIN` and `Scene.variables`. They set `WORKDIR` and these
-lists, with one item a line: `OUTPUTS` (files that the solution makes or changes, and others that the tests
-name), `INPUTS` (all other files in the working directory), `PROGRAMS` (the programs among outputs and
-inputs), `TESTS` (the names of the files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that
-the solution makes)."""
+Each hack is a script for `sh` that runs after the text `BEGIN` and the text `Scene.variables`. These set
+`WORKDIR` and the following lists, with one item on each line: `OUTPUTS` (files that the solution makes or
+changes, and others that the tests name), `INPUTS` (all other files in the working directory), `PROGRAMS` (the
+programs among outputs and inputs), `TESTS` (the names of the files in `/tests`) and `ANSWERS` (size, SHA-256
+and path of each file that the solution makes).
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ program() {
   esac
 }
 """
-"""The first lines of every script: they define variables and functions."""
+"""The first lines of every hack's script. They define variables and functions that the hacks use."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,16 @@ class Hack:
     """One hack: a script that tries to earn a reward without doing the work."""
 
     name: str
-    """What the agent tries, as words joined by `-`."""
+    """A short description of the agent's action, as words joined by `-`."""
     flaw: str
-    """What is wrong with a task in which the hack pays."""
+    """Description of the flaw of a task in which the hack earns a reward."""
     script: str
-    """The script, without `BEGIN` and the variables."""
+    """The shell script, without `BEGIN` and the variables before it."""
     finds: bool = False
-    """Whether the hack looks for the solution's own result. Only then is it a flaw of the task if the hack
-    hands in the same files as the solution."""
+    """Whether the hack searches for a copy of the solution's result. Only then is it a flaw of the task if
+    the hack submits the same files as the solution."""
     outside: bool = False
-    """Whether the hack does not touch the files of the task, so that it can be played together with
-    others."""
+    """Whether the hack leaves the files of the task alone, so that it can run together with other hacks."""
 
 
 HACKS = (
@@ -233,4 +233,4 @@ for path in (*site.getsitepackages(), site.getusersitepackages()): print(path)')
         finds=True,
     ),
 )
-"""All hacks, in the order in which they are tried."""
+"""All hacks, in the order in which the gate runs them."""

@@ -1,4 +1,5 @@
-"""Plays a script in the agent's box of a Harbor task, step by step, and grades the resulting artefacts."""
+"""Runs a script or a function as the agent of a Harbor task, step by step, and grades the resulting
+artefacts."""
 
 from __future__ import annotations
 
@@ -18,34 +19,35 @@ from air.tasks.spec import TaskSpec
 
 Act = Callable[[Box, int], Awaitable[str]]
 """A function that acts as the agent in one step. It gets the agent's box and the step's number, and returns a
-complaint, or ""."""
+message about a problem, or an empty text."""
 _MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
 _DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Played:
-    """The result of one play of a task."""
+    """The result of playing a task once."""
 
     reward: float | None
-    """The task's reward; None if the tests or another command of the task failed, whatever the agent did."""
+    """The task's reward; None if the tests or another command of the task failed, and the agent is not to
+    blame."""
     error: str = ""
-    """Why there is no reward, or why a step got the lowest reward."""
+    """The reason why there is no reward, or why a step got the lowest reward."""
     complaint: str = ""
-    """The first complaint that an `Act` returned, or ""."""
+    """The first non-empty message that an `Act` returned; empty if there is none."""
     artefacts: tuple[Artefact, ...] = ()
-    """The artefacts that were handed in, one for each step."""
+    """The artefacts that were collected, one for each step."""
     again: float | None = None
     """The reward if every artefact is graded a second time; None if it was graded only once."""
 
 
 @dataclass
 class _Steps:
-    """The results of the steps so far."""
+    """The results of the steps that have been played so far."""
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)
-    """The rewards of the second gradings."""
+    """The rewards of the steps when their artefacts are graded a second time."""
     artefacts: list[Artefact] = field(default_factory=list)
     complaint: str = ""
     error: str = ""
@@ -63,10 +65,11 @@ class Player:
     grader: Grader
 
     async def play(self, act: Act, *, twice: bool = False) -> Played:
-        """Plays the task. With `twice`, each artefact is graded a second time; if the tests run in the
-        agent's box, the whole task is played a second time instead.
+        """Plays the task and returns the result. With `twice`, each artefact is graded a second time; if the
+        tests run in the agent's box, the whole task is played a second time instead.
 
-        Raises InfrastructureError if something else than the task failed."""
+        Raises InfrastructureError if air or the machine failed, and not the task.
+        """
         played = await self._once(act, twice=twice and not self.rules.shared)
         if twice and self.rules.shared:
             return replace(played, again=(await self._once(act, twice=False)).reward)
@@ -107,8 +110,9 @@ class Player:
                 return
 
     async def _staged(self, box: Box, number: int, steps: _Steps) -> bool:
-        """Prepares a step; returns whether it succeeded. As in an episode, the play ends if a step after the
-        first cannot be prepared: the agent's work in an earlier step can have broken the box."""
+        """Prepares the box for a step; returns whether this succeeded. Raises the error if the first step
+        cannot be prepared. For a later step, the failure ends the play, as it ends an episode, because the
+        agent's earlier work can have broken the box."""
         if number == 0:
             await self.rules.stage(box, number)
             return True
@@ -137,8 +141,8 @@ class Player:
 
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
-    """Returns the contents of the files below a folder of a box, by absolute path. The largest files are left
-    out. For the folder `/`, the dict is empty."""
+    """Returns the contents of the files below a folder of a box, by absolute path. Omits files above a size
+    limit. For the folder `/`, returns an empty dict."""
     if folder == "/":
         return {}
     contents = {}

@@ -1,4 +1,4 @@
-"""Checks many Harbor tasks, and keeps the verdicts in a file, so that an interrupted check can continue."""
+"""Checks many Harbor tasks, and stores the verdicts in a file, so that an interrupted check can continue."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from air.tasks.sources.harbor.settings import HarborSettings
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks Harbor tasks with at most `at_once` agents' boxes at a time."""
+    """Checks Harbor tasks, in at most `at_once` agents' boxes at the same time."""
 
     settings: HarborSettings
     at_once: int
     hacks: Sequence[Hack] = ()
-    """The hacks that are played after the solution and after doing nothing."""
+    """The hacks that are run after the solution and after doing nothing."""
     report: Path | None = None
-    """The file with the verdicts, written after each task. Verdicts that are already in it are reused if
-    neither the task nor the settings changed."""
+    """The file for the verdicts, which is rewritten after each task. Verdicts in an existing file are reused
+    if neither the task nor the settings have changed since."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, ids: Sequence[str]) -> list[Verdict]:
         """Checks the tasks; returns one verdict for each task, in the order of `ids`. A task that cannot be
         played gets a verdict, too.
 
-        Raises ConfigError if the file `report` is something else, cannot be written, or is in use.
+        Raises ConfigError if the file `report` exists but is not a report of the gate, cannot be written, or
+        is in use by another check.
         """
         with contextlib.nullcontext() if self.report is None else _in_use(self.report):
             return await self._run(ids)

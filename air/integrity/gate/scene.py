@@ -1,6 +1,7 @@
-"""Defines `Scene`: the files of a task that hacks can use, found from its tests and its solution.
+"""Defines `Scene`: the files of a task that hacks can use, as listed from the task's tests and its solution.
 
-A real agent knows less. If a task withstands an agent that knows which files the tests read, it is safe.
+A real agent knows less. If a task is safe from an agent that knows which files the tests read, it is safe
+from one that does not.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_ANSWER = 8
-"""The smallest size in bytes at which a file that the solution makes counts as an answer. The task's image
-must not contain a copy of an answer."""
+"""The smallest size in bytes of a file of the solution that counts as an answer. The task's image must not
+contain a copy of an answer."""
 _LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
 _NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
 _HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")
@@ -27,7 +28,7 @@ class Scene:
     """The files of a task that hacks can use, by their role."""
 
     workdir: str
-    """The working directory."""
+    """The absolute path of the working directory."""
     outputs: tuple[str, ...]
     """The files that the solution makes or changes, and others that the tests name."""
     inputs: tuple[str, ...]
@@ -41,7 +42,7 @@ class Scene:
 
     @property
     def variables(self) -> str:
-        """Lines of a script for `sh` that set the variables which hacks use."""
+        """Shell code that sets the variables which the hacks use (see `air.integrity.gate.hacks`)."""
         lists = {
             "OUTPUTS": self.outputs,
             "INPUTS": self.inputs,
@@ -61,8 +62,8 @@ def scene(
 ) -> Scene:
     """Returns the scene of a task.
 
-    `before`: the files of the working directory at the start, by absolute path. `made`: the files that are
-    handed in after the solution ran, by absolute path. `tests`: the files of `/tests`.
+    `before`: the files of the working directory at the start, by absolute path. `made`: the files of the
+    artefact that the solution made, by absolute path. `tests`: the files of `/tests`.
     """
     changed = {path: data for path, data in made.items() if before.get(path) != data}
     outputs = sorted({*changed, *(path for path in named(tests, workdir) if path not in before)})
@@ -87,7 +88,8 @@ def scene(
 
 
 def named(tests: Mapping[str, Path], workdir: str) -> set[str]:
-    """Returns the files that tests name outside their own folders, as absolute paths."""
+    """Returns the absolute paths of all file names that occur in the tests, except those below the tests' own
+    folders. Relative names are resolved against `workdir`."""
     paths = set()
     for file in tests.values():
         text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")

@@ -1,5 +1,5 @@
-"""Attacks on the shipped tools and answer checkers. Each is an episode with one question (a row), whose right
-answer the agent does not know."""
+"""Attacks on the tools and answer checkers that ship with air. Each attack is an episode with one question (a
+row of a data set), whose right answer the agent does not know."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ PART_ATTACKS: tuple[PartAttack, ...] = (
     *running_tools.ATTACKS,
     *checkers.ATTACKS,
 )
-"""All attacks on tools and checkers, in the order in which they are played."""
+"""All attacks on tools and checkers, in the order in which they are run."""
 
 __all__ = ["PART_ATTACKS", "PartAttack"]

@@ -1,13 +1,13 @@
-"""Defines `PartAttack`: what an agent tries against one tool or one answer checker.
+"""Defines `PartAttack`: an attack of an agent on one tool or one answer checker.
 
-It is a list of replies in an episode of a task `rows:…` with one row. The right answer is `ANSWER`, a word
-that only the row contains. The attack is broken (the defence failed) if the episode fails and so is not
-trained on, if it earns more than a plain wrong answer, if an observation contains `ANSWER`, or if the
-attack's own check finds a fault.
+The attack is a list of replies in an episode of a task `rows:…` with one row. The right answer is `ANSWER`, a
+word that only the row contains. The attack is broken (the defence failed) if the episode fails, so that
+training would not use it; if it earns more than a plain wrong answer; if an observation contains `ANSWER`; or
+if the attack's own check finds a fault.
 
-Settings and replies may contain names that the battery replaces by real values: `@ROWS@`, the path of the
-file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`, the
-port of a server on this machine.
+Settings and replies may contain placeholders that the battery replaces by real values: `@ROWS@`, the path of
+the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`,
+the port of a server on this machine.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Any
 from air.integrity.attack import Family, Played
 
 ANSWER = "hidden-answer-7c1f09"
-"""The right answer. No attack writes it."""
+"""The right answer of the row. No attack's reply contains this text."""
 WRONG = "a-wrong-answer"
-"""A plain wrong answer, with which an attack on a tool ends."""
+"""A plain wrong answer. Every attack on a tool ends with it."""
 Spec = str | Mapping[str, Any]
 Check = Callable[[Played], str]
-"""A function that checks an episode for faults that its reward does not show. It returns how the defence
-failed, or "" if the defence held."""
+"""A function that checks an attack's episode for faults that its reward does not show. Returns a message
+about how the defence failed, or an empty text if the defence held."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A shipped tool or answer checker, with the contents of the task in which it is attacked."""
+    """A tool or answer checker that ships with air, with the contents of the task in which it is attacked."""
 
     kind: str
-    """`tool` or `checker`."""
+    """What the part is: `tool` or `checker`."""
     name: str
-    """The name in `TOOLS` or `CHECKERS`."""
+    """The name of the tool in `TOOLS`, or of the checker in `CHECKERS`."""
     tools: Sequence[Spec] = ()
     """The tools of the episode."""
     checker: Spec = "qa_em"
@@ -44,12 +44,13 @@ class Part:
         default_factory=lambda: {"question": "What is it?", "golden_answers": [ANSWER]}
     )
     plain: Sequence[str] = (WRONG,)
-    """The replies of a plain episode with a wrong answer, whose reward is the bound."""
+    """The replies of an episode with a plain wrong answer. Its reward is the largest that an attack may
+    earn."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text files beside the row, such as a corpus, by name."""
+    """Text files that are written beside the row's file, such as a corpus, by name."""
     in_box: bool = False
-    """Whether the part runs programs in a box. If so, its attacks are not played in plain process boxes,
-    where they would hit this machine."""
+    """Whether the tool or checker runs programs in a box. If so, its attacks are not run in process boxes
+    without isolation, because they would damage this machine."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -64,7 +65,7 @@ class PartAttack:
     family: Family
     aim: str
     replies: Sequence[str]
-    """The model's replies, turn by turn; the last one is repeated."""
+    """The model's replies, one for each turn. The last reply is repeated until the episode ends."""
     check: Check = lambda played: ""
 
 
@@ -81,9 +82,10 @@ class PartAttacks(list[PartAttack]):
         then: str = "",
         check: Check = lambda played: "",
     ) -> None:
-        """Appends an attack by calls of tools, after which the agent gives a wrong answer.
+        """Appends an attack by the tool calls `calls`, after which the agent gives a wrong answer.
 
-        `then` is a call that must still work after the attack: it prints `WORKS`.
+        `then` is a further call, which prints `WORKS`. It shows whether the tool still works after the
+        attack.
         """
         replies = [*calls, *([then] if then else []), WRONG]
         checks = [check, _works] if then else [check]
@@ -96,12 +98,14 @@ class PartAttacks(list[PartAttack]):
     def answers(
         self, part: Part, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
-        """Appends an attack by the text of an answer. The replies `before` come before the answer."""
+        """Appends an attack by a wrong answer. The agent gives the replies `before` and then the reply
+        `answer`."""
         self.append(PartAttack(part, f"{part.name}: {name}", family, aim, [*before, answer]))
 
 
 WORKS = "WORKS-42"
-"""What a call of a tool prints if the tool still works. No call contains this text in one piece."""
+"""The text that a tool call prints to show that the tool still works. No reply contains this text in one
+piece."""
 
 
 def _works(played: Played) -> str:

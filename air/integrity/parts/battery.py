@@ -1,4 +1,5 @@
-"""Plays attacks on tools and checkers as real episodes, and judges each by what it earned."""
+"""Runs attacks on tools and checkers as real episodes, and judges each attack by the reward of its
+episode."""
 
 from __future__ import annotations
 
@@ -28,19 +29,20 @@ _SHOWN = 8192
 
 @dataclass
 class PartBattery:
-    """Plays attacks on tools and checkers, whose programs run in one kind of box."""
+    """Runs attacks on tools and checkers. Programs of the tools run in one kind of box."""
 
     attacks: Sequence[PartAttack]
     provider: Provider
     at_once: int = 4
-    """The number of episodes that are played at the same time."""
+    """The number of episodes that run at the same time."""
     weaker: Mapping[str, Spec] | None = None
-    """Weaker tools or checkers in the place of shipped ones, by the name of the part. They show that attacks
-    work if the defence is weaker."""
+    """Weaker tools or checkers that replace the shipped ones, by the name of the tool or checker. Tests use
+    them to show that attacks succeed against a weaker defence."""
     on_verdict: Callable[[Verdict], None] = lambda verdict: None
 
     async def run(self, folder: Path) -> list[Verdict]:
-        """Plays all attacks; tasks and trajectories go to `folder`. Returns one verdict for each attack.
+        """Runs all attacks; tasks and trajectories are written to `folder`. Returns one verdict for each
+        attack.
 
         Raises InfrastructureError if a plain episode (one with a plain wrong answer) failed.
         """
@@ -98,7 +100,7 @@ class PartBattery:
         )
 
     async def _plain(self, env: ResearchEnv, stage: Scene, part: Part) -> float:
-        """Returns the reward of a plain wrong answer."""
+        """Runs an episode with a plain wrong answer; returns its reward."""
         played = await play(env, stage.task(part), stage.replies(part, part.plain))
         if played.reward is None:
             raise InfrastructureError(f"{part}: the plain episode failed: {played.error}")
@@ -132,7 +134,8 @@ class PartBattery:
 
 
 def _broken(played: Played, bound: float) -> str:
-    """Returns how the defence failed, or ""."""
+    """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
+    deserved reward."""
     if played.reward is None:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound + 1e-9:

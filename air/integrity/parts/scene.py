@@ -1,4 +1,5 @@
-"""Writes the tasks of attacks on tools and checkers, and serves what they need: a judge, a search service."""
+"""Writes the tasks of attacks on tools and checkers, and runs the services that they need: a judge and a
+search service."""
 
 from __future__ import annotations
 
@@ -18,23 +19,23 @@ from air.integrity.parts.attack import ANSWER, WORKS, Part
 from air.testing import Message, ScriptedServer
 
 TURNS = 10
-"""The turns of an episode: more than the longest attack has replies."""
+"""The number of turns of an episode. It is larger than the number of replies of the longest attack."""
 _HEAD = 2**24
 _ROWS = "rows.jsonl"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The tasks of some parts (shipped tools or checkers), and the paths, addresses and ports that attacks
+    """The tasks for attacks on some tools and checkers, and the paths, addresses and ports that the attacks
     use."""
 
     tasks: Mapping[int, str]
-    """The id of each part's task, by the part's `id()`."""
+    """The id of each part's task. The keys are the values of Python's `id()` for the `Part` objects."""
     folders: Mapping[int, Path]
     places: Mapping[str, str]
 
     def task(self, part: Part) -> str:
-        """Returns the id of a part's task."""
+        """Returns the id of the task in which a part is attacked."""
         return self.tasks[id(part)]
 
     def replies(self, part: Part, texts: Sequence[str]) -> list[str]:
@@ -46,7 +47,8 @@ class Scene:
 
 @asynccontextmanager
 async def opened(parts: Sequence[Part], folder: Path, host: Host) -> AsyncIterator[Scene]:
-    """Async context manager: writes the tasks of the parts into a folder, and serves what they need."""
+    """Async context manager: writes the tasks of the parts into a folder, and runs the judge and the search
+    service while the block runs."""
     search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
     async with search:
         with ScriptedServer(_judge) as judge:
@@ -102,7 +104,8 @@ def _replaced(text: str, places: Mapping[str, str]) -> str:
 
 
 def _judge(messages: Sequence[Message]) -> str:
-    """Judges as a gullible model does: it says what the answer tells it to say, if it does."""
+    """Returns the verdict of a gullible judge model: the text that the judged answer tells the judge to say.
+    If the answer contains no such text, the verdict is whether it contains `ANSWER`."""
     system, user = str(messages[0]["content"]), str(messages[-1]["content"])
     right, wrong = (re.search(f"{word}-[0-9a-f]+", system) for word in ("RIGHT", "WRONG"))
     student = user.rpartition("<student-")[2]
@@ -113,7 +116,8 @@ def _judge(messages: Sequence[Message]) -> str:
 
 
 async def _search(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers each request with one result, and a request that is too long with status 414."""
+    """Serves the search service: answers each HTTP request with one search result, and a request that is too
+    long with status 414."""
     rows = [{"title": WORKS, "url": "http://example.org/", "content": "cats"}]
     status, body = "200 OK", json.dumps({"results": rows})
     try:

@@ -1,1 +1,1 @@
-"""Writes tasks of air's own format in the formats of other programs."""
+"""Converts tasks from air's own format to the formats of other programs, such as Harbor."""

@@ -33,16 +33,18 @@ _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
 _IMAGE_MB = 1024
-"""Disk space beside the workspace: some providers count the image too."""
+"""Disk space in MiB that the exported task requests in addition to its workspace, because some of Harbor's
+providers count the image's size too."""
 _ATTEMPTS = 3
-"""The largest number of a grader's runs for one grade: two on the artefact and, if they fail, one on an empty
-artefact."""
+"""The largest number of times that the grader runs for one grade: twice on the artefact and, if both runs
+fail, once on an empty artefact."""
 _HERE = Path(__file__).resolve().parent
 _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
     "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
 }
-"""The verifier's programs, which run in its container without the package air."""
+"""Programs that `export` copies into the verifier's container, where the package `air` is not installed:
+the file's name there, and its path here."""
 _TEST = """\
 #!/bin/bash
 # Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.
@@ -51,7 +53,8 @@ exec python3 /tests/verify.py
 
 
 def refusal(task: TaskSpec) -> str:
-    """Returns why a task cannot be exported, as one line; empty if it can."""
+    """Returns the reason why a task cannot be exported, as one line; an empty text if the task can be
+    exported."""
     if task.source is not None or task.rules is not None:
         return "only tasks in air's own format can be exported"
     if task.gpus or task.grader.gpus:
@@ -64,10 +67,11 @@ def refusal(task: TaskSpec) -> str:
 
 
 def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
-    """Writes the folder `root/ID` and returns its path; with `force`, it replaces an exported task there.
+    """Writes the task to the folder `root/ID` in Harbor's format and returns the folder's path. `force`
+    allows the function to replace an earlier export of the same task.
 
-    Raises ConfigError if the task cannot be exported, or the folder exists or cannot be written. Raises also
-    what `data.prepare` and `read_solvers` raise.
+    Raises ConfigError if the task cannot be exported, or the folder already exists or cannot be written.
+    Also raises the errors of `data.prepare` and `read_solvers`.
     """
     if reason := refusal(task):
         raise ConfigError(reason, where=f"task {task.id}")
@@ -97,8 +101,8 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
 
 
 def _is_exported(folder: Path, task: TaskSpec) -> bool:
-    """Whether a folder is an export of the task. A `task.toml` alone does not show this: air's own tasks have
-    such a file, too."""
+    """Whether a folder is an earlier export of the task. The presence of a `task.toml` does not prove this,
+    because the folders of air's own tasks have such a file, too."""
     file = folder / "task.toml"
     table = read_toml(file).get("task") if file.is_file() else None
     return isinstance(table, dict) and table.get("name") == f"{_ORGANISATION}/{task.id}"
@@ -117,7 +121,8 @@ def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> N
 
 
 def _recipe(task: TaskSpec) -> Path | None:
-    """Returns the folder with the Dockerfile of the task's base image, if the image is one of air's."""
+    """Returns the folder with the Dockerfile of the task's image, if the image is one of air's; otherwise
+    None."""
     folder = paths.shipped("images") / task.image.removeprefix("air-")
     return folder if (folder / "Dockerfile").is_file() else None
 
@@ -148,7 +153,8 @@ def _tests(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:
 
 
 def _solution(solvers: tuple[Solver, ...], folder: Path) -> None:
-    """Writes the last solver, which is the best, as `solve.sh`, and the others beside it."""
+    """Writes the last and therefore best reference solution as `solve.sh` into `folder`, and the others
+    beside it."""
     for solver in solvers:
         name = "solve" if solver is solvers[-1] else solver.name
         script = f"#!/bin/bash\ncd {WORKSPACE}\n{solver.script.strip()}\n"
@@ -209,7 +215,8 @@ This folder has copies of the task's data. Before you publish it, read their lic
 
 
 def _about(task: TaskSpec) -> str:
-    """Returns the task's own README, with its headings one level deeper."""
+    """Returns the text of the task's own README with its headings one level deeper, for inclusion in the
+    README of the exported folder."""
     file = task.folder / "README.md"
     if not file.is_file():
         return "The task has no README.md that names it."
@@ -268,9 +275,9 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns the task's settings for which Harbor has no key of its own. `nothing` is the reward of an agent
-    that does nothing. It is left out if the starter files contain an artefact, because its score is not known
-    here."""
+    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing`
+    is the reward of an agent that does nothing. It is left out if the starter files contain an artefact,
+    because the score of that artefact is not known here."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,
@@ -297,8 +304,8 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Returns a value as TOML text. JSON's form of a string is valid in TOML, except for the character
-    DEL."""
+    """Returns a value in TOML syntax. A text is written as JSON, which TOML accepts except for the
+    character DEL."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Finds the images that the Harbor tasks of a path need. Nothing is built or pulled here."""
+"""Lists the container images that Harbor tasks need. Does not build or pull any image."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from air.tasks.sources.harbor.support import refusals
 
 
 def agent_image(folder: HarborFolder) -> str:
-    """Returns the image of the agent's box: the declared image, or the tag of the image that is built from
-    `environment/`.
+    """Returns the name of the image of the agent's box: the image that the task declares, or the tag of the
+    image that is built from its `environment/`.
 
-    Raises MissingError if there is neither an image nor a Dockerfile.
+    Raises MissingError if the task has neither an image nor a Dockerfile.
     """
     return folder.config.environment.docker_image or contexts.tag(folder.path / "environment")
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the image of a separate verifier that already contains its tests; None if there is no such
-    image, or if the task's verifier runs in the agent's box."""
+    """Returns the name of the image of a separate verifier that already contains its tests. None if the
+    task's verifier has no such image, or runs in the agent's box."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     declared = _declared(folder, step)
@@ -36,7 +36,7 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
 
 
 def wanted(folder: HarborFolder) -> Iterator[Wanted]:
-    """Yields the images that a task needs, once each."""
+    """Yields the images that a task needs, each image once."""
     environment = folder.config.environment
     yield _wanted(folder, environment, folder.path / "environment")
     seen = {agent_image(folder)}
@@ -50,10 +50,10 @@ def wanted(folder: HarborFolder) -> Iterator[Wanted]:
 
 
 def wanted_of(path: Path) -> tuple[list[Wanted], list[str]]:
-    """Returns two lists: the images that the tasks of a path need, and a line for each task that cannot be
-    played.
+    """Returns two lists for the tasks at `path`: the images that they need, and one line of text for each
+    task that cannot be played.
 
-    Raises MissingError if the path holds no task.
+    Raises MissingError if there is no task at `path`.
     """
     images, faults = list[Wanted](), list[str]()
     for task in find(path):
@@ -81,7 +81,8 @@ def _declared(folder: HarborFolder, step: Step | None) -> Environment | None:
 
 
 def _verifier_context(folder: HarborFolder, step: Step | None) -> Path | None:
-    """Returns the folder with the Dockerfile of a verifier's own image: of the step, or else of the task."""
+    """Returns the folder with the Dockerfile of a verifier's own image: the step's or, if it has none, the
+    task's. None if there is no such Dockerfile."""
     places = [folder.path / "steps" / step.name / "tests"] if step else []
     for place in (*places, folder.path / "tests"):
         if (place / "Dockerfile").is_file():

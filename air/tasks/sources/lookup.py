@@ -1,4 +1,4 @@
-"""Finds a task by its id, in folders of tasks, a checkout of MLGym or Harbor's folders, and reads it."""
+"""Finds a task by its id (in folders of tasks, a checkout of MLGym, or Harbor's folders) and reads it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _MLGYM, _HARBOR = "mlgym:", "harbor:"
 PREFIXES = ("mlgym", "harbor")
-"""The prefixes of the ids of research tasks that do not lie in air's folders of tasks. Other prefixes belong
-to other worlds."""
+"""The prefixes of ids of research tasks that are not in air's own format. An id with another prefix does not
+name a research task."""
 _SHARED = "_shared"
 
 
@@ -32,12 +32,13 @@ def load(
     mlgym_root: Path | None = None,
     harbor: HarborSettings | None = None,
 ) -> TaskSpec:
-    """Finds a task by its id and reads its declaration from `task.toml` or a checkout of MLGym.
+    """Finds a task by its id and returns its declaration.
 
-    `roots` are folders of tasks in order of search (default: the shipped ones). Ids that begin with `mlgym:`
-    are looked up in `mlgym_root` or the environment variable `AIR_MLGYM_ROOT`; those that begin with
-    `harbor:` are Harbor's folders, for which `harbor` holds settings. Raises MissingError if there
-    is no such task or checkout, and ConfigError, naming file and key, if `task.toml` is invalid.
+    `roots` are the folders of tasks in air's own format, in order of search; the default is the folder of
+    shipped tasks. An id `mlgym:NAME` is looked up in the MLGym checkout `mlgym_root`, by default the folder
+    that the environment variable `AIR_MLGYM_ROOT` names. An id `harbor:PATH` names a Harbor task, for which
+    `harbor` holds the settings. Raises MissingError if there is no such task or checkout, and ConfigError,
+    which names file and key, if the task's declaration is invalid.
     """
     if task_id.startswith(_HARBOR):
         from air.tasks.sources.harbor import source
@@ -59,8 +60,9 @@ def load(
 
 
 def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[str]:
-    """Returns the ids; an id that names a folder or a file of Harbor tasks is replaced by the ids of those
-    tasks. Reads no task. Raises MissingError if there is no task, and ConfigError if a file is invalid."""
+    """Returns the ids `ids`, in which each id that names a folder or file of Harbor tasks is replaced by the
+    ids of these tasks. Reads no task. Raises MissingError if an id names no task, and ConfigError if a file
+    is invalid."""
     if not any(name.startswith(_HARBOR) for name in ids):
         return list(ids)
     from air.tasks.sources.harbor.ids import expanded
@@ -69,7 +71,8 @@ def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[s
 
 
 def unknown(task_id: str, known: Sequence[str]) -> MissingError:
-    """Returns the error for an id that is not among the `known` ids of tasks."""
+    """Returns a MissingError for the id `task_id`, which is not among the ids `known`; its remedy suggests
+    similar ids."""
     if similar := difflib.get_close_matches(task_id, known, n=1):
         return MissingError(f"there is no task {task_id!r}", remedy=f"did you mean {similar[0]!r}?")
     names = ", ".join(known) or "none"
@@ -85,7 +88,9 @@ def available(roots: Sequence[Path] = ()) -> list[str]:
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in `root` or `AIR_MLGYM_ROOT`, as `find_checkout` does."""
+    """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
+    `AIR_MLGYM_ROOT` names; None if neither is given. Raises MissingError if the folder is not a checkout of
+    MLGym."""
     from air.tasks.sources.mlgym import find_checkout
 
     return find_checkout(root)
@@ -116,7 +121,8 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """Returns the paths of the files that `grader.shared` names in a task's declaration, `file`."""
+    """Returns the paths of the files that the setting `grader.shared` names in the task's declaration
+    `file`."""
     files: list[Path] = []
     for entry in task.grader.shared:
         folder, _, name = entry.rpartition("/")
@@ -149,7 +155,7 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Hashes a task's folder and the files in `_shared` that its grader uses."""
+    """Returns the SHA-256, in hex, of a task's folder and of the `_shared` files that its grader uses."""
     own_hash = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

@@ -1,13 +1,16 @@
-"""Grades a task of air in the verifier's container of Harbor, and writes /logs/verifier/reward.json.
+"""The test program of a task that was exported from air to Harbor: grades the agent's artefact in Harbor's
+verifier container, and writes /logs/verifier/reward.json.
 
-`air tasks export` copies this file, as `verify.py`, and `air/rewards/normalise.py` into the task's `tests/`;
-they run there with Python's standard library only. `settings.json` beside them says what to grade, `grader/`
-has the grader and its hidden data.
+`air tasks export` copies this file, as `verify.py`, and `air/rewards/normalise.py` into the `tests/` folder
+of the exported task; they run there with Python's standard library only. `settings.json` in that folder
+names the artefact and all settings of grading. Its subfolder `grader/` contains the task's grader and the
+hidden data.
 
-The keys of reward.json: `reward` is the normalised score on the validation split, which is what air's own
-rewards use; `test_reward` is that on the test split; `val_NAME` and `test_NAME` are the grader's metrics. An
-artefact that is missing or cannot be graded has the lowest normalised score and no metrics. If the grader
-itself is broken, no file is written, and the exit status is 1.
+The keys of reward.json: `reward` is the normalised score on the validation split, from which air's own
+rewards are computed; `test_reward` is the normalised score on the test split; `val_NAME` and `test_NAME`
+are the grader's metrics. An artefact that is missing or cannot be graded gets the lowest normalised score
+and no metrics. If the grader fails even on an empty artefact, the program writes no file and exits with
+status 1.
 """
 
 from __future__ import annotations
@@ -32,22 +35,24 @@ TESTS = Path(__file__).resolve().parent
 ROOT = Path("/")
 BAD_ARTEFACT = 3
 SECOND_UID = 65533
-"""The user as whom the grader runs the agent's code; no account needs to exist."""
+"""The user id under which the grader runs the agent's code; the container needs no account with this id."""
 NOT_GRADED = "the grader could not grade it"
 MOST_RESULT = 1_000_000
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class BadArtefact(Exception):
-    """The agent's artefact is missing, malformed, or makes the grader fail."""
+    """Raised if the agent's artefact is missing or malformed, or makes the grader fail."""
 
 
 class GraderFailed(Exception):
-    """The grader ended without a valid result."""
+    """Raised if the grader ended without a valid result."""
 
 
 def main(tests: Path = TESTS, root: Path = ROOT) -> int:
-    """Grades both splits and writes the rewards. `root` stands for the container's root folder."""
+    """Grades the artefact on the validation and the test split, and writes the rewards to reward.json.
+    Returns the program's exit status. `root` is the container's root folder; tests of this function give
+    another."""
     settings = json.loads((tests / "settings.json").read_text(encoding="utf-8"))
     tests.chmod(0o700)  # the agent's code, which runs as another user, must not read what is hidden
     _adopt_orphans()
@@ -70,7 +75,8 @@ def main(tests: Path = TESTS, root: Path = ROOT) -> int:
 
 
 def _rewards(settings: dict[str, Any], grader: Grader, split: str, key: str) -> dict[str, float]:
-    """Returns what one split adds to reward.json."""
+    """Grades the artefact on `split`; returns its normalised score under `key`, and its metrics as
+    `SPLIT_NAME`."""
     try:
         metrics = grader.measure(split)
     except BadArtefact as error:
@@ -83,7 +89,8 @@ def _rewards(settings: dict[str, Any], grader: Grader, split: str, key: str) -> 
 
 
 class Grader:
-    """The task's grader and the artefact, in folders of their own below `root`."""
+    """Runs the task's grader on copies of the agent's artefact. The grader and the copy of the artefact
+    each have a folder of their own below `root`."""
 
     def __init__(self, settings: dict[str, Any], tests: Path, root: Path) -> None:
         self._settings = settings
@@ -93,7 +100,8 @@ class Grader:
         self._artefact = root / "artefact"
 
     def collect(self) -> None:
-        """Copies the artefact out of the workspace; the copy has regular files only. Raises BadArtefact."""
+        """Copies the artefact out of the agent's workspace. Raises BadArtefact if the artefact is missing,
+        exceeds its limits, or contains anything but regular files."""
         _fresh(self._artefact)
         remaining = int(self._settings["artefact_mb"] * 2**20)
         count = 0
@@ -109,7 +117,8 @@ class Grader:
                 target.write_bytes(data)
 
     def measure(self, split: str) -> dict[str, float]:
-        """Returns the metrics on a split: means, if the task's grading is repeated with several seeds."""
+        """Returns the artefact's metrics on a split. If the task asks for several gradings with different
+        seeds, each metric is the mean over them."""
         grades = [self._once(split, seed) for seed in self._settings["seeds"]]
         if len(grades) == 1:
             return grades[0]
@@ -117,8 +126,9 @@ class Grader:
         return {name: fmean(grade[name] for grade in grades) for name in names}
 
     def _once(self, split: str, seed: int) -> dict[str, float]:
-        """Grades once; a failed grader runs once more. If it fails again, though it can grade an empty
-        artefact, the artefact is at fault."""
+        """Returns the metrics of the artefact for one split and seed. A grader that fails runs once more.
+        If it fails again, it grades an empty artefact: raises GraderFailed if that fails too, otherwise
+        BadArtefact."""
         try:
             return self._attempt(split, seed, self._artefact)
         except GraderFailed as error:
@@ -162,8 +172,8 @@ class Grader:
         return metrics
 
     def _run(self, command: list[str]) -> tuple[int, str]:
-        """Runs the grader within its time limit and ends what it left running; returns its exit status
-        (124: it took too long) and its output."""
+        """Runs the grader's command and kills all processes that it leaves. Returns the exit status (124 if
+        the time limit ended the command) and the output."""
         env = {"HOME": str(self._home), "PATH": os.environ.get("PATH", os.defpath)}
         env |= {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
         if self._settings["runs_agent_code"]:
@@ -192,7 +202,8 @@ class Grader:
 
 
 def _listed(home: Path, name: str) -> list[str]:
-    """Returns the paths of the files, relative to the workspace, that a name among the artefacts means."""
+    """Returns the files, as paths relative to the workspace `home`, of the declared artefact `name`: the
+    file itself, or all files below a folder. Raises BadArtefact if the folder is missing or empty."""
     if not name.endswith("/"):
         return [name]
     folder = home / name
@@ -209,7 +220,8 @@ def _listed(home: Path, name: str) -> list[str]:
 
 
 def _read(home: Path, name: str, most: int) -> bytes:
-    """Returns the bytes of one file of the workspace. Links are refused: they could lead to hidden data."""
+    """Returns the bytes of the workspace's file `name`. Raises BadArtefact if it is unreadable, larger than
+    `most` bytes, not a regular file, or reached through a link, because a link could lead to hidden data."""
     try:
         if _linked(home, name):
             raise BadArtefact(f"{name} is a link")
@@ -226,7 +238,7 @@ def _read(home: Path, name: str, most: int) -> bytes:
 
 
 def _linked(home: Path, name: str) -> bool:
-    """Whether a path below the workspace, or a folder on its way, is a link."""
+    """Whether the path `name` below the workspace, or one of its parent folders there, is a symbolic link."""
     steps = [home / part for part in (Path(name), *Path(name).parents) if str(part) != "."]
     return any(step.is_symlink() for step in steps)
 
@@ -247,13 +259,15 @@ def _fresh(folder: Path) -> None:
 
 
 def _adopt_orphans() -> None:
-    """Makes the descendants of this process its children once their parents end, so that none is missed."""
+    """Makes this process the parent of its orphaned descendants, so that `_end_children` can kill all of
+    them."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl refuses PR_SET_CHILD_SUBREAPER")
 
 
 def _end_children() -> None:
-    """Kills the children of this process, then those that it adopts from them, until none is left."""
+    """Kills all descendants of this process. The children of a killed process become children of this
+    process and are killed next, until none is left."""
     while children := _children():
         for pid in children:
             os.kill(pid, signal.SIGKILL)  # it cannot be gone: nobody else waits for it

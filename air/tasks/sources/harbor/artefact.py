@@ -1,9 +1,10 @@
-"""Reads what the agent made from its box, and lays it out in a fresh one.
+"""Reads the files that the agent made from the agent's box, and writes them into a fresh grading box.
 
-The declared artefacts are read; if the task declares none, the changed files of the working directory are
-read instead. `/logs/artifacts` is always read, and `/tests`, `/solution` and `/logs/verifier` never are.
-Meanwhile all processes of the box are frozen, and no program of the box takes part. A link must not lead to a
-folder in which the tests lie in the grading box."""
+The files and folders that the task declares as artefacts are read; if the task declares none, the changed
+files of the working directory are read instead. `/logs/artifacts` is always read; `/tests`, `/solution` and
+`/logs/verifier` never are. While files are read, all processes of the box are frozen, and no program of the
+box takes part in reading. A symbolic link is refused if it could lead to the tests in the grading box.
+"""
 
 from __future__ import annotations
 
@@ -25,45 +26,49 @@ from air.tasks.sources.harbor.commands import ROOT, as_root
 from air.tasks.sources.harbor.schema import Artifact
 
 PUBLISHED = "/logs/artifacts"
-"""The folder whose files Harbor always hands in for grading."""
+"""The folder whose files are always part of the artefact, as in Harbor."""
 NEVER = ("/tests", "/solution", "/logs/verifier", "/logs/agent", "/proc", "/sys", "/dev", "/.air")
 SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/tmp"),
     *("/usr", "/var"),
 )
-"""Folders whose changes are not handed in if the working directory is `/`, because their files are the
-programs of the grading box. A task can still declare them as artefacts."""
+"""Folders whose changes are not part of the artefact if the working directory is `/`, because the programs of
+the grading box lie in them. A task can still declare these folders as artefacts."""
 PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
-"""Folders of an image to which a link may lead, such as the link of a virtual environment to its Python."""
+"""Folders with an image's programs. A link of the artefact may lead there, such as the link from a virtual
+environment to its Python."""
 _MANIFEST, _FILES = "harbor.json", "files"
 _DEPTH = 60
 _MOST_SEEN = 500_000
-"""The largest number of changes that are examined. Changes in folders of the system are left out
-afterwards."""
+"""The largest number of changed files that the box may report. Changes in the folders `SYSTEM` count too,
+because they are removed from the report only afterwards."""
 _AT_ONCE = 32
 _AT_A_TIME = 100
 
 
 @dataclass
 class Handed:
-    """The files that are handed in for grading, by absolute path, with links, folders and permissions."""
+    """The contents of an artefact: files by their absolute path, links, folders, removed files and
+    permissions."""
 
     step: int
     """The number of the task's step, from 0."""
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    """The targets of links, by path."""
+    """The target of each symbolic link, by the link's absolute path."""
     folders: list[str] = field(default_factory=list)
-    """Folders. A folder comes before the folders in it."""
+    """Absolute paths of the folders. A folder comes before the folders in it."""
     emptied: list[str] = field(default_factory=list)
-    """Folders that are handed in whole, so that the image's files in them do not remain."""
+    """Folders that the artefact contains whole. They are deleted in the grading box first, so that no files
+    of the image remain in them."""
     removed: list[str] = field(default_factory=list)
-    """Files and folders of the image that the agent removed."""
+    """Files and folders of the image that the agent removed. They are deleted in the grading box, too."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """The permission bits, user and group of each file and folder."""
+    """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
     def artefact(self) -> Artefact:
-        """Returns the artefact that stores this object."""
+        """Returns this object as an `Artefact`, whose files are the contents and a JSON file with everything
+        else."""
         about = {
             "step": self.step,
             "links": self.links,
@@ -78,7 +83,7 @@ class Handed:
 
     @classmethod
     def of(cls, artefact: Artefact) -> Handed:
-        """Returns the object that is stored in an artefact."""
+        """Returns the object that `Handed.artefact` stored in an artefact."""
         about = json.loads(artefact.files[_MANIFEST])
         about["rights"] = {path: tuple(rights) for path, rights in about["rights"].items()}
         files = {
@@ -97,8 +102,10 @@ async def read(
     most_bytes: int,
     own_image: bool = False,
 ) -> Artefact:
-    """Reads the artefact of a step. `own_image`: whether the tests run in another image than the agent's.
-    Raises ArtefactError if it has more than `most_bytes`, or entries that cannot be handed in."""
+    """Reads the artefact of the step numbered `step` from the agent's box and returns it. `declared` are the
+    artefacts that the task declares. `own_image`: whether the tests run in another image than the agent's.
+    Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be graded,
+    such as a device or a link to hidden files."""
     await box.freeze()
     try:
         collection = _Collection(box, Handed(step), most_bytes, own_image)
@@ -117,17 +124,19 @@ async def read(
 
 @dataclass
 class _Collection:
-    """Adds files and folders of a box to `handed`, up to limits of size and number."""
+    """Collects files and folders of a box in `handed`, up to limits of total size and number."""
 
     box: Box
     handed: Handed
     left: int
-    """The number of bytes that further files may have together."""
+    """The number of bytes that may still be added."""
     own_image: bool
-    """Whether the grading box has another image, in whose working directory answers may lie."""
+    """Whether the grading box has another image than the agent's, in whose working directory answers may
+    lie."""
 
     async def add_declared(self, artifact: Artifact) -> None:
-        """Adds a declared file or folder with all that it holds; does nothing if it is absent."""
+        """Adds a file, or a folder with its contents, that the task declares. Does nothing if the path is
+        absent."""
         path = posixpath.normpath(posixpath.join(self.box.workspace, artifact.source))
         try:
             entry = await self.box.stat(path, user=ROOT)
@@ -143,8 +152,8 @@ class _Collection:
         await self._add([path, *(one.path for one in kept)])
 
     async def add_changes(self) -> None:
-        """Adds the files of the working directory that differ from the image's files, and notes removed
-        files."""
+        """Adds the files of the working directory that differ from the image's files, and records the image's
+        files that the agent removed."""
         outside = SYSTEM if self.box.workspace == "/" else ()
         there, absent = [], []
         for change in await self.box.changed(most=_MOST_SEEN):
@@ -159,8 +168,8 @@ class _Collection:
         await self._add(absent, absent=True)
 
     async def _add(self, paths: Iterable[str], *, absent: bool = False) -> None:
-        """Adds files and folders, thousands in one call to the box. `absent`: whether some of them may be
-        missing."""
+        """Adds the files and folders at `paths`, reading thousands of them in one call to the box. `absent`:
+        whether some of them are allowed to be missing; otherwise a missing path raises ArtefactError."""
         wanted = [
             path for path in paths if not _below(path, NEVER) and path not in self.handed.files
         ]
@@ -189,7 +198,8 @@ class _Collection:
         self.handed.files[entry.path] = entry.data
 
     def check_links(self) -> None:
-        """Raises ArtefactError if a link could lead to the tests or other hidden files of a grading box."""
+        """Raises ArtefactError if a collected link could lead to the tests or other hidden files of a grading
+        box."""
         for path, target in self.handed.links.items():
             if not self._is_harmless(path, target):
                 raise ArtefactError(
@@ -197,7 +207,8 @@ class _Collection:
                 )
 
     def _is_harmless(self, path: str, target: str) -> bool:
-        """Whether a link leads to what is handed in, the working directory, or an image's programs."""
+        """Whether the link `path` with this target leads to a collected file or folder, to the agent's
+        working directory (unless `own_image`), or to a folder in `PROGRAMS`."""
         # `..` after another component means the parent of what that component leads to, not of its path.
         parts = [part for part in target.split("/") if part not in ("", ".")]
         ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))
@@ -219,8 +230,8 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns, in the syntax of tar, excludes a path below `root`. A pattern matches a
-    name, or the rest of a path from any component on, and everything below it."""
+    """Whether one of the patterns, in the syntax of tar's `--exclude`, matches a path below `root`. A pattern
+    matches any sequence of complete path components; everything below a match is excluded, too."""
     parts = path.removeprefix(f"{root.rstrip('/')}/").split("/")
     for end in range(1, len(parts) + 1):
         for start in range(end):
@@ -231,8 +242,8 @@ def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
 
 
 async def lay_out(box: Box, artefact: Artefact) -> None:
-    """Puts an artefact into a fresh box, in which nothing of the agent has run. Raises BoxFileError if it
-    does not fit."""
+    """Writes the files, links and permissions of an artefact into a fresh box, in which no process of the
+    agent has run. Raises BoxFileError if the artefact does not fit."""
     handed = Handed.of(artefact)
     await _script(box, _clearing(handed))
     entries = list(handed.files.items())
@@ -253,7 +264,8 @@ def _clearing(handed: Handed) -> list[str]:
 
 
 def _batches(paths: Sequence[str]) -> list[str]:
-    """Returns quoted paths, a hundred in each text: a process for each path would take long."""
+    """Returns the paths, quoted for a shell, in groups of a hundred, each as one text. One command for each
+    group is much faster than one for each path."""
     return [
         " ".join(map(shlex.quote, paths[start : start + _AT_A_TIME]))
         for start in range(0, len(paths), _AT_A_TIME)

@@ -1,4 +1,4 @@
-"""Computes the settings of a Harbor task's boxes: variables, network, limits and users."""
+"""Computes the settings of a Harbor task's boxes: environment variables, network access, limits and users."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskLimits
 
 CPUS, MEMORY_MB, DISK_MB, PIDS = 1.0, 2048, 4096, 512
-"""The limits of a box if the task states none. Harbor then sets no limits, but every box of air has
-limits."""
+"""Limits of a box whose task declares none: CPU cores, memory in MiB, disk in MiB, number of processes.
+Harbor sets no limits for such a task, but every box of air has limits."""
 EPISODE_SECONDS = 3600.0
-"""The time limit of the agent if the task states none."""
+"""The time limit of the agent, in seconds, if the task declares none."""
 COMMAND_SECONDS = 600.0
-"""The largest time limit of one command of the agent."""
+"""The largest time limit of one command of the agent, in seconds."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 def limits(
     environment: Environment, seconds: float, grade_seconds: float, settings: HarborSettings
 ) -> TaskLimits:
-    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` the tests'."""
+    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` the time limit of
+    the tests."""
     return TaskLimits(
         exec_seconds=min(seconds, COMMAND_SECONDS),
         grade_seconds=grade_seconds,
@@ -49,8 +50,10 @@ def box(
     *,
     where: str,
 ) -> BoxSpec:
-    """Returns the settings of a box of `image` with the declared `environment` for `phase`, the agent or the
-    verifier, whose commands run as `user`. The box lives long enough for commands of `seconds`."""
+    """Returns the settings of a box with the image `image` and the task's declared `environment`. `phase` is
+    the task's section `agent` or `verifier`, whose network keys take precedence. The box's commands run as
+    `user`, and its lifetime suffices for `seconds` of work. `where` names the task in the message of a
+    ConfigError, which `resolved` can raise."""
     env = resolved(environment.env, settings, where=f"{where}: environment.env")
     return BoxSpec(
         image=image,
@@ -67,8 +70,8 @@ def box(
 
 
 def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
-    """Returns the hosts that a box can reach in a phase (agent or verifier). The network mode of the phase
-    has precedence over the environment's. `*` means all public hosts, and is Harbor's default."""
+    """Returns the hosts that a box can reach in a phase (agent or verifier). If the phase has a network mode,
+    it replaces the environment's mode. `*` means all public hosts; this is Harbor's default."""
     declared = phase if phase.network_mode is not None else environment
     if settings.network == "none" or declared.network_mode == "no-network":
         return ()
@@ -78,8 +81,9 @@ def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tup
 
 
 def resolved(env: Mapping[str, str], settings: HarborSettings, *, where: str) -> dict[str, str]:
-    """Returns variables with each `${NAME}` in them replaced by the variable NAME of this machine, if the
-    settings allow it, or by the default in `${NAME:-default}`. Raises ConfigError if there is neither."""
+    """Returns environment variables in whose values each `${NAME}` is replaced: by this machine's variable
+    NAME if the setting `host_env` lists NAME and the variable is set, otherwise by the default in
+    `${NAME:-default}`. Raises ConfigError, which begins with `where`, if there is neither."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]

@@ -1,4 +1,4 @@
-"""Runs commands of a named user in an open box, and waits until a box is ready."""
+"""Runs commands as a given user in a box, and waits until a box is ready for the agent."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def run_as(
 
 
 async def as_root(box: Box, script: str, *, what: str) -> None:
-    """Runs a short script as root, in a box in which air's own commands work. Raises StagingError if it
-    fails; `what` names the script's purpose in the message."""
+    """Runs a short shell script as root in an agent's or grading box. Raises StagingError if the script
+    fails; `what` states the script's purpose in the message."""
     result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
     if result.code != 0:
         lines = output.strip().splitlines() or result.text.strip().splitlines()
@@ -50,7 +50,8 @@ async def as_root(box: Box, script: str, *, what: str) -> None:
 
 
 async def wait_until_healthy(box: Box, check: Healthcheck | None, user: User) -> None:
-    """Repeats a health check until it succeeds. Raises StagingError if it fails too often."""
+    """Repeats the task's health check until it succeeds; does nothing if `check` is None. Raises StagingError
+    after `check.retries` consecutive failures."""
     if check is None:
         return
     began, failures, last = time.monotonic(), 0, ""

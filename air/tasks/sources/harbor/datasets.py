@@ -1,4 +1,5 @@
-"""Finds the Harbor tasks that a path names: one folder, a folder of folders, or a data set's file."""
+"""Finds the Harbor tasks that a path names. The path is a task's folder, a folder of such folders, or a file
+that lists the tasks of a data set."""
 
 from __future__ import annotations
 
@@ -17,18 +18,18 @@ from air.tasks.sources.harbor.schema import Author
 
 @dataclass(frozen=True)
 class TaskPath:
-    """The path of one task. The task's folder is read only when it is needed."""
+    """The path of one task. The task's files are read only when `read` is called."""
 
     name: str
     """The task's name in its data set, or its folder's name."""
     path: Path
     """The task's folder."""
     digest: str = ""
-    """The digest `sha256:…` that the data set states; empty if it states none."""
+    """The digest of the task's files that the data set states, as `sha256:…`; empty if it states none."""
 
     def read(self) -> HarborFolder:
-        """Reads the task. Raises what `air.tasks.sources.harbor.folder.read` raises, and ConfigError if the
-        files have another digest than the data set states."""
+        """Reads the task's folder. Raises the errors of `air.tasks.sources.harbor.folder.read`, and
+        ConfigError if the files have another digest than the data set states."""
         folder = read(self.path)
         if self.digest and (self.path / ".gitignore").is_file():
             raise ConfigError(

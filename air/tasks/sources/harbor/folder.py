@@ -1,7 +1,7 @@
-"""Reads one Harbor task's folder, and checks that its configuration and files belong together.
+"""Reads a Harbor task's folder, and checks that its `task.toml` and its other files are consistent.
 
-Nothing is executed. Links that lead out of the folder are errors, as in Harbor. A file `.harborignore` is an
-error, too.
+Nothing is executed. As in Harbor, links that lead out of the folder are errors. A file `.harborignore` is an
+error too, because air does not support such files.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ class HarborFolder:
     """The folder of a Harbor task on disk."""
 
     path: Path
-    """The task's folder, without links in its path."""
+    """The task's folder as an absolute path without symbolic links."""
     config: HarborConfig
     """The contents of its `task.toml`."""
 
     @property
     def name(self) -> str:
-        """The package's name, or the folder's name if the task is no package."""
+        """The name in the task's section `[task]`, or the folder's name if `task.toml` has no such
+        section."""
         return self.config.task.name if self.config.task else self.path.name
 
     def instruction(self, step: Step | None = None) -> str:
-        """Returns the instruction for the agent, of the task or of a step, without canary lines at its
-        beginning (marks that keep tasks out of training data). Raises ConfigError if the file is no text."""
+        """Returns the text of the task, or of a step, for the agent. Leaves out canary lines at its beginning
+        (marks by which training data can be searched for the task). Raises ConfigError if the file is not
+        UTF-8 text."""
         file = self._of(step) / "instruction.md"
         try:
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -54,17 +56,19 @@ class HarborFolder:
         return "\n".join(lines[first:])
 
     def tests(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the files that the verifier finds in `/tests`, by their path there; a step's files replace
-        the task's."""
+        """Returns the test files by their path in the box, below `/tests`. A step's file replaces the task's
+        file at the same path."""
         files = dict(_files(self.path / "tests"))
         return files if step is None else files | dict(_files(self._of(step) / "tests"))
 
     def solution(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the files of the reference solution by their path in `/solution`, if there is one."""
+        """Returns the files of the reference solution by their path below `/solution`; an empty dict if the
+        task has no solution."""
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:
-        """Returns the files that are put into the workdir before a step, by their path there."""
+        """Returns the files that air copies into the working directory before a step, by their path in that
+        directory."""
         return dict(_files(self._of(step) / "workdir"))
 
     @property
@@ -79,9 +83,9 @@ class HarborFolder:
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:` and the digest of all files, as Harbor's registry computes it: the SHA-256 of one line
-        for each file, sorted by path, with the path, a null byte and the SHA-256 of its content. Linked
-        folders do not count."""
+        """The digest of all files of the task, as Harbor's registry computes it: `sha256:` and the SHA-256 of
+        one line for each file, sorted by path. A line is the path, a null byte and the SHA-256 of the
+        content. Files in symbolically linked folders do not count."""
         total = hashlib.sha256()
         for name, file in sorted(self._packed()):
             total.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -101,8 +105,8 @@ class HarborFolder:
 
 
 def read(path: Path) -> HarborFolder:
-    """Reads a Harbor task's folder and checks that its files are there. Raises MissingError if there is no
-    `task.toml`, and ConfigError, naming file and key, if the task is invalid."""
+    """Reads a Harbor task's folder and checks that the files it needs exist. Raises MissingError if there is
+    no `task.toml`, and ConfigError, which names file and key, if the task is invalid."""
     path = Path(os.path.realpath(path.expanduser()))
     file = path / "task.toml"
     folder = HarborFolder(path, validate(HarborConfig, read_toml(file), where=str(file)))
@@ -173,7 +177,8 @@ def _check_links(root: Path) -> None:
 
 
 def _files(folder: Path, *, into_links: bool = True) -> Iterator[tuple[str, Path]]:
-    """Yields all files below a folder with their relative paths, also in linked folders if `into_links`."""
+    """Yields all files below a folder as pairs (path relative to the folder, absolute path). `into_links`:
+    whether files in symbolically linked folders are included."""
     for place, names, files in os.walk(folder, followlinks=into_links):
         names.sort()
         for name in sorted(files):

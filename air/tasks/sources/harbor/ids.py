@@ -1,9 +1,11 @@
-"""Maps ids `harbor:PATH` to Harbor's task folders, and sets of tasks to the ids of their members.
+"""Translates task ids `harbor:PATH` to Harbor's task folders, and ids of sets of tasks to the ids of their
+tasks.
 
 The id of a task in a folder is `harbor:FOLDER/NAME`. The id of a task in a data set's file is
 `harbor:dataset.toml#NAME`, `harbor:registry.json##NAME`, or `harbor:registry.json#DATASET#NAME`. Relative
-paths begin at the settings' root folder, so an id contains no more of this machine's paths than the user
-wrote."""
+paths start at the root folder in the settings. So an id reveals no more of this machine's folders than the
+user wrote.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _FILES = (".json", ".toml")
 
 
 def expanded(ids: Iterable[str], root: Path) -> list[str]:
-    """Returns the ids; an id that names a set of Harbor tasks is replaced by the ids of the set's tasks."""
+    """Returns the ids `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of the
+    tasks in it."""
     return [member for name in ids for member in members(name, root)]
 
 
@@ -61,7 +64,8 @@ def locate(task_id: str, root: Path) -> TaskPath:
 
 
 def _member(text: str) -> tuple[str, str] | None:
-    """Returns the data set's file and the task's name; None if `text` does not name a task of such a file."""
+    """Splits `text`, the part of an id after `harbor:`, into the data set's file and the task's name. Returns
+    None if `text` does not name a task in such a file."""
     file, mark, name = text.rpartition("#")
     head = file.partition("#")[0]
     if not mark or not head.endswith(_FILES) or (head.endswith(".json") and "#" not in file):

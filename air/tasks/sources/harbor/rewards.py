@@ -1,4 +1,5 @@
-"""Reads the reward files of a Harbor verifier, and combines the rewards of steps. Pure functions."""
+"""Parses the reward files that a Harbor task's tests write, and combines the rewards of a task's steps. Pure
+functions, without side effects."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ MAIN_KEY = "reward"
 
 
 def read_json(data: bytes) -> dict[str, float]:
-    """Returns the rewards in the file `reward.json`, an object of finite numbers; true and false are 1 and 0.
-    Raises ValueError, which says what is wrong, if the file is something else."""
+    """Returns the rewards in the file `reward.json`, an object whose values are finite numbers or booleans;
+    true counts as 1, false as 0. Raises ValueError, whose message states the problem, if the content is
+    anything else."""
     if not data:
         raise ValueError("reward.json is empty")
     try:
@@ -28,8 +30,8 @@ def read_json(data: bytes) -> dict[str, float]:
 
 
 def read_text(data: bytes) -> dict[str, float]:
-    """Returns the reward in the file `reward.txt`, one finite number. Raises ValueError, which says what is
-    wrong, if the file is something else."""
+    """Returns the reward in the file `reward.txt`, one finite number. Raises ValueError, whose message states
+    the problem, if the content is anything else."""
     if not data:
         raise ValueError("reward.txt is empty")
     try:
@@ -42,9 +44,9 @@ def read_text(data: bytes) -> dict[str, float]:
 
 
 def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
-    """Returns the rewards as metrics. The metric `reward` is the reward that counts: the one named `key`. If
-    `key` is empty, it is the one named `reward`, or the only one. Raises ValueError if there is no such
-    reward."""
+    """Returns the rewards as metrics, plus the metric `reward`: the reward that counts. This is the reward
+    named `key` or, if `key` is empty, the one named `reward` or else the only one. Raises ValueError if there
+    is no such reward."""
     chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
     if chosen not in rewards:
         keys = ", ".join(sorted(rewards))[:200] or "none"
@@ -71,8 +73,8 @@ def total(
 
 
 def enough(metrics: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
-    """Whether a step's rewards reach `least`, the step's `min_reward`: a number for the key `reward`, or a
-    number for each named key. A missing key does not reach its number."""
+    """Whether a step's rewards reach `least`, the step's setting `min_reward`. `least` is a threshold for the
+    reward named `reward`, or thresholds by name. A missing reward does not reach its threshold."""
     if least is None:
         return True
     needed = least if isinstance(least, Mapping) else {MAIN_KEY: least}

@@ -1,7 +1,10 @@
-"""The fields of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4, with older spellings of keys.
+"""Defines the keys of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4, with older spellings of
+keys.
 
-Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of a key
-are those of Harbor 0.25. `air.tasks.sources.harbor.support` says which values air does not support."""
+Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of each key
+are those of Harbor 0.25. Values that air does not support are valid here; `air.tasks.sources.harbor.support`
+refuses them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ _FORBIDDEN_IN_STEPS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 
 
 def _megabytes(size: str) -> int:
-    """Returns a size such as `2G` or `512M` in MiB. Raises ValueError if the text is no size."""
+    """Returns the number of MiB in a text such as `2G` or `512M`. Raises ValueError if the text is not a
+    size."""
     text = size.strip().upper()
     try:
         number = float(text[:-1]) * _SIZES[text[-1:]]
@@ -42,13 +46,15 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """The keys that say which hosts a phase (agent, verifier) or an environment can reach."""
+    """Keys that limit which hosts a box can reach. The environment and each phase (agent, verifier) have
+    them."""
 
     network_mode: NetworkMode | None = None
-    """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode. None in an environment:
-    `public`."""
+    """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
+    environment: `public`."""
     allowed_hosts: tuple[str, ...] | None = None
-    """Names of hosts, addresses or ranges that `allowlist` opens; `*.name` stands for all names below."""
+    """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all names
+    below."""
 
     @model_validator(mode="after")
     def _hosts_need_the_mode(self) -> Network:
@@ -58,7 +64,7 @@ class Network(BaseConfig):
 
 
 class Healthcheck(BaseConfig):
-    """A command that is repeated until it succeeds, before the agent begins."""
+    """A command that runs repeatedly until it succeeds, before the agent begins."""
 
     command: str = Field(min_length=1)
     """The shell command; exit status 0 means ready."""
@@ -83,11 +89,12 @@ class McpServer(BaseConfig):
         Literal["stdio", "sse", "streamable-http"],
         BeforeValidator(lambda value: "streamable-http" if value == "http" else value),
     ] = "sse"
-    """How to talk to the server; `stdio` starts a program in the box."""
+    """The transport of the protocol. `stdio`: the server is a program that is started in the box. `sse` and
+    `streamable-http`: the server is reached over HTTP."""
     url: str | None = None
     """The server's address, unless `transport` is `stdio`."""
     command: str | None = None
-    """The program, if `transport` is `stdio`."""
+    """The program to start, if `transport` is `stdio`."""
     args: tuple[str, ...] = ()
     """The program's arguments."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -103,7 +110,7 @@ class McpServer(BaseConfig):
 
 
 class Tpu(BaseConfig):
-    """A slice of tensor processing units."""
+    """A slice (part) of a pod of tensor processing units (TPUs)."""
 
     type: str = Field(min_length=1)
     """The kind of TPU."""
@@ -112,7 +119,7 @@ class Tpu(BaseConfig):
 
 
 class Environment(Network):
-    """The container of the agent, or of a separate verifier."""
+    """The container in which the agent works, or in which a separate verifier runs."""
 
     docker_image: str | None = None
     """The name of an existing image. None: the image is built from the Dockerfile."""
@@ -135,17 +142,18 @@ class Environment(Network):
     storage_mb: int | None = Field(None, ge=1)
     """Disk limit in MiB. None: no limit."""
     gpus: int | None = Field(None, ge=0)
-    """Number of GPUs. None: none."""
+    """Number of GPUs. None: no GPU."""
     gpu_types: tuple[str, ...] | None = None
     """Names of suitable GPU models. None: any model."""
     tpu: Tpu | None = None
-    """A TPU slice."""
+    """The TPU slice that the container needs. None: no TPU."""
     mcp_servers: tuple[McpServer, ...] = ()
     """Servers of the Model Context Protocol for the agent."""
     skills_dir: str | None = None
-    """A folder of the container with skills for the agent."""
+    """A folder of the container with skills for the agent: one subfolder for each skill, with a file
+    SKILL.md."""
     healthcheck: Healthcheck | None = None
-    """The check that the container is ready."""
+    """The command that checks whether the container is ready. None: the container needs no check."""
 
     @model_validator(mode="before")
     @classmethod
@@ -171,22 +179,22 @@ class Environment(Network):
 
     @property
     def network(self) -> NetworkMode:
-        """The network mode of the environment, with Harbor's default."""
+        """The network mode of the environment; `public` if the key is absent, as in Harbor."""
         return self.network_mode or "public"
 
 
 class Artifact(BaseConfig):
-    """A file or folder of the agent's container that a separate verifier gets."""
+    """A file or folder of the agent's container that is copied into the container of a separate verifier."""
 
     source: str = Field(min_length=1)
-    """Its path in the container."""
+    """The path of the file or folder in the agent's container."""
     destination: str | None = None
-    """The path of its copy in the trial's folder of artefacts, for people. The verifier gets it at
-    `source`."""
+    """The path of a further copy in the folder where Harbor stores the artefacts of a run for people. The
+    verifier gets its copy at `source`."""
     exclude: tuple[str, ...] = ()
-    """Patterns of files that are left out, as tar's `--exclude` reads them."""
+    """Patterns of files that are not copied, in the syntax of tar's `--exclude`."""
     service: str | None = None
-    """The service of a compose file from whose container it is taken. None: the agent's container."""
+    """The Docker Compose service from whose container the artefact is copied. None: the agent's container."""
 
     @field_validator("source", "destination")
     @classmethod
@@ -211,43 +219,44 @@ Artifacts = tuple[Annotated[Artifact, BeforeValidator(_as_artifact)], ...]
 
 
 class Collect(BaseConfig):
-    """A command that runs after the agent, before artefacts are collected."""
+    """A command that runs after the agent has ended, before artefacts are collected."""
 
     command: str = Field(min_length=1)
     """The shell command."""
     service: str = MAIN_SERVICE
-    """The service of a compose file in which it runs; `main` is the agent's container."""
+    """The Docker Compose service in whose container the command runs; `main` is the agent's container."""
     timeout_sec: Seconds = 60.0
     """Time limit of the command, in seconds."""
     user: User = None
-    """The user that runs the command. None: the image's."""
+    """The user that runs the command. None: the image's default user."""
 
 
 class Agent(Network):
-    """The agent's limits."""
+    """Settings of the agent: time limit, user and network access."""
 
     timeout_sec: Seconds | None = None
     """Time limit of the agent, in seconds. None: no limit."""
     user: User = None
-    """The user that runs the agent's commands. None: the image's."""
+    """The user that runs the agent's commands. None: the image's default user."""
 
 
 class Verifier(Network):
-    """How the agent's work is graded."""
+    """Settings of grading: where, as which user and how long the test script runs."""
 
     timeout_sec: Seconds = VERIFIER_SECONDS
     """Time limit of the test script, in seconds."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the test script; see `Environment.env`."""
     user: User = None
-    """The user that runs the test script. None: the image's."""
+    """The user that runs the test script. None: the image's default user."""
     environment_mode: Literal["shared", "separate"] | None = None
-    """`shared`: in the agent's container. `separate`: in a container of its own. None: `separate` if
-    `environment` is given; otherwise a step has the task's mode, and a task `shared`."""
+    """Where the test script runs. `shared`: in the agent's container. `separate`: in a container of its own.
+    None: `separate` if `environment` is given; otherwise a step takes the task's mode, and a task is
+    `shared`."""
     environment: Environment | None = None
-    """The container of a separate verifier. None: a container like the agent's."""
+    """The container of a separate verifier. None: a container with the agent's settings."""
     collect: tuple[Collect, ...] = ()
-    """Commands that run before artefacts are collected."""
+    """Commands that run after the agent has ended, before artefacts are collected."""
 
     @model_validator(mode="after")
     def _shared_has_no_environment(self) -> Verifier:
@@ -257,31 +266,32 @@ class Verifier(Network):
 
     @property
     def mode(self) -> Literal["shared", "separate"] | None:
-        """`environment_mode`, or `separate` if only `environment` is given. None: neither key is given."""
+        """The value of `environment_mode`, or `separate` if only `environment` is given. None: neither key is
+        given."""
         return self.environment_mode or ("separate" if self.environment else None)
 
 
 class Solution(BaseConfig):
-    """The reference solution."""
+    """Settings of the reference solution."""
 
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of `solution/solve.sh`; see `Environment.env`."""
 
 
 class Step(BaseConfig):
-    """One step of a task in several steps, with its files in `steps/NAME/`."""
+    """One step of a task that has several steps. The step's files lie in `steps/NAME/`."""
 
     name: str
-    """The step's name, which is its folder's."""
+    """The step's name, which is also the name of its folder."""
     agent: Agent = Agent()
-    """The agent's limits in this step."""
+    """Settings of the agent in this step: time limit, user and network access."""
     verifier: Verifier = Verifier()
-    """How this step is graded."""
+    """Settings of this step's grading."""
     min_reward: float | dict[str, float] | None = None
-    """The smallest reward with which the next step is played: a number for the key `reward`, or a number for
-    each named key."""
+    """The smallest reward with which the task continues after this step: a threshold for the reward named
+    `reward`, or thresholds by name. None: the task always continues."""
     healthcheck: Healthcheck | None = None
-    """A check before the agent's part of this step."""
+    """A command that must succeed before the agent begins this step. None: there is no check."""
     artifacts: Artifacts = ()
     """Artefacts of this step, in addition to the task's."""
 
@@ -300,11 +310,11 @@ class Author(BaseConfig):
     name: str
     """The author's name."""
     email: str | None = None
-    """The author's address."""
+    """The author's e-mail address."""
 
 
 class Package(BaseConfig):
-    """The task as a package of a registry."""
+    """The description of the task as a package in Harbor's registry."""
 
     name: str
     """The package's name, `organisation/name`."""
@@ -313,7 +323,7 @@ class Package(BaseConfig):
     description: str = ""
     """A description of the task for people."""
     authors: tuple[Author, ...] = ()
-    """Who wrote the task."""
+    """The authors of the task."""
     keywords: tuple[str, ...] = ()
     """Keywords for searches."""
 
@@ -326,31 +336,32 @@ class Package(BaseConfig):
 
 
 class HarborConfig(BaseConfig):
-    """The whole file `task.toml` of a Harbor task."""
+    """The contents of a Harbor task's file `task.toml`."""
 
     schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = "1.4"
-    """The version of the format."""
+    """The version of the file's schema."""
     source: str | None = None
-    """Where the task comes from."""
+    """The origin of the task, as text for people."""
     task: Package | None = None
-    """The task as a package."""
+    """The description of the task as a package in Harbor's registry. None: the task is not a package."""
     metadata: dict[str, Any] = Field(default_factory=dict)
-    """Anything else about the task, for people."""
+    """Any other information about the task, for people."""
     artifacts: Artifacts = ()
-    """The files and folders of the agent's container that a separate verifier gets."""
+    """The files and folders of the agent's container that are copied into the container of a separate
+    verifier."""
     agent: Agent = Agent()
-    """The agent's limits."""
+    """Settings of the agent: time limit, user and network access."""
     verifier: Verifier = Verifier()
-    """How the agent's work is graded."""
+    """Settings of grading."""
     environment: Environment = Environment()
-    """The agent's container."""
+    """Settings of the agent's container."""
     solution: Solution = Solution()
-    """The reference solution."""
+    """Settings of the reference solution."""
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
     """How the reward of a task in several steps is computed: as the mean over the steps, or as the reward of
     the last step. None: the mean."""
     steps: tuple[Step, ...] = ()
-    """The steps, if the task has several."""
+    """The steps of the task; empty if the task has a single part without steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -370,6 +381,7 @@ class HarborConfig(BaseConfig):
         return steps
 
     def verifier_mode(self, step: Step | None = None) -> Literal["shared", "separate"]:
-        """Returns where Harbor would run the verifier of a step, or of a task without steps."""
+        """Returns whether Harbor would run the tests in the agent's container (`shared`) or in a container of
+        their own (`separate`), for a step or, if `step` is None, for a task without steps."""
         of_step = None if step is None else step.verifier.mode
         return of_step or self.verifier.mode or "shared"

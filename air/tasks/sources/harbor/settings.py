@@ -19,18 +19,18 @@ class HarborSettings(BaseConfig):
     root: Path | None = None
     """The folder at which relative paths in ids begin. None: `$AIR_HARBOR_ROOT`, or the current folder."""
     verifier: Literal["separate", "shared"] = "separate"
-    """Where a task's tests run. `separate`: in a fresh box that no process of the agent has seen. `shared`:
-    in the agent's own box after its processes were killed, for tasks whose tests need more of it than files.
-    An agent can have changed the programs there, so such rewards can be forged."""
+    """Where a task's tests run. `separate`: in a fresh box in which no process of the agent has run.
+    `shared`: in the agent's own box after its processes were killed, for tasks that need more of this box
+    than its files. An agent can have changed the programs there, so rewards of `shared` can be forged."""
     reward_key: str = ""
-    """The key of the reward that counts. Empty: `reward`, or the only key. Grading fails if there is no such
-    key."""
+    """The name of the reward that counts, among the rewards that the tests write. Empty: the reward named
+    `reward`, or the only reward. Grading fails if there is no such reward."""
     range: tuple[float, float] = (0.0, 1.0)
     """The lowest and the highest reward. Rewards beyond them are clipped. The lowest is also the reward of an
     agent whose work makes the tests fail."""
     network: Literal["task", "none"] = "task"
-    """`task`: boxes can reach the hosts that the task declares, through air's proxy. `none`: boxes have no
-    network."""
+    """The hosts that boxes can reach. `task`: the hosts that the task declares, through air's proxy. `none`:
+    no host, because boxes have no network."""
     host_env: tuple[str, ...] = ()
     """Names of environment variables of this machine that tasks may read as `${NAME}`."""
     artefact_mb: float = Field(64.0, gt=0)
@@ -50,9 +50,10 @@ class HarborSettings(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder at which relative paths begin."""
+        """The folder at which relative paths in ids begin, with the default applied."""
         return self.root or Path(os.environ.get(ROOT_VARIABLE) or ".").expanduser().absolute()
 
     def fixed(self) -> HarborSettings:
-        """Returns these settings with an absolute `root`, so that they mean the same in every process."""
+        """Returns a copy of these settings with an absolute `root`, so that ids mean the same in every
+        process."""
         return self.model_copy(update={"root": self.folder})

@@ -1,4 +1,4 @@
-"""Turns a Harbor task's folder into a `TaskSpec`, with Harbor's rules for playing and grading it."""
+"""Loads a Harbor task's folder as a `TaskSpec` whose `Rules` play and grade the task as Harbor does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def load(task_id: str, settings: HarborSettings) -> TaskSpec:
 
 @dataclass(frozen=True)
 class HarborRules:
-    """Plays and grades one Harbor task (see `air.tasks.rules.Rules`)."""
+    """The `Rules` (see `air.tasks.rules`) by which one Harbor task is played and graded."""
 
     task_id: str
     """The task's id."""
@@ -56,7 +56,7 @@ class HarborRules:
     """The run's settings for Harbor tasks."""
 
     def spec(self) -> TaskSpec:
-        """Returns the task."""
+        """Returns the task as a `TaskSpec` that uses these rules."""
         config = self.folder.config
         task = TaskSpec(
             id=self.task_id,
@@ -108,8 +108,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the settings of the agent in a step. The step's settings have precedence over the
-        task's."""
+        """Returns the agent's settings for the step numbered `number`. The step's settings take precedence
+        over the task's."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -130,7 +130,8 @@ class HarborRules:
         return self.folder.config.verifier.user if own is None else own
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the environment that a step's verifier declares for itself; None if it declares none."""
+        """Returns the environment of the separate verifier of the step numbered `number`. None if the
+        verifier is shared, or declares no environment of its own."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment or self.folder.config.verifier.environment
@@ -249,7 +250,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step (see `solution.run`)."""
+        """Runs the reference solution of one step in the agent's box; returns a message about a problem, or
+        an empty text (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

@@ -1,5 +1,5 @@
-"""Prepares the boxes of a Harbor task: puts a step's files into the agent's box, and removes others from
-it."""
+"""Changes the files in a Harbor task's agent box: adds a step's files before the step, and removes files
+before and after the tests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _SETUP_SECONDS = 600.0
 
 
 def notes(environment: Environment) -> str:
-    """Returns the text about the skills in the agent's box that follows the instruction."""
+    """Returns a text to append to the agent's instruction, which tells where the box's skills are; empty if
+    the environment has no skills."""
     if not environment.skills_dir:
         return ""
     return f"\n\nSkills, each a folder with a SKILL.md that explains it, lie in {environment.skills_dir}."
 
 
 async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None:
-    """Puts a step's files into the working directory, and runs its `setup.sh`. Raises StagingError if
-    the script fails."""
+    """Copies a step's files into the box's working directory, and runs the `setup.sh` among them, if any.
+    Raises StagingError if the script fails."""
     files = folder.setup(step)
     await put(box, files, box.workspace, user)
     if "setup.sh" in files:
@@ -37,15 +38,15 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
-    """Runs the task's commands that must run before artefacts are read. As in Harbor, a failed command is
-    ignored; its files are then missing."""
+    """Runs the task's `collect` commands, which prepare files before artefacts are read. As in Harbor, the
+    failure of a command is ignored, even if files are then missing."""
     for one in commands:
         await run_as(box, one.command, one.user, timeout=one.timeout_sec)
 
 
 async def clear_for_tests(box: Box) -> None:
-    """Kills the agent's processes, and removes files that the agent may have put where tests and rewards
-    belong."""
+    """Prepares the agent's box for tests that run in it: kills the agent's processes, and replaces the
+    folders for tests and rewards by empty ones, because the agent may have written into them."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # there is none
@@ -55,8 +56,8 @@ async def clear_for_tests(box: Box) -> None:
 
 
 async def clear_after_tests(box: Box) -> None:
-    """Removes the tests and the files that they wrote, because the agent must not see them in a later step.
-    Ends processes that the tests started."""
+    """Kills the processes that the tests started, and removes the folders of the tests and of their rewards,
+    because the agent must not see these files in a later step."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # the tests removed it

@@ -1,4 +1,4 @@
-"""Says why air refuses a Harbor task, although its files are valid."""
+"""Lists the features of a valid Harbor task that air does not support, and for which it refuses the task."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose
 
 
 def refusals(folder: HarborFolder) -> list[str]:
-    """Returns the reasons why a task is refused, each as one line that begins with the key or file. The list
-    is empty if the task can be played."""
+    """Returns the reasons why air cannot play the task. Each is one line that begins with the key or file.
+    The list is empty if air can play the task."""
     return [*_of_files(folder), *_of_config(folder)]
 
 
@@ -68,7 +68,7 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
 
 
 def _of_servers(config: HarborConfig) -> Iterator[str]:
-    """Yields the reasons why servers of the Model Context Protocol cannot be offered to the agent."""
+    """Yields the reasons why air cannot offer the task's MCP servers to the agent."""
     names = [server.name for server in config.environment.mcp_servers]
     for server in config.environment.mcp_servers:
         where = f"environment.mcp_servers: {server.name!r}"
@@ -94,7 +94,7 @@ def _of_servers(config: HarborConfig) -> Iterator[str]:
 
 
 def _opened(config: HarborConfig) -> Sequence[str]:
-    """Returns the hosts that the agent's network opens."""
+    """Returns the hosts to which the agent's network settings allow connections."""
     phase = config.agent if config.agent.network_mode is not None else config.environment
     mode = phase.network_mode or "public"
     hosts = [host for host in phase.allowed_hosts or () if not _ADDRESS.fullmatch(host)]

@@ -1,7 +1,7 @@
-"""Runs a Harbor task's tests in a box, and reads the reward that they wrote.
+"""Runs a Harbor task's tests in a box, and reads the reward that the tests wrote.
 
 The exit status of the tests has no meaning. If the tests exceed their time limit, there is no reward, even if
-they wrote one.
+they wrote a reward file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RUN = f"{TESTS}/test.sh > {LOGS}/test-stdout.txt 2>&1"
 
 
 async def prepare_logs(box: Box) -> None:
-    """Makes Harbor's folders for logs, in which every user may write."""
+    """Creates Harbor's folders for logs in the box. Every user of the box may write into them."""
     await as_root(
         box,
         "mkdir -p /logs/agent /logs/verifier /logs/artifacts && "
@@ -34,7 +34,7 @@ async def prepare_logs(box: Box) -> None:
 
 
 async def put(box: Box, files: Mapping[str, Path], folder: str, user: User = ROOT) -> None:
-    """Copies files of this machine to paths below a folder of the box; `user` owns the copies."""
+    """Copies `files` of this machine to their paths below `folder` in the box; `user` owns the copies."""
     entries = list(files.items())
     for start in range(0, len(entries), _AT_ONCE):
         batch = entries[start : start + _AT_ONCE]
@@ -62,8 +62,8 @@ async def run_tests(
     key: str,
     where: str,
 ) -> Outcome:
-    """Runs the tests that lie in the box and returns the rewards as metrics. Raises GradingError if there is
-    no valid reward."""
+    """Runs the tests in the box's folder `/tests` and returns the rewards as metrics. `key` names the reward
+    that counts. Raises GradingError, whose message begins with `where`, if there is no valid reward."""
     await as_root(
         box, f"rm -f {LOGS}/reward.txt {LOGS}/reward.json; chmod +x {TESTS}/test.sh", what=where
     )
@@ -96,7 +96,7 @@ async def _rewards(box: Box) -> dict[str, float]:
 
 
 async def _last_words(box: Box) -> str:
-    """Returns the last line that the tests printed, for an error message."""
+    """Returns a text for an error message that quotes the last line which the tests printed."""
     try:
         data = await box.read(f"{LOGS}/test-stdout.txt", user=ROOT)
     except BoxFileError:

@@ -1,24 +1,26 @@
 """Makes the tasks in the user's own checkout of MLGym available under the ids `mlgym:<config name>`.
 
-This package contains nothing from MLGym (licence CC-BY-NC), and never changes the checkout, which provides
-description, starter code, data, time limits, baseline scores and the evaluation script. Air's `table.toml`,
-and the checkout's `configs/air.toml`, provide what MLGym lacks: primary metric, target, artefact, the data
-that the agent may see, and the resources of a box.
+This package contains nothing from MLGym (licence CC-BY-NC), and never changes the checkout. The checkout
+provides descriptions, starter code, data, time limits, baseline scores and evaluation scripts. Air's
+`table.toml`, and the optional file `configs/air.toml` in the checkout, provide what MLGym lacks: primary
+metric, target, artefact, the names of the data files that the agent may see, and the resources of a box.
 
-Differences from MLGym, all on purpose:
+Intended differences from MLGym:
 
-- The agent's folder `data/` contains only the files that `table.toml` allows; answers stay with the grader.
+- The agent's folder `data/` contains only the files that `table.toml` allows. Only the grader gets the
+  answers.
 - Only the artefact is evaluated, in a fresh grader box, with the checkout's evaluation script.
-- MLGym has one evaluation, so the validation and the test split use the same one. A random evaluation gets
-  a fixed key for each split, so equal artefacts have equal scores. The key follows from the split seed,
-  which is secret in episodes. A strategy never sees it, and cannot compute it, or later random numbers, from
-  the moves of its opponents. The noise floors in `table.toml` keep small
-  random gains from being rewarded.
-- In games, the runner of air's own tasks plays the agent's strategy (`strategy.py`) in a process with limits
-  and a public seed, and the evaluation script gets only the strategy's moves. A strategy may use a tenth of
-  MLGym's time limit as processor time. What it does wrong after its first move is told by the kind of error.
-- MLGym takes the first line of a model's evaluation that begins with `{` as the score. Air takes the last
-  one, because the agent's code can print such lines before the evaluation script prints the score.
+- MLGym has one evaluation, so air uses it for the validation and for the test split. If the evaluation is
+  random, its random numbers follow from a fixed key for each split, so that equal artefacts get equal scores.
+  The key follows from the split seed, which is secret in episodes. In a game, the agent's strategy cannot
+  compute the key, nor later random numbers, from the moves of its opponents. The noise floors in `table.toml`
+  prevent rewards for small random gains.
+- In a game, the strategy (`strategy.py`) does not run in the evaluation script's process. Air's runner plays
+  it in a process of its own, with limits and a public seed, and passes only its moves to the evaluation
+  script. A strategy may use a tenth of MLGym's time limit as processor time. If the strategy fails after its
+  first move, the agent reads only the kind of error.
+- For the evaluation of a model, MLGym takes the first output line that begins with `{` as the score. Air
+  takes the last one, because the agent's code can print such lines before the script prints the score.
 """
 
 from __future__ import annotations

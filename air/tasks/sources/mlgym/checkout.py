@@ -1,4 +1,4 @@
-"""Reads the tasks in a checkout of MLGym, and reports which of them can be used and why others cannot."""
+"""Reads the tasks in a checkout of MLGym, and reports which tasks can be used and why others cannot."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimi
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The workspace's path in MLGym's scripts; a grader box has another one."""
+"""The path of the workspace in MLGym's scripts. The workspace of a grader box has another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""The time limit of an episode is at least this number times the time limit of a command."""
+"""The smallest time limit of an episode, as a multiple of the time limit of one command."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether one of MLGym's tasks can be used, and the reason if it cannot."""
+    """The state of one of MLGym's tasks: whether air can use the task, and the reason if not."""
 
     id: str
     """The task's id: `mlgym:<config name>`."""
     state: Literal["ready", "needs", "missing"]
-    """`needs`: the task needs what a usual box lacks, such as GPUs. `missing`: the task cannot be used,
-    because the checkout or air's file `table.toml` lacks something."""
+    """`ready`: the task can be used. `needs`: the task needs something that this machine lacks, such as GPUs.
+    `missing`: the task cannot be used, because the checkout or air's file `table.toml` lacks something."""
     reason: str
     """Why the task is not ready, in one line; empty if it is ready."""
     task: TaskSpec | None
@@ -48,7 +48,8 @@ class Status:
 
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
-    """Returns the checkout of MLGym in `root` or else in the environment variable `AIR_MLGYM_ROOT`, or None.
+    """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
+    `AIR_MLGYM_ROOT` names. Returns None if neither is given.
 
     Raises MissingError if the folder is not a checkout of MLGym.
     """
@@ -59,9 +60,11 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """The folder of a clone of MLGym, which is never changed. Each call reads the files of a task again.
+    """A clone of MLGym in the folder `root`, from which tasks are read. The clone is never changed. Each call
+    reads the files of a task again.
 
-    Errors name `said_by`, the setting that gave `root`. Raises MissingError if `root` is not a checkout.
+    `said_by` is the name of the setting that gave `root`, for error messages. Raises MissingError if `root`
+    is not a checkout of MLGym.
     """
 
     def __init__(self, root: Path, *, said_by: str = "mlgym_root") -> None:
@@ -79,7 +82,8 @@ class Checkout:
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
-        """Reads the task with the config `name` (without `.yaml`), or raises MissingError with the reason."""
+        """Reads and returns the task whose config in MLGym is `name` (without `.yaml`). Raises MissingError,
+        with the reason, if the task cannot be used."""
         try:
             return self._load(name)
         except Unusable as error:
@@ -140,7 +144,8 @@ class Checkout:
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
-        """Returns the evaluation script's path in the workspace; raises Unusable if starter code lacks it."""
+        """Returns the evaluation script's path in the workspace. Raises Unusable if the script is not part of
+        the task's starter code."""
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
@@ -188,8 +193,8 @@ class Checkout:
         )
 
     def _needs(self, name: str, task: TaskSpec) -> str:
-        """Returns a text about GPUs, image and files from a hub that the task needs and this machine
-        lacks."""
+        """Returns a text that lists the GPUs, the image and the downloads that the task needs and this
+        machine lacks; an empty text if nothing is missing."""
         datasets = read_datasets(self.root, read_task(self.root, name))
         hub = [] if task.data.downloads else [d.data_path for d in datasets if not d.is_local]
         loads = [f"{name} (name its files under `downloads` in configs/air.toml)" for name in hub]
@@ -203,10 +208,11 @@ class Checkout:
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns the limits of `table.toml` with MLGym's time limits.
+    """Returns a task's limits: time limits from MLGym's config, all others from the entry of `table.toml`.
 
-    If the grader runs the agent's code and waits for it (`waits`), the grader's time limit is 120 seconds
-    longer."""
+    `waits`: whether the grader runs the agent's code and waits for it. If so, the grader's time limit is 120
+    seconds longer.
+    """
     return entry.limits.model_copy(
         update={
             "exec_seconds": config.seconds,
@@ -217,7 +223,7 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """Returns the settings for `air/tasks/sources/mlgym/grader/grade.py`."""
+    """Returns the settings that `air/tasks/sources/mlgym/grader/grade.py` reads from `how.json`."""
     return {
         "kind": config.kind,
         "script": script,
@@ -233,7 +239,8 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score in MLGym's config (its metric in any letter case), or `entry.baseline`."""
+    """Returns the baseline score for the task's metric in MLGym's config, where the metric's name is matched
+    in any letter case. Returns `entry.baseline` if there is no such score, or `entry.own_baseline` is set."""
     scores_by_name = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in scores_by_name.items()}
     if entry.own_baseline:

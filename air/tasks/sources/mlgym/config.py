@@ -25,7 +25,7 @@ _DEFAULT_SECONDS = 3600.0
 
 
 class Unusable(Exception):
-    """A task in a checkout of MLGym cannot be used. The message gives the reason in one line."""
+    """Raised if a task in a checkout of MLGym cannot be used. The message gives the reason in one line."""
 
 
 class _Foreign(BaseModel):
@@ -33,16 +33,17 @@ class _Foreign(BaseModel):
 
 
 class DatasetConfig(_Foreign):
-    """MLGym's config of one data set, which is a folder of the checkout or lies on a hub (Hugging Face)."""
+    """MLGym's config of one data set. The data set is a folder of the checkout, or is downloaded from Hugging
+    Face."""
 
     name: str
     """The data set's name; task descriptions show it in upper case."""
     description: str
     """The data set's description for the agent."""
     data_path: str
-    """The folder of the data set, relative to the checkout's root, or its id on the hub."""
+    """The folder of the data set, relative to the checkout's root, or the data set's id on Hugging Face."""
     is_local: bool = False
-    """Whether `data_path` is a folder of the checkout, not an id on a hub."""
+    """Whether `data_path` is a folder of the checkout instead of an id on Hugging Face."""
 
 
 class TaskConfig(_Foreign):

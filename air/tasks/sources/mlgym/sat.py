@@ -1,9 +1,10 @@
-"""Makes the formulas of MLGym's 3-SAT task, because MLGym does not publish its data.
+"""Generates formulas for MLGym's 3-SAT task, because MLGym does not publish the task's data.
 
-The task's files show what the data look like: `evaluate.py` reads `dataset.pkl` and solves all formulas but
-the first three, and the baseline solved 24000 formulas in 16 seconds. Random formulas with eight variables
-take the baseline about as long if their ratio of clauses to variables is close to the one at which half of
-all large formulas can be satisfied."""
+The task's own files show the form of the data: `evaluate.py` reads `dataset.pkl` and solves all formulas but
+the first three, and the baseline solved 24000 formulas in 16 seconds. The baseline takes about as long for
+random formulas with eight variables whose ratio of clauses to variables is close to the threshold at which
+half of all large formulas can be satisfied.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from pathlib import Path
 FORMULAS = 24_000
 """The number of formulas that the evaluation solves."""
 _UNUSED = 3
-"""The number of formulas at the beginning that the evaluation leaves out."""
+"""The number of formulas at the beginning of the file that the evaluation does not use."""
 VARIABLES = 8
 CLAUSES = 34
 

@@ -1,7 +1,8 @@
 """Copies the files of one of MLGym's tasks from a checkout into the agent's and the grader's folders.
 
 The agent gets the starter code and, in `data/`, only the files that `table.toml` allows. The grader gets its
-programs, `how.json`, and in `mlgym/` what the evaluation script expects, with all data and the answers.
+programs, its settings (`how.json`), and the folder `mlgym/` with everything that the evaluation script
+expects, including all data and the answers.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from air.tasks.sources.mlgym import sat, split
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
 SHARED = ("grading.py", "runner.py", "player.py")
-"""Programs that the graders of air's own tasks also use."""
+"""File names of the programs that the graders of air's own tasks use, too. They lie in the folder `_shared`
+of the shipped tasks."""
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
-"""Files with more bytes than this are hashed by their size and modification time, not by their contents."""
+"""Size in bytes above which a file is hashed by its size and modification time instead of its contents."""
 
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """The files of one of MLGym's tasks in a checkout."""
+    """Provides the files of one of MLGym's tasks from a checkout, as a `Source` (see `air.tasks.spec`)."""
 
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
@@ -43,11 +45,12 @@ class CheckoutSource:
     data: tuple[Path, ...] = ()
     """Folders of the checkout whose contents are copied into the task's folder `data/`."""
     table: Path | None = None
-    """The CSV file with all rows, from which `data/` is made; None if the checkout has the split data."""
+    """The CSV file with all rows, from which the files of `data/` are made. None if the checkout already has
+    these files."""
     generates: bool = False
     """Whether `air.tasks.sources.mlgym.sat` generates the data."""
     downloads: tuple[str, ...] = ()
-    """Paths in the workspace of the files that `air tasks fetch` downloads."""
+    """Paths, relative to the workspace, of the files that `air tasks fetch` downloads."""
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
@@ -55,12 +58,13 @@ class CheckoutSource:
 
     @property
     def solvers(self) -> Path:
-        """The reference solutions in the checkout or else among air's files; might not exist."""
+        """The file with the task's reference solutions: in the checkout if it exists there, otherwise among
+        air's files. The file might not exist."""
         return self.own_solvers if self.own_solvers.is_file() else SOLVERS / f"{self.name}.toml"
 
     def digest(self, *more: str) -> str:
-        """Returns the SHA-256 of everything on which a score depends: settings, programs, files, and the
-        texts `more`."""
+        """Returns the SHA-256, in hex, of everything on which a score depends: the grader's settings and
+        programs, the task's files, and the texts `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_programs()):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
@@ -106,19 +110,22 @@ class CheckoutSource:
 
 
 def download_name(path: str) -> str:
-    """Returns the name among a task's downloads of the file with this path in the workspace."""
+    """Returns the file name under which the folder of downloads stores the file with the workspace path
+    `path`."""
     return path.replace("/", "--")
 
 
 def _programs() -> Iterator[tuple[str, Path]]:
-    """Yields (name of the copy, file) for each program of the grader."""
+    """Yields a pair for each program of the grader: the name of its copy in the grader's folder, and its
+    path."""
     yield from _below(PROGRAMS)
     for name in SHARED:
         yield name, paths.shipped("tasks") / "_shared" / name
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields (name of the copy, file) for each file at or below `path`, in a fixed order."""
+    """Yields a pair for the file `path`, or for each file below the folder `path` in a fixed order: the
+    file's name below `name`, and its path."""
     if path.is_file():
         yield name or path.name, path
         return

@@ -1,8 +1,9 @@
 """Splits the data of MLGym's house prices task, because a checkout of MLGym can lack the split data.
 
-A fifth of the rows becomes the test set, an eighth of the others the validation set, drawn as scikit-learn's
-`train_test_split` draws them: from the beginning of numpy's `RandomState(42).permutation`. Cells that pandas
-2 reads as missing are written empty, so that every version of pandas reads them alike.
+A fifth of the rows becomes the test set, and an eighth of the remaining rows the validation set. The rows are
+drawn as scikit-learn's `train_test_split` draws them: from the beginning of numpy's
+`RandomState(42).permutation`. Cells that pandas 2 reads as missing are written as empty cells, so that every
+version of pandas reads them as missing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ State = int | tuple[int, ...]
 
 
 def original(data_path: Path) -> Path:
-    """Returns the path of the CSV file with all rows, from which `data_path` is split. It might not exist."""
+    """Returns the path of the CSV file with all rows, from which the split data in `data_path` is made. The
+    file might not exist."""
     return data_path.parent / _ORIGINAL
 
 
@@ -70,7 +72,8 @@ def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: State) -> tuple[list[ItemT], list[ItemT]]:
-    """Draws a share of `items`; returns (other items, drawn items) in scikit-learn's order."""
+    """Draws a share of `items` as scikit-learn does; returns two lists: the items that were not drawn, and
+    the drawn ones."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))

@@ -1,6 +1,6 @@
-"""Reads `table.toml`, which has an entry for each of MLGym's tasks with what MLGym's own files lack.
+"""Reads air's file `table.toml`, which holds the settings of MLGym's tasks that MLGym's own files lack.
 
-`configs/air.toml` in the checkout can add or replace entries, and `configs/air/<name>.toml` there can have
+`configs/air.toml` in the checkout can add or replace entries. `configs/air/<name>.toml` there can contain
 reference solutions for `air tasks check`.
 """
 
@@ -19,7 +19,7 @@ SHIPPED = Path(__file__).resolve().parent / "table.toml"
 
 
 class Entry(RewardScale):
-    """Settings for one of MLGym's tasks that MLGym's own files lack.
+    """The entry of one MLGym task in `table.toml`: settings that MLGym's own files lack.
 
     `baseline` is used only if the task's config in MLGym states no baseline, or if `own_baseline` is set.
     """
@@ -40,16 +40,17 @@ class Entry(RewardScale):
     """The method by which `air.tasks.sources.mlgym.sat` generates data that the checkout lacks; empty if
     there is no such method for the task."""
     downloads: dict[str, str] = Field(default_factory=dict)
-    """Addresses of the files that MLGym's code loads from a hub, or expects in the checkout, by their path in
-    the workspace. `air tasks fetch` downloads them. A folder with the name of a data set of the hub
-    replaces it: libraries look for such a folder first. Data in the checkout have precedence."""
+    """Addresses of files that the task's code loads from Hugging Face or expects in the checkout, by their
+    path in the workspace. `air tasks fetch` downloads them. A folder with the name of a data set on Hugging
+    Face replaces that data set, because libraries look for such a folder first. Data in the checkout take
+    precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
     probe: str = ""
-    """A file that can be graded instead of the artefact, to find the cause of a failed evaluation: a file of
-    the checkout, as a path relative to the workspace. If the evaluation of this file fails too, the failure
-    counts as an infrastructure failure, not as a fault of the artefact."""
+    """A file of the checkout, as a path relative to the workspace, that the grader evaluates after the
+    evaluation of an artefact failed. If the evaluation of this file fails too, the failure counts as an
+    infrastructure failure, not as a fault of the artefact."""
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
@@ -57,8 +58,8 @@ class Entry(RewardScale):
     gpus: int = Field(0, ge=0)
     """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
     without_gpu: str = ""
-    """What the agent is told in addition on a machine without GPUs, where the boxes then have none. Empty if
-    the task cannot be played without GPUs."""
+    """A text that is appended to the task's description on a machine without GPUs, where the boxes then have
+    none. Empty if the task cannot be played without GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
@@ -76,7 +77,8 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Reads the entries of one file; one with `like = "other"` inherits the keys of `other`."""
+    """Reads the entries of one file. An entry with `like = "other"` inherits the keys of the entry
+    `other`."""
     raw = read_toml(file)
     entries = {}
     for name, fields in raw.items():
