@@ -35,7 +35,7 @@ class Boxes:
     ) -> None:
         self.max_boxes, self.max_queued = max_boxes, queue
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
-        """The underlying pool. A protocol uses it directly for boxes that outlive a request."""
+        """The underlying pool of boxes, whose statistics the log and `/health` report."""
         self.fresh = fresh
         """Whether each request gets a new box. Otherwise, a box is reset and serves further requests."""
         self.lent = 0
