@@ -54,8 +54,8 @@ class HttpRequest:
 
 
 async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """Reads one request from a connection. Returns None if the connection is closed before the request is
-    complete. Raises RequestError if the request is malformed or too large."""
+    """Reads one request from a connection. Returns None if the connection is closed before a request begins.
+    Raises RequestError if the request is malformed, incomplete or too large."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
     head: h11.Request | None = None
     body = bytearray()
