@@ -76,9 +76,9 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
-        """Raises ValueError for unknown task ids already here, because verifiers' own commands print errors
-        of settings more clearly than later errors. Tasks of Harbor or MLGym, and in folders that this machine
-        lacks, are checked only when the run starts."""
+        """Raises ValueError for unknown task ids when the settings are read, because verifiers' own commands
+        print an error in the settings as one clear line. Tasks of Harbor or MLGym, and tasks in folders that
+        this machine lacks, are checked only when the run starts."""
         if all(root.is_dir() for root in self.task_roots):
             known = tasks.available(self.task_roots)
             for name in self.tasks:

@@ -203,8 +203,8 @@ class _Both:
 
     @property
     def compared(self) -> int:
-        """The number of lines that a diff algorithm must compare; 0 if lines were only added or only
-        removed."""
+        """The number of lines that must be compared line by line to find the differences; 0 if lines were
+        only added or only removed."""
         old, new = (len(lines) - self.start - self.end for lines in (self.old, self.new))
         return max(old, new) if old and new else 0  # only added, or only removed
 

@@ -32,7 +32,8 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 
 FACTS = "air.facts"
-"""The key in a request's ASGI scope of a dict to which a protocol adds fields for the request's log line."""
+"""The key of a dict in a request's ASGI scope. A protocol adds fields for the request's log line to this
+dict."""
 _OPEN_PATHS = ("/health",)
 """Paths that can be requested without the token, because monitoring programs request them."""
 

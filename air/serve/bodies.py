@@ -97,8 +97,8 @@ class Body:
 
 
 def passed_on(scope: Scope, *, endless: bool = False) -> None:
-    """Declares that a handler streams the request's body elsewhere, so that the body does not count as
-    memory.
+    """Declares that a handler streams the request's body elsewhere, so that the body does not count towards
+    the server's memory limit.
 
     With `endless`, the body is a stream without a time limit: the client may pause for as long as it likes.
     """

@@ -31,7 +31,7 @@ _MODULES = {
     "ports": ("talk", "ports"),
     "kernel": ("talk", "kernel"),
 }
-"""The modules of each helper program, in the order in which they import each other."""
+"""The modules of each helper program. Each module comes after those that it imports."""
 
 
 @cache

@@ -17,7 +17,8 @@ from air.serve.episodes.catalogue import Catalogue
 from air.serve.episodes.server import EpisodesServer
 
 NAME = "air"
-"""The name of a server's only environment. Paths of requests contain it."""
+"""The name of the environment that a server offers. OpenEnv and ORS have environment names in the paths of
+requests; a server of air has only this one."""
 T = TypeVar("T", bound=BaseModel)
 
 

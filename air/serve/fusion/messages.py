@@ -176,8 +176,9 @@ class RunJupyterAnswer(Answer):
 def status_of(
     *results: CommandResult | None,
 ) -> tuple[Literal["Success", "Failed", "SandboxError"], str]:
-    """Returns the status and the message of a response, computed from the results of its commands by
-    SandboxFusion's rules."""
+    """Returns the status and the message of a response. The status is `SandboxError` if one of the commands
+    has the status `Error`, `Failed` if one exceeded its time limit or exited with another status than 0, else
+    `Success`."""
     known = [result for result in results if result is not None]
     for result in known:
         if result.status == "Error":

@@ -167,8 +167,8 @@ async def exec_first(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ExecResult:
-    """Runs the first command in a box, after writing the request's files and then the server's `own` files
-    into it.
+    """Writes the request's files and then the server's `own` files into a box, runs the first command in the
+    box, and returns its result.
 
     Raises BadRequest if the files do not fit into the workspace.
     """

@@ -42,9 +42,11 @@ class ToolsConfig(ListenConfig):
     """The lifetime of a trajectory in seconds, however often it is used. A running request is not
     interrupted; the trajectory ends after it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds for which a request waits until its new trajectories may be opened. Then it is refused."""
+    """Seconds for which a request waits until its new trajectories or chats may be opened. Then it is
+    refused."""
     max_queued: int = Field(1000, ge=0)
-    """The maximum number of such waiting requests. Further requests are refused at once."""
+    """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
+    once."""
     max_actions: int = Field(1024, ge=1)
     """The maximum number of actions in one request."""
     model_url: str = ""

@@ -158,8 +158,8 @@ class Operations:
         return {}
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a file for reading by `piece`. The answer has the file's size, or -1 if the size is 0 or
-        unknown, as in /proc."""
+        """Opens a file; the operation `piece` then reads it. The answer has the file's size, or -1 if the
+        size is 0 or unknown, as in /proc."""
         path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
@@ -176,7 +176,8 @@ class Operations:
         return {"data": os.read(self._fd(header), PIECE)}
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Creates or empties a file, for writing by `add`. Missing parent folders are created."""
+        """Creates or empties a file; the operation `add` then writes to it. Missing parent folders are
+        created."""
         user = User(header["user"])
         path = user.path(header["path"])
         self._bounded()
