@@ -379,7 +379,7 @@ class ManualEpisode:
         """Runs a command of the person in the box. It is not a step of the episode, and not recorded in the
         trajectory.
 
-        The working directory and exported variables are preserved until the next call. Raises Interrupted and
+        The working directory and exported variables are preserved for the next call. Raises Interrupted and
         BoxDiedError.
         """
         self.outside = True

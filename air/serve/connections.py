@@ -229,7 +229,7 @@ class Connection(HttpToolsProtocol):
         head += f"retry-after: 1\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
         self._all.waiting.pop(self, None)
-        # Not at once: to close a connection with unread data would take the answer from the client.
+        # Not at once: closing a connection with unread data can destroy the response before it is read.
         self._after(LINGER_SECONDS, self.transport.abort)
 
     def _gone(self) -> None:

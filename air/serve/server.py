@@ -188,19 +188,19 @@ def bind(host: str, port: int) -> socket.socket:
     use."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Named: asyncio sends without delay only from sockets whose protocol it knows. The body of an answer
-        # would else wait 40 ms, until the client has acknowledged its head.
+        # The protocol is named because asyncio disables Nagle's algorithm only for a known protocol.
+        # Otherwise the body of a response waits 40 ms, until the client has acknowledged the headers.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise _refused(host, port, error) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: a client whose machine has vanished is noticed after two minutes.
+        # Connections inherit this option: a client whose machine has vanished is noticed after two minutes.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEP_ALIVE.items():
             listener.setsockopt(socket.IPPROTO_TCP, option, value)
         listener.bind((host, port))
-        # Here and not in uvicorn, which a second server on this port would only then notice.
+        # Not left to uvicorn: a second server on this port must fail here, before it opens its boxes.
         listener.listen(1024)
     except OSError as error:
         listener.close()

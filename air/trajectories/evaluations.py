@@ -48,7 +48,7 @@ def check_metric(evaluations: Sequence[Row], metric: str) -> None:
 
 
 def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> int | None:
-    """Returns that one of the training steps `steps` after which the best evaluation was made; None if no
+    """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
     evaluation was made after any of them.
 
     The best evaluation is the one with the largest share of episodes without an infrastructure failure,

@@ -49,7 +49,7 @@ class Endpoint:
             except BadRequest as error:
                 return _refused(error)
             except NoBoxInTime as error:
-                # Clients try again after 504 alone; `Retry-After` is for those that look.
+                # Most clients retry only after 504; `Retry-After` is for those that read it.
                 headers = {"Retry-After": "1"}
                 return JSONResponse({"detail": str(error)}, 504, headers)
             except InfrastructureError as error:  # a grader's: never a wrong answer of the model

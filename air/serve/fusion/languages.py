@@ -38,7 +38,7 @@ _GO = {
     "GOCACHE": "/workspace/.go",
     "GOPATH": "/workspace/.gopath:/usr/share/gocode",
 }
-# Java takes no notice of a file that does not exist.
+# Java ignores entries of the class path that do not exist.
 _JARS = ".:*:/usr/share/java/javatuples.jar"
 _NODE = {"NODE_PATH": "/usr/share/nodejs"}
 

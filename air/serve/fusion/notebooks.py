@@ -76,7 +76,7 @@ async def _run(box: Box, request: RunJupyterRequest) -> RunJupyterAnswer:
     command = ["python3", driver, asked, answer]
     outcome = await exec_first(box, request, own, command, timeout=seconds)
     ran = result_of(outcome, first=True)
-    # A file of the client, for instance a module, may run before the kernel and end with any status.
+    # A file of the request, such as a Python module, may run before the kernel and exit with any status.
     if ran.status == "Error" or (ran.return_code == NOT_STARTED and not request.files):
         return RunJupyterAnswer(status="SandboxError", message=ran.stderr or "", driver=ran)
     try:

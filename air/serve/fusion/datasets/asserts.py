@@ -100,7 +100,7 @@ class HumanEval(_Asserts):
             code, kind = await self.extracted(
                 request.completion, "python", request.config.custom_extract_logic
             )
-            # The prompt's imports are the function's, too.
+            # The function may need the imports of the prompt.
             imports = [
                 line for line in row["prompt"].split("\n") if line.startswith(("import ", "from "))
             ]
