@@ -1,5 +1,5 @@
-"""Connects air to the verifiers library, which runs episodes and records what the model saw and wrote.
+"""Connects air to the library verifiers, which runs episodes, calls the model and records the conversation.
 
-verifiers calls its plugins taskset, task, environment, harness (the loop that plays the agent) and runtime
-(the place where commands run); this package has air's own version of each.
+verifiers has five kinds of plugins: taskset, task, environment, harness (the loop that plays the agent) and
+runtime (the place where commands run). This package implements each of them for air.
 """

@@ -1,5 +1,5 @@
-"""The settings of the research environment, in which an agent works on a machine-learning task: the keys
-under `[orchestrator.train.source.env]` in a run file (TOML)."""
+"""The settings of the research environment, in which an agent works on machine-learning tasks: the keys under
+`[orchestrator.train.source.env]` in a run file (TOML)."""
 
 from __future__ import annotations
 
@@ -20,63 +20,65 @@ from air.worlds.research.tools import ToolSettings
 from air.worlds.sources import VALIDATION_SEED, is_world
 
 RESEARCH_FORMAT = "fenced"
-"""The action format of research tasks, unless the settings name another."""
+"""The action format of research tasks if the settings name no other."""
 DEFAULT_TURNS = 10
-"""The number of turns of an episode of a research task, unless the settings limit it."""
+"""The number of turns in an episode of a research task if the settings set no other."""
 DEFAULT_VALIDATES = 32
-"""The number of validates (scored gradings that the agent requests) of an episode if the settings limit
-neither the validates nor the turns."""
+"""The number of validates in an episode if the settings limit neither validates nor turns. A validate is a
+grading that the agent requests."""
 
 
 class AirTasksetConfig(vf.TasksetConfig):
     """Settings that choose the tasks of a run: the keys under `[….env.taskset]` in a run file (TOML)."""
 
     id: str = "air"
-    """The name of the verifiers plugin that supplies the tasks; `air` is this package."""
+    """The name of the verifiers plugin that provides the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and tasks
     of other worlds (`game:sokoban6`) may be mixed."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """The weight of a task by its id: how many prompts it gets, relative to the others: `{ "titanic" = 3 }`.
-    Tasks that are not named have the weight 1. To mix lists with different settings, use two sources with a
-    `ratio` each."""
+    """Weights of tasks, by task id: `{ "titanic" = 3 }`. A task with weight 3 gets three times as many
+    prompts as a task with weight 1, the default. To mix lists of tasks with different settings, use two
+    sources, each with a `ratio`."""
     task_roots: list[Path] = Field(default_factory=list)
     """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
     harbor: HarborSettings = HarborSettings()
-    """Settings for tasks whose id begins with `harbor:` (see `docs/harbor.md`). Such an id names a task's
-    folder, or a folder or data set of tasks, which stands for all of them."""
+    """Settings for tasks whose id begins with `harbor:` (see `docs/harbor.md`). Such an id names the folder
+    of one task, or the folder or data set of several tasks."""
     examples_per_task: int = Field(1, ge=1)
-    """The number of prompts made from each task; each prompt has its own seed. With `weights`, it is the mean
-    number."""
+    """The number of prompts that are made from each task; each prompt has its own seed. With `weights`, it is
+    the mean over the tasks."""
     first_seed: int = Field(0, ge=0)
-    """The seed of each task's first prompt; the others have the next seeds. To evaluate on other seeds than
-    those of the training, choose a number above them. In worlds other than research tasks, use `purpose`."""
+    """The seed of each task's first prompt; the next prompts have the next seeds. To evaluate on other seeds
+    than those of training, choose a number above them. For worlds other than research tasks, use `purpose`
+    instead."""
     purpose: Literal["training", "evaluation"] = "training"
-    """What the episodes are for. In worlds other than research tasks, seeds of an `evaluation` begin at
-    1000123 + `first_seed`. No seed of a `training` reaches this number, so no policy is evaluated on what it
-    was trained on. The embedded engine sets `purpose` in evaluations; with prime-rl, set it in each
+    """The purpose of the episodes. In worlds other than research tasks, the seeds of an `evaluation` begin at
+    1000123 + `first_seed`, which is above all seeds of `training`, so that no model is evaluated on seeds on
+    which it was trained. The embedded engine sets `purpose` in evaluations; with prime-rl, set it in each
     `[[orchestrator.eval.source]]`."""
 
     @field_validator("tasks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Splits a text such as `titanic,digits`, which a flag with one value gives."""
+        """Splits a text of several values, such as `titanic,digits`, which a command-line flag gives."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("task_roots", "mlgym_root")
     @classmethod
     def _absolute(cls, value: list[Path] | Path | None) -> list[Path] | Path | None:
-        """Makes the folders absolute, so that a run finds its tasks from every folder."""
+        """Makes the folders absolute, so that they stay valid when the working directory changes."""
         if isinstance(value, list):
             return [root.expanduser().absolute() for root in value]
         return None if value is None else value.expanduser().absolute()
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
-        """Refuses a mistyped task here, because verifiers' own commands print errors of settings as one line.
-        Tasks of other sources, and of folders on another machine, are looked up when the run starts."""
+        """Raises ValueError for unknown task ids when the settings are read, because verifiers' own commands
+        print an error in the settings as one clear line. Tasks of Harbor or MLGym, and tasks in folders that
+        this machine lacks, are checked only when the run starts."""
         if all(root.is_dir() for root in self.task_roots):
             known = tasks.available(self.task_roots)
             for name in self.tasks:
@@ -117,29 +119,29 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @property
     def members(self) -> list[str]:
-        """The ids in `tasks`. For a set of Harbor tasks, the list has the ids of its members instead."""
+        """The ids in `tasks`, with each set of Harbor tasks replaced by the ids of its tasks."""
         return tasks.expanded(self.tasks, self.harbor)
 
     def research_tasks(self) -> list[TaskSpec]:
-        """Reads the research tasks, each once; a set of Harbor tasks stands for its members. Raises what
-        `air.tasks.load` raises."""
+        """Loads the research tasks, each once, including all tasks of Harbor sets. Raises the errors of
+        `air.tasks.load`."""
         names = tasks.expanded(self.research, self.harbor)
         return [self.research_task(name) for name in dict.fromkeys(names)]
 
     def research_task(self, name: str) -> TaskSpec:
-        """Reads one research task. Raises what `air.tasks.load` raises."""
+        """Loads one research task. Raises the errors of `air.tasks.load`."""
         return tasks.load(name, self.task_roots, mlgym_root=self.mlgym_root, harbor=self.harbor)
 
 
 class AirHarnessConfig(vf.HarnessConfig):
-    """Settings of air's own harness, the loop that calls the model and runs its actions: the keys under
+    """Settings of air's own harness, the loop that calls the model and performs its actions: the keys under
     `[….env.agent.harness]` in a run file (TOML)."""
 
     id: str = "air"
-    """The name of the verifiers plugin that supplies the harness; `air` is this package."""
+    """The name of the verifiers plugin that provides the harness; `air` is this package."""
     format: str | None = None
-    """The action format: how the model writes an action. One of air's, or your own `module:Class`. None: the
-    task's own format, which is `fenced` for research tasks."""
+    """The action format, in which the model writes its actions: the name of one of air's, or your own class
+    as `module:Class`. None: the task's own format, which is `fenced` for research tasks."""
 
     @field_validator("format")
     @classmethod
@@ -151,33 +153,33 @@ class AirHarnessConfig(vf.HarnessConfig):
         return value
 
     format_retries: int | None = Field(None, ge=0)
-    """The number of consecutive replies with a format error that the model may make. The next one ends the
-    episode, which is then graded. None: the action format's own limit (`mlgym`: 2; `fenced`: no limit)."""
+    """The number of consecutive replies with a format error that are tolerated. One more ends the episode,
+    which is then graded. None: the action format's own limit (`mlgym`: 2; `fenced`: no limit)."""
     window: int = Field(1000, ge=1)
-    """The number of lines of an open file that the tools of the format `mlgym` show at once. If these lines
-    have more than `max_observation_tokens` tokens, their middle is still cut out."""
+    """Format `mlgym`: the number of lines of an open file that the tools display at once. If these lines
+    exceed `max_observation_tokens`, their middle is cut out."""
     overlap: int = Field(2, ge=0)
-    """Format `mlgym`: the number of lines shown both before and after the agent scrolls in a file."""
+    """Format `mlgym`: the number of lines that remain visible when the agent scrolls in a file."""
     memory: bool = False
-    """Format `mlgym`: whether the agent has tools to keep notes during its episode."""
+    """Format `mlgym`: whether the agent has tools to write and read notes during its episode."""
     history: int | None = Field(None, ge=1)
-    """The number of observations, counted from the latest, that are sent to the model; a short note replaces
-    older observations. None: all. Only for evaluation: the prompt's earlier parts change, so an episode is
-    not a single training sample."""
+    """The number of latest observations whose text is sent to the model; the text of older ones is replaced
+    by a short note. None: all. Only for evaluation: earlier parts of the prompt change, so an episode is no
+    longer a single training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """The upper limit on the tokens of one observation. The middle of a longer observation is cut out, with a
-    mark in its place, and the metric `cut_observations` counts it."""
+    """The maximum number of tokens in one observation. The middle of a longer observation is cut out and
+    replaced by a mark, and the metric `cut_observations` counts it."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The upper limit on the tokens of one episode. If the next model call could exceed it, the episode ends
-    and is graded. None: only the limit of the model server applies."""
+    """The maximum number of tokens in one episode. If the next model call could exceed it, the episode ends
+    and is graded. None: only the model server's limit applies."""
     tokenizer: str | None = None
-    """The Hugging Face hub id or folder of the tokenizer that counts the tokens of observations. None: the
-    number of tokens is estimated, with three bytes for each token."""
+    """The Hugging Face hub id or folder of the tokenizer with which the tokens of observations are counted.
+    None: three bytes are assumed per token."""
 
     @classmethod
     def own_fields(cls) -> set[str]:
-        """Returns the names of the settings that this class adds to those of verifiers, except `format`.
-        Trajectories record these settings, but not those of verifiers itself, which may contain secrets."""
+        """Returns the names of the settings that this class adds to verifiers' own, except `format`.
+        Trajectories record these settings, but not verifiers' own, which may contain secrets."""
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
@@ -187,7 +189,7 @@ class AirHarnessConfig(vf.HarnessConfig):
         )
 
     def check_history(self) -> None:
-        """Raises ConfigError if `history` is set, because training needs every observation in the prompt."""
+        """Raises ConfigError if `history` is set, because training needs all observations in the prompt."""
         if self.history is not None:
             raise ConfigError(
                 "leaving out old observations rewrites the prompt, so an episode would not be one sample",
@@ -211,50 +213,52 @@ class AirHarnessConfig(vf.HarnessConfig):
 
 
 class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
-    """Settings of the research environment: the keys under `[….env]` in a run file (TOML).
-    The base class `RewardSettings` defines the settings of the reward."""
+    """Settings of the research environment: the keys under `[….env]` in a run file (TOML). The settings of
+    the reward come from the base class `RewardSettings`."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=DEFAULT_TURNS)
-    """The settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess`.
-    `max_turns` limits the turns of every task of the source. Without it, a research task has 10 turns, and
-    each other world has its own number of turns."""
+    """Settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess` (boxes are
+    processes). `max_turns` limits the turns of all tasks of the source. Without it, a research task has 10
+    turns, and each other world has its own number."""
     credit: Literal["episode", "segment"] = "episode"
-    """How the reward of an episode is assigned to traces (records of verifiers, each of which becomes one
-    training sample). `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
-    part of the episode up to a `validate`, with the reward that arose in that part (see `air.env.credit`)."""
+    """How the reward of an episode is assigned to verifiers' traces, each of which becomes one training
+    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment (the
+    part of the episode up to a `validate`), with the reward that arose in it (see `air.env.credit`)."""
     max_validates: int | None = Field(None, ge=1)
-    """The number of validates of an episode that are scored; the agent gets a fixed text in reply to further
-    ones. `submit` and the end of the episode are always scored. None: as many as `agent.max_turns`, or 32 if
-    turns are not limited."""
+    """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
+    text as their answer. `submit` and the end of the episode are always scored. None: as many as
+    `agent.max_turns`, or 32 if turns are not limited."""
     split_seed: str | None = Field(None, min_length=1)
-    """The secret text from which the splits of the tasks' data follow (see `air.tasks.splits`). `public`: the
-    public split, on which the recorded scores of tasks hold. None: `AIR_SPLIT_SEED`, or else a secret of this
-    installation. All machines of a run need the same secret. Trajectories only contain its fingerprint."""
+    """The secret text from which the splits of the tasks' data are computed (see `air.tasks.splits`).
+    `public`: the public split, for which the recorded scores of tasks are valid. None: the value of
+    `AIR_SPLIT_SEED`, or else a secret that was generated for this installation. All machines of a run need
+    the same secret. Trajectories contain only its fingerprint."""
     image: str | None = None
-    """The container image of agents' boxes (graders use the task's). `air-harness` serves harnesses whose
-    agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    """The container image of agents' boxes; graders always use the task's image. `air-harness` is for
+    harnesses whose agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
     """The folder for trajectories (recorded episodes), one file for each episode. None: no trajectories."""
     record_diffs: bool = True
-    """Whether a trajectory contains the changes that each step made in the workspace."""
+    """Whether a trajectory contains a diff of the workspace for each step."""
     record_traces: bool = True
-    """Whether verifiers' traces (tokens, log probabilities) are written to files beside the trajectories."""
+    """Whether verifiers' traces (tokens and log-probabilities) are written to files beside the
+    trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
-    """The largest artefact (the agent's graded files), in MiB, that is stored beside the trajectories, so
-    that it can be graded again later. 0: no artefact is stored."""
+    """The size in MiB up to which an artefact (the graded files of the agent) is stored beside the
+    trajectories, so that it can be graded again later. 0: no artefact is stored."""
     record_artefacts_total_mb: float = Field(2048.0, ge=0, allow_inf_nan=False)
-    """The upper limit, in MiB, on the total compressed size of the artefacts in one `record_dir`."""
+    """The maximum total size, in MiB after compression, of the artefacts stored in one `record_dir`."""
     max_boxes: int = Field(32, ge=1)
-    """The highest number of agents' boxes that run at the same time in this process."""
+    """The maximum number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """For each kind of box, the number of boxes that are started before an episode needs them."""
+    """The number of boxes that are started in advance, for each combination of box settings."""
     reuse_boxes: bool = False
-    """Whether a container in which an episode has ended is reset for another episode, which saves the start
-    of a container (see `docs/boxes.md`). A box in which anything unusual happened is removed, as are boxes of
-    episodes that failed, and boxes with GPUs or network. false: each episode has a new box."""
+    """Whether a container is reset after an episode and used for another one, which saves the time to start a
+    container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if its
+    episode failed, or if it has GPUs or network. false: each episode has a new box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
-    """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or beginnings of UUIDs.
-    `auto`: all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
+    """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or prefixes of UUIDs. `auto`:
+    all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
     trainer_gpus: list[str] = Field(default_factory=list)
     """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
@@ -272,16 +276,18 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     slots_per_gpu: int = Field(1, ge=1)
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The number of consecutive episodes that may fail because of the infrastructure (not because of the
-    agent) before the run is stopped, counted over all worker processes. Set it above the number of episodes
-    that run at once, since one outage may end all of them. 0: the run is never stopped."""
+    """The number of consecutive episodes with infrastructure failures after which the run is stopped,
+    counted over all worker processes. Failures that the agent caused do not count. Set it above the number
+    of episodes that run at the same time, because one outage can end all of them. 0: the run is never
+    stopped."""
     grader_boxes: int = Field(2, ge=1)
-    """The highest number of grader boxes that run at the same time in this process."""
+    """The maximum number of grader boxes that run at the same time in this process."""
 
     @model_validator(mode="before")
     @classmethod
     def _worlds_limit_turns(cls, data: Any) -> Any:
-        """Lets each world set its number of turns, if `tasks` names worlds and the settings set no number."""
+        """If the settings set no number of turns, and `tasks` contains worlds other than research tasks,
+        removes the default number of turns, so that each world's own number applies."""
         if not isinstance(data, dict) or not isinstance(data.get("agent", {}), dict):
             return data
         taskset = data.get("taskset") or {}
@@ -364,7 +370,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def validates(self) -> int:
-        """The number of validates of an episode that are scored."""
+        """The maximum number of the agent's validates in an episode that are scored."""
         return self.max_validates or self.research_turns or DEFAULT_VALIDATES
 
     @property
@@ -379,18 +385,21 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return self.limit_of(task.limits.episode_seconds)
 
     def limit_of(self, seconds: float) -> float:
-        """Returns the time limit of an episode, in seconds: that of the settings, or else `seconds`."""
+        """Returns the time limit of an episode in seconds: that of the settings, or else `seconds`, the
+        task's own."""
         limit: float | None = self.agent.timeout.rollout
         return seconds if limit is None else limit
 
     @property
     def provider(self) -> Provider:
-        """The kind of the agent's box, `docker` or `process`; the setting `agent.runtime.type` decides it."""
+        """The kind of the agent's box, `docker` or `process`, which the setting `agent.runtime.type`
+        determines."""
         return OF_RUNTIME[self.agent.runtime.type].provider
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Raises ConfigError if the harness's `history` is set, because training needs every observation."""
+    """Raises ConfigError if the harness's setting `history` is set, because training needs all observations
+    in the prompt."""
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()

@@ -1,16 +1,17 @@
 """Assigns each term of an episode's reward to the segment of the episode in which it arose.
 
-A segment is the part of an episode up to a `validate`; the last segment ends with the automatic one at the
-episode's end. With `credit = "segment"` each segment becomes one trace (one training sample):
+A segment is the part of an episode up to a `validate`; the last segment ends with the automatic `validate` at
+the episode's end. With `credit = "segment"`, each segment becomes one verifiers trace (one training sample).
+The reward terms are assigned as follows:
 
-    delta, failed_validates   the segment that the `validate` ends
-    format                    the segment of the reply that was not an action
-    time                      each segment, for the agent's time in it
-    test_score, holdout       the segment that made the artefact that counts (see the setting `delta`)
-    terms of verifiers        the last segment, since a judge of verifiers sees the whole episode
+    delta, failed_validates   to the segment that the `validate` ends
+    format                    to the segment with the reply that was not an action
+    time                      to each segment, for the agent's time in it
+    test_score, holdout       to the segment that made the artefact that counts (see the setting `delta`)
+    terms of verifiers        to the last segment, because verifiers' judges see the whole episode
 
-Two validates without a reply between them end the same segment, so that every segment has sampled tokens. The
-rewards of the segments add up to the reward of the episode.
+If two validates follow each other without a reply between them, both end the same segment, so every segment
+has sampled tokens. The rewards of all segments add up to the reward of the episode.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""The part of an episode's reward that arose since the previous payment; stored in the trace's
-`info["air"]["paid"]`. `nodes`: the number of nodes (messages) that the trace had at that time; `ends`:
-whether a `validate` ended a segment there; `terms`: the amounts by the names of the reward's terms."""
+"""A part of an episode's reward, with its position in the trace: the reward that arose since the previous
+payment. Payments are stored in the trace's `info["air"]["paid"]`.
+
+`nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a `validate`
+ended a segment there. `terms` has the amounts by the names of the reward terms.
+"""
 
 ONLY_LAST: dict[str, Any] = {
     "metrics": {},
@@ -34,29 +38,29 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Values that replace the fields of these names in all traces of a split episode except the last one, so that
-a mean over traces counts each episode once."""
+"""If an episode is split into several traces, these values replace the fields with these names in all but the
+last trace. So a mean over traces counts each episode once."""
 
 
 @dataclass
 class Ledger:
-    """Lists a running episode's payments: rewards, each with its position in the trace."""
+    """The payments of a running episode: each part of its reward, with its position in the trace."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment for the reward that arose since the last call, if there is any or a segment ends.
-        `nodes` is the present number of nodes in the trace, `terms` the present values of all reward terms;
-        `ends` tells whether a `validate` ends a segment here."""
+        """Adds a payment of the reward that arose since the last call. Adds none if nothing arose and no
+        segment ends. `nodes` is the present number of nodes in the trace, and `terms` are the present totals
+        of all reward terms. `ends` says whether a `validate` ends a segment here."""
         changes = self._changes(terms)
         if changes or ends:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
     def settle(self, back: int, terms: Mapping[str, float]) -> None:
-        """Adds the reward that arose since the last call to the payment of a `validate`. `back` counts from
-        the end (0: the last `validate`). The reward for a test score belongs to the segment that made the
-        artefact."""
+        """Adds the reward that arose since the last call to the payment of an earlier `validate`: `back`
+        counts from the end (0: the last `validate`). So a reward for the test score is assigned to the
+        segment that made the tested artefact."""
         payments = [payment for payment in self.payments if payment["ends"]]
         changes = self._changes(terms)
         if back >= len(
@@ -69,7 +73,7 @@ class Ledger:
             paid[name] = paid.get(name, 0.0) + value
 
     def _changes(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """Returns by how much each term has changed since the last call."""
+        """Returns the change of each reward term since the last call."""
         changes = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
@@ -82,29 +86,29 @@ class Ledger:
 @dataclass
 class Segment:
     """A part of an episode that ends at a `validate`: the trace's nodes (messages) from `start` to `end - 1`,
-    with the reward `terms` that arose in them."""
+    and the reward `terms` that arose in them."""
 
     start: int
     end: int
     terms: dict[str, float]
     payments: list[Payment] = field(default_factory=list)
-    """The payments for which the segment earned `terms`. They follow one another in the episode's list."""
+    """The payments whose sum is `terms`. They are consecutive in the episode's list of payments."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the reward terms of this segment."""
+        """Adds the amounts in `terms` to the segment's own."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
     def take(self, payments: Sequence[Payment]) -> None:
-        """Adds payments, with their terms, to this segment."""
+        """Adds payments to this segment, together with their amounts."""
         for payment in payments:
             self.pay(payment["terms"])
         self.payments += payments
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order; the list is never empty.
-    `sampled` tells for each node of the trace whether the model wrote it; `payments` come from `Ledger`."""
+    """Returns the segments of an episode in order, at least one. `sampled` says for each node of the trace
+    whether the model wrote it; `payments` are those of the episode's `Ledger`."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
@@ -127,10 +131,10 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Returns one trace for each segment of an episode, or only `trace` itself if the episode failed.
+    """Returns one trace for each segment of an episode. Returns only `trace` itself if the episode failed.
 
     Each new trace is a copy of `trace` up to the end of its segment. The loss masks of earlier segments are
-    false, so that they are only context. Only the last trace has the episode's metrics. Raises
+    false, so these segments are only context. Only the last trace has the episode's metrics. Raises
     InfrastructureError if the payments do not add up to the trace's rewards.
     """
     if not trace.ok:
@@ -182,7 +186,8 @@ def _part(trace: Any, number: int, parts: Sequence[Segment]) -> Any:
 
 
 def _as_context(node: Any) -> Any:
-    """Returns a copy of a node (message) that is only context for training: not sampled, all-false mask."""
+    """Returns a copy of a node (message) that serves only as context in training: it is not marked as
+    sampled, and its loss mask is false everywhere."""
     fields = type(node).model_fields
     empty = {name: None for name in ("sampling_mask", "kept_tokens") if name in fields}
     return node.model_copy(
@@ -191,7 +196,8 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to `segment`; failed calls belong to the last segment."""
+    """Whether a model call belongs to `segment`. Failed calls, which have no node, belong to the last
+    segment."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

@@ -1,7 +1,8 @@
-"""Finds what each step of an agent changed in its workspace, as a unified diff.
+"""Finds the changes that each step of an agent made in its workspace, as a unified diff.
 
 After a step, one `find` in the box lists the regular files with size, times and inode; only files for which
-these changed are read again. Links are not followed. Unreadable, large and binary files are only named.
+these have changed are read again. Symbolic links are not followed. Unreadable, large and binary files are
+listed without a diff.
 """
 
 from __future__ import annotations
@@ -19,31 +20,30 @@ from air.sandbox.contract.box import Box
 from air.trajectories import Diff, FileChange
 
 FILE_BYTES = 64_000
-"""The largest file, in bytes, whose content is compared. A larger file that changed is only named."""
+"""The maximum size in bytes of a file that gets a diff. Larger changed files are only listed."""
 DIFF_CHARS = 16_000
-"""The upper limit on the characters in the diff of one step."""
+"""The maximum number of characters in the diff of one step."""
 PART_CHARS = 4_000
-"""The upper limit on the characters that one file adds to a step's diff; further lines are left out."""
+"""The maximum number of characters that one file adds to a step's diff; its further lines are left out."""
 MOST_LINES = 10_000
-"""The largest number of lines of a file that gets a diff. A changed file with more lines is only named."""
+"""The maximum number of lines of a file that gets a diff. Changed files with more lines are only listed."""
 COMPARED_LINES = 2_000
-"""The largest number of lines of a file that are compared, because the time grows with the square of their
-number. Lines that are equal at the start or at the end of both contents need no comparison. A changed file
-with more lines is only named."""
+"""The maximum number of lines of one file that are compared, because the time of a comparison grows with the
+square of this number. Equal lines at the start and at the end of both contents are not counted. A changed
+file with more lines is only listed."""
 STEP_LINES = 4_000
-"""The largest number of lines that are compared after one step in all changed files together. Each file
-counts with its old or its new number of lines, whichever is larger, without the equal lines at the start and
-the end."""
+"""The maximum number of lines that are compared after one step, over all changed files. A file counts with
+its old or new number of lines, whichever is larger, without the equal lines at the start and the end."""
 MOST_READ = 100
-"""The upper limit on the number of changed files whose content is read after one step."""
+"""The maximum number of changed files whose content is read after one step."""
 MOST_LISTED = 200
-"""The upper limit on the number of changed files that the result of one step lists."""
+"""The maximum number of changed files that are listed for one step."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
 _LINE_NUMBER = re.compile(r"([-+])(\d+)")
 _CONTEXT = 3
-"""The number of equal lines that a diff shows around a change."""
+"""The number of unchanged lines around each change in a diff."""
 _SECONDS = 20.0
 _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 
@@ -52,22 +52,24 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """The file's times and inode as text. If this text has changed, the content may have changed too."""
+    """The file's times and inode as text. If it is unchanged, the content is assumed to be unchanged."""
 
 
 @dataclass
 class Differ:
-    """Finds each step's changes in a box's workspace: call `start` once, then `diff` after every step."""
+    """Finds the changes of each step in a box's workspace: call `start` once, then `diff` after every
+    step."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """The number of lines that the current call of `diff` may still compare; it starts at `STEP_LINES`."""
+    """The number of lines that the running call of `diff` may still compare. It starts at `STEP_LINES`."""
 
     async def start(self) -> None:
-        """Reads the workspace for the first call of `diff`. Raises BoxDiedError if the box is gone."""
+        """Reads the workspace's files, with which the first call of `diff` compares. Raises BoxDiedError if
+        the box is gone."""
         files = await self._list()
         if isinstance(files, str):
             return  # the first `diff` reports that the workspace cannot be listed
@@ -77,8 +79,8 @@ class Differ:
                 self._texts[path] = data
 
     async def diff(self) -> Diff:
-        """Returns the workspace's changes since the last call of `diff` or `start`.
-        Raises BoxDiedError if the box is gone."""
+        """Returns the changes in the workspace since the last call of `diff` or `start`. Raises BoxDiedError
+        if the box is gone."""
         began, self._lines_left = time.monotonic(), STEP_LINES
         files = await self._list()
         if isinstance(files, str):
@@ -108,8 +110,9 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Compares a file with its old content; returns a summary and the diff (None and "" if unchanged).
-        `now` is None if the file was deleted. If `read` is false, the file is only named."""
+        """Compares a file with its old content. Returns a summary of the change and the diff's text, or None
+        and "" if nothing changed. `now` describes the present file (None if it was deleted). If `read` is
+        false, the content is not read, so there is no diff."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -133,7 +136,8 @@ class Differ:
         return await asyncio.to_thread(_summary, path, both, status, size)
 
     async def _list(self) -> dict[str, _File] | str:
-        """Returns the workspace's regular files by path, or an error message if they cannot be listed."""
+        """Returns the regular files in the workspace by path, or an error message if they cannot be
+        listed."""
         result = await self.box.exec(_FIND, timeout=_SECONDS, max_bytes=_LIST_BYTES)
         if result.timed_out or result.truncated:
             return "the workspace holds too many files"
@@ -160,32 +164,32 @@ def _text(data: bytes) -> str | None:
 
 
 def _bounded(text: str, most: int) -> str:
-    """Returns as many whole lines from the start of `text` as fit in `most` characters."""
+    """Returns the start of `text`: as many whole lines as fit into `most` characters."""
     return text if len(text) <= most else text[: text.rfind("\n", 0, most) + 1]
 
 
 def _quoted(name: str) -> str:
-    """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off): quoted, with C
-    escapes, if the name has a control character, a quote or a backslash."""
+    """Returns a file name as git writes it in a diff (with git's option `core.quotePath` off): in quotes and
+    with C escapes if it contains a control character, a quote or a backslash."""
     text = _ODD_IN_NAMES.sub(lambda match: _ESCAPED.get(match[0], f"\\{ord(match[0]):03o}"), name)
     return name if text == name else f'"{text}"'
 
 
 @dataclass(frozen=True)
 class _Both:
-    """The lines of a file before a step and after it."""
+    """The lines of one file before and after a step."""
 
     old: list[str]
     new: list[str]
     start: int
     """The number of equal lines at the start of the old and the new content."""
     end: int
-    """The number of equal lines at the end of the two contents; lines in `start` do not count again."""
+    """The number of equal lines at the end of both contents, without those counted in `start`."""
 
     @classmethod
     def of(cls, before: str, after: str) -> _Both:
-        """Splits the old and the new content into lines. Lines end only at a newline; `str.splitlines` would
-        also split at other characters."""
+        """Splits the old and the new content into lines, only at newlines; `str.splitlines` would also split
+        at other characters."""
         old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
         most = min(len(old), len(new))
         start = next((n for n in range(most) if old[n] != new[n]), most)
@@ -199,7 +203,8 @@ class _Both:
 
     @property
     def compared(self) -> int:
-        """The number of lines that must be compared to find the differences."""
+        """The number of lines that must be compared line by line to find the differences; 0 if lines were
+        only added or only removed."""
         old, new = (len(lines) - self.start - self.end for lines in (self.old, self.new))
         return max(old, new) if old and new else 0  # only added, or only removed
 
@@ -241,12 +246,12 @@ def _unified(path: str, both: _Both, status: str) -> list[str]:
 
 
 def _touched(was: Mapping[str, _File], now: Mapping[str, _File]) -> list[str]:
-    """Returns the paths of all files that were added, removed or perhaps changed, in order."""
+    """Returns the sorted paths of all files that were added or removed, or whose size or `stamp` changed."""
     return sorted(path for path in {*was, *now} if now.get(path) != was.get(path))
 
 
 def _listed(output: bytes) -> dict[str, _File]:
-    """Parses the output of `_FIND`."""
+    """Parses the output of the command `_FIND` into files by path."""
     files = {}
     for entry in output.decode("utf-8", "replace").split("\0"):
         size, _, rest = entry.partition(" ")

@@ -1,5 +1,5 @@
-"""The verifiers environment of air: runs episodes of research tasks, in boxes from a pool, and other
-worlds."""
+"""The verifiers environment of air: runs episodes of research tasks in boxes from a pool, and episodes of all
+other worlds."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from air.worlds.sources import WorldTask, is_world
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """A verifiers environment in which one agent works on one research task in one box, or plays in another
-    world with or without a box. All episodes of a process share a pool of boxes for agents and a pool of
-    boxes for graders; if no task needs a box, there are no such pools."""
+    """A verifiers environment. In each episode, one agent works on a research task in a box, or plays in
+    another world, with or without a box. All episodes of a process share two pools of boxes, one for agents
+    and one for graders. If no task needs a box, there are no pools."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -59,12 +59,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Loads the worlds. If any task needs boxes, checks Docker, images and GPUs, and opens the pools of
-        boxes. For research tasks, it first prepares their data; on a new secret split, it then measures their
-        baselines and targets; and it tries every grader.
+        """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
+        images and GPUs, and opens the pools of boxes. For research tasks, also prepares their data, measures
+        their baselines and targets if the secret split is new, and tests every grader.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
-        too few GPUs, or if the agent is a program whose box would have no isolation.
+        too few GPUs, or if a program would play the agent in a box without isolation.
         """
         taskset = self.config.taskset
         self._worlds = {name: sources.load(name) for name in taskset.worlds}
@@ -79,8 +79,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
-        """Opens the pools of boxes. Grader boxes have their own pool, because an agent keeps its box while it
-        waits for a grade."""
+        """Opens the two pools of boxes. Graders have their own pool, because an agent keeps its box while it
+        waits for a grade; in a shared pool, both could wait for each other forever."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
@@ -124,7 +124,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the tasks with the baselines and targets of their split, after a trial of each grader."""
+        """Returns the tasks with the baselines and targets of their split, after a test of each grader."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -135,7 +135,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return measured
 
     def _images(self, specs: Sequence[TaskSpec]) -> set[str]:
-        """Returns the images that boxes of research tasks and worlds need here."""
+        """Returns the names of all images that the boxes of research tasks and worlds need."""
         of_worlds = [box for one in self._worlds.values() for box in (one.box, one.check_box)]
         images = {spec.image for spec in specs} | {
             box.image for box in of_worlds if box is not None
@@ -143,14 +143,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return images | ({self.config.image} if specs and self.config.image else set())
 
     async def stop(self) -> None:
-        """Closes all boxes of agents and graders, with their two pools."""
+        """Closes both pools, with all boxes of agents and graders."""
         self._serves = False
         self._boxes = self._grader = None
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Runs one episode, from its first turn to its grades, with a world or a box that no other episode
-        uses. Raises InfrastructureError if the failure breaker is open."""
+        """Runs one episode to its end, including the gradings, in a world or box of its own. Raises
+        InfrastructureError if the failure breaker has stopped the run."""
         assert isinstance(task, AirTask)
         await self.check_breaker()
         name = task.data.task_id
@@ -214,7 +214,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         runtime: vf.Runtime,
         gateway: Gateway | None = None,
     ) -> vf.Trace:
-        """Lets verifiers play the episode, and writes how it ended."""
+        """Lets verifiers play the episode in `runtime`, writes the end of its trajectory, and returns its
+        trace. `gateway` is needed if a program in the box plays the agent."""
         trace: vf.Trace | None = None
         try:
             if gateway:
@@ -234,14 +235,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lend_world(self, task_id: str) -> AsyncIterator[WatchedWorld]:
-        """Async context manager: yields a new world of one of the settings' tasks, with a box of its own if
-        it needs one. The world is not reset yet, and the caller closes it inside of the block."""
+        """Async context manager: yields a new world of the task `task_id`, with its own box if it needs one.
+        The caller must reset the world, and close it inside the block."""
         self._check_serving()
         async with lent(self._worlds[task_id], self._boxes) as world:
             yield world
 
     def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode in a world that `lend_world` yielded."""
+        """Returns a new episode in `world`, a world that `lend_world` has yielded."""
         task = self._worlds[task_id]
         name, action_format = self._format(task)
         return WorldEpisode(
@@ -266,12 +267,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     async def check_breaker(self) -> None:
-        """Raises InfrastructureError if the run must stop, because too many consecutive episodes failed or a
-        reward term of the user failed (see `air.env.failure_breaker`)."""
+        """Raises InfrastructureError if the failure breaker has stopped the run: too many consecutive
+        episodes failed, or a user-defined reward term failed (see `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """Replaces an episode's trace by one trace for each segment, if `credit` is `"segment"`."""
+        """If `credit` is `"segment"`, replaces the trace of a finished episode by one trace for each
+        segment."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
@@ -284,8 +286,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             yield box
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns a new world for one episode in `box`, a box in which nothing has run.
-        The caller must then call `reset` of the world, which puts the task's files into the box."""
+        """Returns a new world for one episode of a research task in `box`, in which nothing has run yet. The
+        caller must then call the world's `reset`, which copies the task's files into the box."""
         self._check_serving()
         assert self._grader is not None
         return ResearchWorld(
@@ -305,7 +307,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def spec(self, task_id: str) -> TaskSpec:
-        """Returns one of the settings' tasks, on this run's split and with that split's scale of rewards."""
+        """Returns the research task with this id, with the data split of this run and the baseline and target
+        for that split."""
         self._check_serving()
         return self._specs[task_id]
 
@@ -324,16 +327,16 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def _harness(self) -> AirHarnessConfig | None:
-        """Returns the settings of air's own harness (its agent loop), or None for another harness."""
+        """Returns the settings of air's own harness (its agent loop), or None if another harness is used."""
         harness = self.config.agent.harness
         if harness is None:
             return AirHarnessConfig()
         return harness if isinstance(harness, AirHarnessConfig) else None
 
     def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
-        """Returns the action format's name and the format: those of `world`, or of research tasks if it is
-        None. Without air's own harness, returns "" and None. Raises ConfigError if the format does not suit
-        the task."""
+        """Returns the name of the action format, and the format itself, for `world`, or for research tasks if
+        `world` is None. Returns "" and None if the harness is not air's own. Raises ConfigError if the format
+        does not suit the task."""
         harness = self._harness()
         if harness is None:
             return "", None
@@ -352,7 +355,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return name, action_format
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
-        """Returns the tools of one episode, or None if the action format has no tools."""
+        """Returns the agent's tools for one episode, or None if the action format uses no tools."""
         harness, (_, action_format) = self._harness(), self._format(None)
         if harness is None or action_format is None or not action_format.uses_tools:
             return None

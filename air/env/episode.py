@@ -1,7 +1,7 @@
-"""The state of one running episode: its world, its recorder and its counters.
+"""The state of one running episode: its world, its trajectory's recorder, its counters and its reward.
 
-verifiers shares its task and harness objects between episodes, so the state is an attribute of the episode's
-runtime (`air.env.runtimes`), which no other episode uses.
+verifiers shares its task and harness objects between episodes. So air stores this state as an attribute of
+the episode's runtime (see `air.env.runtimes`), which is not shared.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
 """The number of seconds by which air ends an episode before verifiers' deadline. At the deadline itself,
-verifiers 0.3 would let the episode fail without a grade."""
+verifiers 0.3 would end the episode without a grade, as a failure."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Lower-case texts. If a model server's error message contains one of them, the prompt was too long."""
+"""Texts in lower case. If the error message of a model server contains one of them, the prompt was too
+long."""
 
 
 @dataclass
 class Counters:
-    """Counts of events in one episode (turns, format errors, …), and the seconds of its model calls."""
+    """The counts of events in one episode, such as turns and format errors, and the total seconds of its
+    model calls."""
 
     turns: int = 0
     format_errors: int = 0
@@ -33,15 +35,16 @@ class Counters:
     cut_replies: int = 0
     context_ends: int = 0
     refused_requests: int = 0
-    """Requests of a program in the box that did not continue its conversation with the model."""
+    """The number of requests from a program in the box that were refused, because they did not continue its
+    conversation with the model."""
     model_seconds: float = 0.0
 
 
 @dataclass
 class Episode(ABC):
-    """The state of one running episode: its world, its record, its counters and its reward so far.
-    There is a subclass for research tasks, and one for all other worlds. `vf.Episode` is another class, with
-    which verifiers describes the same episode."""
+    """The state of one running episode: its world, its recorder, its counters and its reward so far. There is
+    a subclass for research tasks, and one for all other worlds. Not to be confused with `vf.Episode`,
+    verifiers' own class for an episode."""
 
     id: str
     world: World[Action]
@@ -49,25 +52,27 @@ class Episode(ABC):
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
     format: ActionFormat | None = None
-    """The action format; None if a program in the box plays the agent, instead of air's own harness."""
+    """The action format. None if a program in the box plays the agent, and not air's own harness."""
     format_name: str = ""
-    """The name of the action format, as in the settings; empty without one."""
+    """The name of the action format in the settings; empty if there is none."""
     malformed_in_a_row: int = 0
-    """The number of consecutive replies, up to and including the latest, that were not an action."""
+    """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
-    """The verifiers trace of the episode; None before the task is set up."""
+    """The verifiers trace of the episode. None until verifiers has set up the task."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The parts of the reward, each with the position in the trace at which it arose."""
+    """The rewards so far, each with its position in the trace."""
     failed: bool = False
     """Whether an infrastructure failure ended the episode."""
     term_error: str = ""
-    """The error with which a reward term of the user failed, so that the run must stop; else empty."""
+    """The error of a user-defined reward term, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """The duration and token counts of the last model call, for the line of the next step."""
+    """The duration and the token counts of the latest model call, for the next line of the trajectory."""
     why_ended: str = ""
-    """Why the episode ended: `submit`, `done` (its world ended it), `turns`, `context`, `length`, `format`,
-    `killed`, `history` (a program in the box changed its conversation with the model), `box` (the agent's
-    commands ended their box), or the name of verifiers' stop condition. Empty while the episode runs."""
+    """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
+    became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
+    the box was killed), `history` (a program in the box changed its conversation with the model), `box` (the
+    agent's commands ended their box), or the name of a stop condition of verifiers. Empty while the episode
+    runs."""
 
     @property
     @abstractmethod
@@ -87,12 +92,12 @@ class Episode(ABC):
     @property
     @abstractmethod
     def max_turns(self) -> int | None:
-        """The largest number of turns of the episode; None if turns are not limited."""
+        """The maximum number of turns in the episode; None if turns are not limited."""
 
     @property
     @abstractmethod
     def rewards(self) -> dict[str, float]:
-        """The terms of the episode's reward so far, by name. The reward is their sum."""
+        """The reward terms of the episode so far, by name. The reward is their sum."""
 
     @property
     @abstractmethod
@@ -101,50 +106,54 @@ class Episode(ABC):
 
     @abstractmethod
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
+        """Returns what action formats may tell the agent about its situation, such as `left`, the number of
+        turns that remain (None: not limited)."""
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Resets the world, before the first line of the trajectory is written."""
+        """Resets the world. This happens before the first line of the trajectory is written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Prepares the first turn, after the first line of the trajectory is written."""
+        """Prepares the first turn. This happens after the first line of the trajectory is written."""
 
     @abstractmethod
     def instructions(self) -> str:
-        """Returns the part of the system prompt that teaches the model the action format."""
+        """Returns the part of the system prompt that explains the action format to the model."""
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's first line that only this kind of episode has."""
+        """Returns additional fields for the trajectory's first line, which depend on the kind of episode."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's last line that only this kind of episode has."""
+        """Returns additional fields for the trajectory's last line, which depend on the kind of episode."""
 
     @abstractmethod
     def end(self) -> None:
-        """Stores the reason why the world ended the episode."""
+        """Sets `why_ended` after the world has ended the episode."""
 
     @abstractmethod
     async def finish(self) -> None:
-        """Ends the episode, so that its rewards and metrics are settled."""
+        """Ends the episode and computes its final rewards and metrics, after a last grading if the task has
+        one."""
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops the work that the world still does, such as a grading, after `finish` or instead of it."""
+        """Stops everything that the world still does, such as a running grading. It is called in any case,
+        after `finish` or instead of it."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Returns the episode's rewards, metrics and payments, for the trace's `info["air"]`."""
+        """Returns the episode's rewards, metrics and payments, which are stored in the trace's
+        `info["air"]`."""
 
     def system(self, text: str | None) -> str:
-        """Returns the system prompt: `text`, from the settings, then the action format's instructions."""
+        """Returns the system prompt: `text` from the settings, then the instructions of the action format."""
         instructions = "" if self.format is None else self.instructions()
         return "\n\n".join(part for part in (text, instructions) if part)
 
     def prompt(self, text: str) -> str:
-        """Returns the first user prompt: `text`, the task's, then the action format's opening text."""
+        """Returns the first user prompt: `text` from the task, then the opening text of the action format."""
         if self.format is None:
             return text
         return text + self.format.opening(self.standing(self.max_turns))
@@ -169,10 +178,12 @@ class Episode(ABC):
         **more: Any,
     ) -> None:
         """Writes one turn to the trajectory.
-        `shown` is the text that the model is shown next, `reasoning` what the model server returned apart
-        from the reply (None: nothing), and `left` the number of remaining turns (None: no limit). Without an
-        action, `action` and `step` are None and `problem` is `format` or `length`. `more` are further fields
-        of the trajectory's line."""
+
+        `shown` is the text that the model gets after its reply. `reasoning` is the reasoning that the model
+        server returned apart from the reply (None: none). `left` is the number of turns that remain (None: no
+        limit). If the reply has no action, `action` and `step` are None, and `problem` is `format`
+        (malformed) or `length` (cut). `more` has further fields of the trajectory's line.
+        """
         self.write_step(
             reply,
             None if action is None else action.text,
@@ -195,8 +206,8 @@ class Episode(ABC):
         reasoning: str | None = None,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, as `record_step` does, but only what every harness knows.
-        `action` is the text of the reply's action. `more` are further fields of the trajectory's line."""
+        """Writes one turn to the trajectory, with only those fields that are known under any harness.
+        `action` is the text of the action. The other arguments are as in `record_step`."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -220,7 +231,7 @@ class Episode(ABC):
         self.ledger.note(nodes, self.rewards, ends=ends)
 
     def counts(self) -> dict[str, float]:
-        """Returns the metrics that every kind of episode has, by name."""
+        """Returns the metrics that all kinds of episodes have, by name."""
         counters = self.counters
         return {
             "turns": float(counters.turns),
@@ -234,7 +245,7 @@ class Episode(ABC):
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to the `Call` that trajectories store."""
+    """Converts an action to a `Call`, the form in which trajectories store it."""
     tool = action.tool
     use = None
     if tool is not None:

@@ -1,13 +1,15 @@
-"""The failure breaker: stops a run after too many consecutive episodes failed because of the infrastructure.
+"""The failure breaker: a circuit breaker that stops a run after too many consecutive episodes with
+infrastructure failures.
 
-It also opens at once if something failed that would fail in every episode, such as a reward term of the user.
-Failed episodes are not trained on. So the breaker warns if their share rises for one task: an agent may have
-found a way to escape bad rewards.
+It also opens (stops the run) at once if something failed that would fail in every episode, such as a
+user-defined reward term. Failed episodes are not trained on. So the breaker warns if the share of failures
+rises for one task: an agent might have found a way to cause failures, and thereby avoid bad rewards.
 
-A run's workers cannot stop prime-rl, which started them. So they count consecutive failures in one file,
-which `AIR_BREAKER_FILE` names. When the breaker opens, every further episode fails at once with the reason,
-and the program that launched the run ends it. Without the variable, each process counts alone, and no run is
-ended. The file must be on a file system that all workers share and that supports flock(2).
+The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
+one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every
+further episode fails at once with the reason, and the program that launched the run ends it. Without the
+variable, each process counts alone, and no run is ended. The file must be on a file system that all workers
+share and that supports flock(2).
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
 WINDOW = 32
-"""The number of a task's latest episodes that are compared with the same number of episodes before them."""
+"""The number of latest episodes of a task whose failures are compared with those of as many episodes
+before."""
 FEWEST = 4
-"""The smallest increase that causes a warning: failures in the last `WINDOW` episodes less those before."""
+"""The smallest increase in the number of failures, between the two windows of episodes, that causes a
+warning."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -37,21 +41,21 @@ _LOG = logging.getLogger("verifiers.v1.air.breaker")
 @dataclass
 class _Count:
     failures: int = 0
-    """The number of consecutive episodes, up to the latest, that failed because of the infrastructure."""
+    """The number of consecutive episodes, up to the latest, with an infrastructure failure."""
     opened: str = ""
-    """The reason why the breaker opened, so that the run must stop. Empty while the run may continue."""
+    """The reason why the breaker opened and the run must stop. Empty while the run may continue."""
     tasks: dict[str, str] = field(default_factory=dict)
-    """The last `2 * WINDOW` episodes of each task, as characters: `x` for a failed episode, else a dot. If
-    there were fewer episodes, dots come first."""
+    """The last `2 * WINDOW` episodes of each task, oldest first, as characters: `x` for a failed episode,
+    else a dot. If there were fewer episodes, the text begins with further dots."""
     rises: int = 0
-    """The number of times that a rise of one task's failures was found."""
+    """The number of warnings about a rise in the failures of a task."""
 
 
 class Breaker:
-    """A counter, shared by all workers, of consecutive episodes that failed because of the infrastructure.
-    At `limit` failures (0: never) the breaker opens: from then on no episode may start. `open` opens it too.
-    If `file` is None, this process counts alone. All methods block while another process has locked the
-    file."""
+    """Counts consecutive episodes with infrastructure failures, over all worker processes of a run. When the
+    count reaches `limit` (0: never), or at a call of `open`, the breaker opens: no further episode may start.
+    If `file` is None, only this process is counted. All methods block while another process holds the lock on
+    the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file
@@ -59,35 +63,38 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of the run to which this process belongs; `AIR_BREAKER_FILE` names its file."""
+        """Returns the breaker of the run to which this process belongs. The environment variable
+        `AIR_BREAKER_FILE` contains the path of its file."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises InfrastructureError if the breaker is open, because then no further episode may start."""
+        """Raises InfrastructureError if the breaker is open, so that no further episode starts."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Sets the number of failures to 0, after an episode of `task` without an infrastructure failure."""
+        """Resets the count of consecutive failures, after an episode of `task` without an infrastructure
+        failure."""
         self._count("", task)
 
     def failed(self, error: str, task: str) -> None:
-        """Adds 1 to the number of failures, after an infrastructure failure with the text `error`."""
+        """Counts an episode of `task` with an infrastructure failure, whose message is `error`."""
         self._count(error, task)
 
     def open(self, reason: str) -> None:
-        """Opens the breaker at once, whatever the limit. `reason` is one line for the user. If the breaker is
-        open already, it keeps its first reason."""
+        """Opens the breaker at once, regardless of the limit. `reason` is one line for the user. If the
+        breaker is open already, the earlier reason stays."""
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
     def _count(self, error: str | None = None, task: str = "") -> _Count:
-        """Updates the number of consecutive failures after an episode; returns the new count.
-        `error` is the reason of the failure, "" if there was none, or None to read the count only."""
+        """Updates the count after an episode, and returns the new count. `error` is the message of its
+        infrastructure failure, or "" if it had none. None: returns the count unchanged."""
         return self._update(lambda count: self._next(count, error, task), task)
 
     def _update(self, change: Callable[[_Count], _Count], task: str = "") -> _Count:
-        """Replaces the count by `change` of it; logs what the user must know; returns the new count."""
+        """Replaces the count by the result of `change`, and returns it. Logs the opening of the breaker, and
+        warnings about rising failures."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
             self._say(before, self._own, task)
@@ -134,11 +141,11 @@ class Breaker:
 
 
 def is_rising(outcomes: str) -> bool:
-    """Whether failures rise: more in the second half of a task's last `2 * WINDOW` episodes than in the
-    first.
+    """Whether a task's failures rise: whether the second half of its last `2 * WINDOW` episodes has more
+    failures than the first half.
 
-    The difference must exceed chance: the two numbers are compared as Poisson counts, and three standard
-    deviations are required.
+    The difference must exceed chance: at least `FEWEST`, and three standard deviations if the number of
+    failures in each half is Poisson-distributed.
     """
     before = outcomes[:-WINDOW].count(_FAILED)
     more = outcomes[-WINDOW:].count(_FAILED) - before
@@ -146,8 +153,8 @@ def is_rising(outcomes: str) -> bool:
 
 
 def opened(file: Path) -> str:
-    """Returns the reason why the run that uses the breaker file `file` must stop, or "" if it may continue.
-    Raises ConfigError if the file cannot be used."""
+    """Returns the reason why the run with this breaker file must stop, or "" if it may continue. Raises
+    ConfigError if the file cannot be used."""
     if not file.exists():
         return ""
     with _open_locked(file) as stream:
@@ -155,8 +162,8 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Removes an earlier run's breaker file, so that a new run begins with no counted failures.
-    Returns the environment variable that the new run needs. Raises ConfigError if the file cannot be used."""
+    """Deletes the breaker file of an earlier run, so that a new run starts without failures. Returns the
+    environment variable that the new run's processes need. Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
@@ -164,7 +171,8 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _open_locked(file: Path) -> IO[str]:
-    """Opens the breaker file, waits for its lock, and returns the open file. Closing it releases the lock."""
+    """Opens the breaker file, waits for its lock, and returns the open file. Closing the file releases the
+    lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         stream = file.open("a+", encoding="utf-8")
         fcntl.flock(stream, fcntl.LOCK_EX)

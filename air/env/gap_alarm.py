@@ -1,9 +1,9 @@
-"""Warns if validation scores of a task rise above its test scores: the agent may overfit the validation
-split.
+"""Warns if the validation scores of a task rise faster than its test scores: agents then overfit the
+validation split.
 
-The gap of an episode is φ (the normalised validation score) of the artefact that counts, less φ of its test
-score. Each process watches its own episodes. A constant gap is not a warning sign, because the two splits are
-never equally hard.
+The gap of an episode is the normalised validation score φ of the artefact that counts, minus φ of its test
+score. Each process watches only its own episodes. A constant gap causes no warning, because one of the two
+splits may simply be harder.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import math
 from statistics import fmean, variance
 
 WINDOW = 32
-"""The number of a task's latest episodes that are compared with the same number of episodes before them."""
+"""The number of latest episodes of a task whose gaps are compared with those of as many episodes before."""
 LEAST = 0.1
-"""The smallest growth of the mean gap that causes a warning."""
+"""The smallest increase of the mean gap that causes a warning."""
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.gap")
 
 
 class GapAlarm:
-    """Keeps the gaps of the latest episodes of each task, and warns when their mean has grown."""
+    """Stores the gaps of the latest episodes of each task, and logs a warning when their mean has grown."""
 
     def __init__(self) -> None:
         self._gaps: dict[str, list[float]] = {}
 
     def note(self, task: str, gap: float) -> None:
-        """Adds the gap of an episode of `task`. After a warning, the next comparison begins anew."""
+        """Adds the gap of an episode of `task`. After a warning, later episodes are compared with the latest
+        `WINDOW` gaps."""
         gaps = self._gaps.setdefault(task, [])
         gaps.append(gap)
         del gaps[: -2 * WINDOW]
@@ -43,9 +44,9 @@ class GapAlarm:
 
 
 def grown(gaps: list[float]) -> float:
-    """Returns by how much the mean of the last `WINDOW` gaps exceeds the mean of the gaps before them.
+    """Returns the mean of the last `WINDOW` gaps minus the mean of the gaps before.
 
-    Returns 0 if the growth can be chance: at most three standard errors of the difference, or at most
+    Returns 0 if there are too few gaps, or if the difference is at most three standard errors or at most
     `LEAST`.
     """
     if len(gaps) < 2 * WINDOW:

@@ -6,20 +6,20 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""The number of bytes that count as one token if there is no tokenizer. It is low on purpose, so that the
-estimate is higher than the real number of tokens and no limit is exceeded."""
+"""The number of bytes that are counted as one token if there is no tokenizer. It is low on purpose: the
+estimate should exceed the real number of tokens, so that no limit is exceeded."""
 
 
 class TokenCounter(Protocol):
-    """Protocol of an object that counts the tokens of a text, and shortens a text to a number of tokens."""
+    """Interface of objects that count the tokens of a text, and shorten a text to a number of tokens."""
 
     def count(self, text: str) -> int:
-        """Returns the number of tokens of `text`."""
+        """Returns the number of tokens in `text`."""
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Replaces the middle of `text` by a mark if it has more than `limit` tokens.
-        Returns the text, and whether anything was cut."""
+        """Replaces the middle of `text` by a mark if the text has more than `limit` tokens. Returns the text,
+        and whether it was shortened."""
         ...
 
 
@@ -67,8 +67,8 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns a counter that uses the tokenizer with this Hugging Face hub id or folder. If `tokenizer` is
-    None, the counter estimates the tokens from the number of bytes."""
+    """Returns a token counter for the tokenizer with this Hugging Face hub id or folder. None: a counter that
+    estimates the number of tokens from the number of bytes."""
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

@@ -1,4 +1,5 @@
-"""Builds the first line (settings, machine, versions) and the last line (outcome) of a trajectory."""
+"""Builds the first line (settings, machine, versions) and the last line (outcome) of an episode's
+trajectory."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The subfolder of the trajectories' folder that holds the traces of verifiers. Each file contains one
-verifiers episode with one trace, in verifiers' own format."""
+"""The subfolder, in the folder of trajectories, for verifiers' traces. Each file contains one verifiers
+episode with one trace, in verifiers' own format."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 TRAINING_STEP: ContextVar[int | None] = ContextVar("training_step", default=None)
-"""The training step for which episodes are played, as far as this process knows it, for `air box ls`."""
+"""The training step for which the episodes of this process are played, or None if unknown. `air box ls`
+displays it."""
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
@@ -35,7 +37,8 @@ def folder(config: ResearchEnvConfig) -> Path | None:
 
 
 def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | int | None]:
-    """Returns what `Box.note_use` stores about an episode's box: its task, training step, run and episode."""
+    """Returns the facts about an episode that `Box.note_use` attaches to its box: task, training step, run
+    and episode."""
     where = folder(config)
     root = where.parent if where is not None and where.name == "trajectories" else where
     facts: dict[str, str | int | None] = {"task": task, "step": TRAINING_STEP.get()}
@@ -45,7 +48,7 @@ def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | i
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """Returns the store for artefacts (the agent's graded files), or None if artefacts are not stored."""
+    """Returns the store for artefacts (graded files of agents), or None if the settings turn it off."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -58,7 +61,7 @@ def store(config: ResearchEnvConfig) -> ArtefactStore | None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the installed packages that influence a result, by name."""
+    """Returns the versions, by name, of Python and of the installed packages that can influence a result."""
     installed = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -76,7 +79,7 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns those fields of a trajectory's first line that do not come from verifiers.
+    """Returns the fields of a trajectory's first line that are known to air, and not to verifiers.
     `air.trajectories.Start` explains each field."""
     config = episode.config
     harness = config.agent.harness or AirHarnessConfig()
@@ -101,7 +104,7 @@ def started(episode: Episode) -> dict[str, Any]:
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
     """Returns the settings that a trajectory records: those of air's own harness (its agent loop), and those
-    that a subclass of `ResearchEnvConfig` adds."""
+    that a subclass adds to `ResearchEnvConfig`."""
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
     settings = config.model_dump(mode="json", include=added)
     if isinstance(harness, AirHarnessConfig):
@@ -110,8 +113,8 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
-    """Writes the verifiers trace to its own file, then the last line of the episode's trajectory.
-    Raises InfrastructureError if the disk is full or the folder cannot be written."""
+    """Writes verifiers' trace to a file, then the last line of the episode's trajectory. Raises
+    InfrastructureError if the disk is full or the folder is not writable."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
     error = None if trace is None else trace.last_error
@@ -130,8 +133,8 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes verifiers' trace to a new file; returns its path relative to the folder of trajectories. Returns
-    "" if traces are not written."""
+    """Writes verifiers' trace to a new file. Returns its path relative to the folder of trajectories, or ""
+    if traces are not recorded."""
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

@@ -1,4 +1,5 @@
-"""The state of one running episode of a research task, in which an agent works in a box and is graded."""
+"""The state of one running episode of a research task: an agent works in a box, and its artefact is
+graded."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ class ResearchEpisode(Episode):
 
     world: ResearchWorld
     differ: Differ | None = None
-    """The object that finds what each step changed in the workspace; None if changes are not recorded."""
+    """Finds the changes that each step made in the workspace. None if the settings do not record them."""
     recorded: int = 0
-    """The number of gradings that have already been written to the trajectory."""
+    """The number of gradings that were written to the trajectory."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
@@ -49,25 +50,28 @@ class ResearchEpisode(Episode):
         return self.world.standing(left)
 
     async def reset(self, seed: int) -> None:
-        """Puts the task's files into the box, and offers the tools of the task's MCP servers to the model."""
+        """Copies the task's files into the box, and adds the tools of the task's MCP servers to the action
+        format."""
         await self.world.reset(seed)
         if self.format:
             self.format = self.world.offered(self.format)
 
     async def begin(self) -> None:
-        """If changes are recorded, reads the workspace's files, to find the changes of the first step."""
+        """If the settings record diffs, reads the workspace, with which the state after the first step is
+        compared."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
                 await self.differ.start()
 
     def instructions(self) -> str:
-        """Returns the instructions for the action format, with the optional tools of the episode."""
+        """Returns the part of the system prompt that explains the action format and the episode's tools."""
         assert self.format is not None
         return self.world.instructions(self.format)
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's first line about the task, its grading and its box."""
+        """Returns those fields of the trajectory's first line that concern the task, its grading and its
+        box."""
         world, box = self.world, self.world.box
         task = world.task
         return {
@@ -90,7 +94,7 @@ class ResearchEpisode(Episode):
         }
 
     def ended(self) -> dict[str, Any]:
-        """Returns the field of the trajectory's last line that has the score on the test split."""
+        """Returns the field `test` of the trajectory's last line: the score on the test split."""
         digest, path = self.world.test_artefact
         test = {
             "score": self.world.test_score,
@@ -108,7 +112,8 @@ class ResearchEpisode(Episode):
         shown: str,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that it made in the workspace and its score."""
+        """Writes one turn to the trajectory, with the changes that it made in the workspace, and its grading
+        if it has one."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -127,7 +132,7 @@ class ResearchEpisode(Episode):
             return None
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes the result of one grading as a line of the trajectory."""
+        """Writes one grading as a line of the trajectory."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,
@@ -149,13 +154,13 @@ class ResearchEpisode(Episode):
         self.recorded += 1
 
     def end(self) -> None:
-        """Stores the reason why the world ended the episode: the agent submitted, or its box is gone."""
+        """Sets `why_ended`: `submit`, or `box` if the agent's commands ended the box."""
         self.why_ended = "box" if self.world.lost else "submit"
 
     async def finish(self) -> None:
-        """Grades the artefact at the end of the episode, and records the gradings.
-        The artefact in the box is graded on the validation split, unless `submit` did so; then the artefact
-        that counts is graded on the test split."""
+        """Grades the artefact at the end of the episode, and records the gradings. The artefact in the box is
+        graded on the validation split, unless `submit` has done that; then the artefact that counts is graded
+        on the test split."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -168,8 +173,8 @@ class ResearchEpisode(Episode):
 
     @property
     def rewards(self) -> dict[str, float]:
-        """The terms of the episode's reward so far, by name. The reward is their sum.
-        Raises RewardTermError if a term of the user fails, and stores its text in `term_error`."""
+        """The reward terms of the episode so far, by name. The reward is their sum. If a user-defined term
+        fails, stores its message in `term_error` and raises RewardTermError."""
         world = self.world
         facts = EpisodeFacts(
             scale=world.task,
@@ -191,7 +196,8 @@ class ResearchEpisode(Episode):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode (scores, counts and times) by name. Missing scores are left out."""
+        """The metrics of the episode (scores, counts and times) by name. Scores that do not exist are left
+        out."""
         world = self.world
         scored = [v for v in world.validations if v.score is not None]
         values = {
@@ -224,7 +230,8 @@ class ResearchEpisode(Episode):
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns φ of the artefact that counts less φ of its test score; None without both scores."""
+        """Returns φ of the artefact that counts minus φ of its test score, or None if one of the scores is
+        missing."""
         world = self.world
         score = None if world.counted is None else world.validations[world.counted].score
         if score is None or world.test_score is None:
@@ -232,7 +239,8 @@ class ResearchEpisode(Episode):
         return phi_on(world.task, score) - phi_on(world.task, world.test_score)
 
     def summary(self) -> dict[str, Any]:
-        """Returns the episode's scores, reward terms, metrics and payments, for the trace's `info["air"]`."""
+        """Returns the episode's scores, reward terms, metrics and payments, which are stored in the trace's
+        `info["air"]`."""
         return {
             "episode": self.id,
             "task": self.world.task.id,

@@ -1,4 +1,5 @@
-"""Checks what research tasks need of this machine, such as Docker and GPUs, before episodes start."""
+"""Checks, before episodes start, that this machine has what the research tasks need, such as Docker, images
+and GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _LOG = logging.getLogger("verifiers.v1.air.environment")
 def gpu_pools(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns the GPU pools of agents' boxes and of graders, or None twice if the settings name no GPUs."""
+    """Returns two GPU pools, one for agents' boxes and one for graders, or (None, None) if the settings name
+    no GPUs. Raises ConfigError if there are too few GPUs."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:
@@ -43,7 +45,8 @@ def gpu_pools(
 
 
 def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Raises ConfigError if the settings do not suit a task with its own grading rules (`spec.rules`)."""
+    """Raises ConfigError if the settings do not suit a task that has its own grading rules (`spec.rules`),
+    such as a Harbor task."""
     spec.box_spec(config.provider)
     for name in ("test_weight", "final"):
         if getattr(config, name) != type(config).model_fields[name].get_default():
@@ -64,8 +67,9 @@ def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
 
 
 def _check_servers(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Raises UsageError if the tools of a task's MCP servers cannot be offered: the package is absent, or the
-    action format cannot call them. Warns if a program plays the agent, because programs get no such tools."""
+    """Checks that the tools of a task's MCP servers can be offered to the model. Raises UsageError if the
+    package for MCP is missing, or the action format cannot express tool calls. Only warns if a program plays
+    the agent, because programs do not get these tools."""
     rules = spec.rules
     if rules is None or not rules.tool_servers:
         return
@@ -109,7 +113,7 @@ def check_docker(image: str) -> None:
 
 
 async def check_images(spec: TaskSpec) -> None:
-    """Raises MissingError if this machine lacks an image of this task that is not one of air's own."""
+    """Raises MissingError if this machine lacks an image that a task with its own grading rules needs."""
     from air.sandbox.docker import engine
 
     rules = spec.rules

@@ -1,4 +1,4 @@
-"""Provides air's tasks to verifiers, with the methods that begin, grade and reward an episode."""
+"""Provides air's tasks to verifiers, with the methods that start, grade and reward an episode."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from air.worlds.sources import is_world
 
 
 class AirData(vf.TaskData):
-    """The data of one prompt: the task's text, its id, a digest of its files, and the seed of the episode.
+    """The data of one prompt: the task's text and id, a digest of its files, and the episode's seed.
     verifiers writes these fields into its traces, so they must not contain labels, answers or paths."""
 
     task_id: str = ""
     """The id of the task."""
     task_hash: str = ""
-    """A digest of everything that the task is made of: the files in its folder, or its world."""
+    """The SHA-256 of everything that the task consists of: the files in its folder, or its world."""
     seed: int = 0
-    """The seed of the episode, with which the world is reset."""
+    """The seed with which the world is reset."""
 
 
 class AirTask(vf.Task[AirData]):
     """A research task, or a task of another world, with the methods that verifiers calls during an episode.
-    The episode's state is an attribute of the runtime, verifiers' name for the place where commands run: a
-    box that `ResearchEnv` took from a pool, no box (`NoBox`), or a runtime that `vf-validate` or `vf-debug`
-    started."""
+    The state of the episode is not stored here but on the runtime (verifiers' name for the place where
+    commands run): a box from a pool of `ResearchEnv`, no box (`NoBox`), or a runtime that `vf-validate` or
+    `vf-debug` started."""
 
     spec: TaskSpec | None = None
-    """air's description of a research task, never serialised; None if `AirTaskset` did not make this object,
-    and for other worlds."""
+    """The specification of a research task; never serialised. None for other worlds, and if verifiers made
+    this object, and not `AirTaskset`."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Resets the world, such as by putting the task's files into the box, then writes the first line of
-        the trajectory."""
+        """Resets the world (for a research task, this copies the task's files into the box), then writes the
+        first line of the trajectory."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             if is_world(self.data.task_id):
                 raise UsageError(
@@ -81,8 +81,8 @@ class AirTask(vf.Task[AirData]):
         await episode.begin()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Ends the episode's world, perhaps with a grading, and stores the episode's summary in the trace.
-        Raises InfrastructureError if that failed."""
+        """Ends the episode, for a research task with its last grading, and stores its summary in the trace.
+        Raises InfrastructureError if that fails."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -91,9 +91,9 @@ class AirTask(vf.Task[AirData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Runs the task's first and last reference solutions in the runtime, for the command `vf-validate`.
-        Returns whether both reach their recorded scores, and the last is better than the first (the
-        baseline). Raises UsageError if an agent plays in the runtime."""
+        """Runs the task's first and last recorded reference solution in the runtime, for the command
+        `vf-validate`. Returns whether both reach their recorded scores, and the last is better than the first
+        (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -105,22 +105,22 @@ class AirTask(vf.Task[AirData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the terms of the episode's reward by name; the reward is their sum.
-        Without a runtime (in the command `vf-replay`), returns the terms that are stored in the trace."""
+        """Returns the terms of the episode's reward by name; the reward is their sum. Without a runtime (in
+        the command `vf-replay`), the terms are read from the trace."""
         return dict(_summary(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
     async def facts(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the scores, counts and times of the episode by name.
-        Without a runtime (in the command `vf-replay`), returns the values that are stored in the trace."""
+        """Returns the scores, counts and times of the episode by name. Without a runtime (in the command
+        `vf-replay`), they are read from the trace."""
         return dict(_summary(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the summary (scores, reward terms, …) that `Episode.summary` stored in a finished trace.
-    Raises UsageError if there is none, because the episode failed or an older version of air ran it."""
+    """Returns the episode's summary, which `Episode.summary` stored in a finished trace. Raises UsageError if
+    there is none, because the episode failed or an older version of air recorded it."""
     summary = trace.info.get("air", {})
     if "terms" not in summary:
         raise UsageError(
@@ -131,11 +131,11 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
 
 
 class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
-    """The prompts that the settings define: `examples_per_task` for each task, with different seeds."""
+    """The prompts that the settings define: `examples_per_task` of each task, with different seeds."""
 
     def load(self) -> Iterable[AirTask]:
-        """Yields one object for each prompt. The tasks take turns, so that the first N prompts contain each
-        task about as often as its weight says. Raises MissingError if a task does not exist."""
+        """Yields one task object for each prompt. The tasks take turns, so that each task has about its share
+        by weight in any first N prompts. Raises MissingError if a task does not exist."""
         config = self.config
         weights: dict[str, float] = {}
         names: list[str] = []
@@ -149,7 +149,8 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             yield makers[name](number)
 
     def _maker(self, name: str) -> Callable[[int], AirTask]:
-        """Returns a function from the number of a prompt (from 0) of the task `name` to that prompt."""
+        """Returns a function that takes the number (from 0) of a prompt of the task `name`, and returns its
+        task object."""
         config = self.config
         if is_world(name):
             world = sources.load(name)
@@ -185,8 +186,9 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
 
 def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
-    """Yields `count` pairs (name, number of earlier pairs with this name). Each name comes as often as its
-    weight says, as evenly as possible; with equal weights the names take turns in their order."""
+    """Yields `count` pairs (name, number of earlier pairs with the same name). Each name's share is
+    proportional to its weight, spread as evenly as possible; with equal weights, the names take turns in
+    order."""
     taken = dict.fromkeys(weights, 0)
     for _ in range(count):
         # The name whose next turn is due first; `min` takes the first of equal ones.

@@ -1,4 +1,5 @@
-"""Lends a process's boxes to episodes of worlds: one box to each agent, and a fresh box for each check."""
+"""Provides worlds other than research tasks with boxes: one for each agent, and a new one for each check of
+an answer."""
 
 from __future__ import annotations
 
@@ -19,14 +20,16 @@ _KILLED = 137
 
 
 class WorldBoxes:
-    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes. `checks` is the pool
-    of boxes in which answers are checked; it is separate, because an agent keeps its box during a check."""
+    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes, and `checks` is the
+    pool of boxes in which answers are checked. They are separate, because an agent keeps its box during a
+    check."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
         self.agents, self.checks, self._config = agents, checks, config
 
     def spec(self, spec: BoxSpec) -> BoxSpec:
-        """Returns `spec` with the run's kind of box for agents, and with whether the box may be reused."""
+        """Returns a copy of `spec` with the kind of box that the run's settings choose, and a mark that says
+        whether the box may be reused."""
         provider = self._config.provider
         closed = provider == "docker" and not (spec.network or spec.gpus or spec.open)
         return spec.model_copy(
@@ -35,8 +38,8 @@ class WorldBoxes:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for an agent, as `Pool.lease` does. A reusable box is reset
-        afterwards for another episode, unless an exception was raised."""
+        """Async context manager: yields a box for an agent. Afterwards, a reusable box is reset for another
+        episode; any other box is removed, as is a box whose block raised an exception."""
         box = await self.agents.take(spec)
         try:
             yield box
@@ -50,8 +53,8 @@ class WorldBoxes:
 
     @asynccontextmanager
     async def world(self, task: WorldTask) -> AsyncIterator[WatchedWorld]:
-        """Async context manager: yields the world of one episode, not reset yet, with the boxes it needs.
-        The caller closes the world inside of the block."""
+        """Async context manager: yields the world of one episode, with the boxes that it needs. The caller
+        must reset the world, and close it inside the block."""
         run = None if task.check_box is None else self.runner(task.check_box)
         if task.box is None:
             yield WatchedWorld(task.world(run=run), task.unanswered)
@@ -62,7 +65,8 @@ class WorldBoxes:
             yield WatchedWorld(task.world(box, run), task.unanswered, box=box, box_seconds=seconds)
 
     def runner(self, spec: BoxSpec) -> Run:
-        """Returns a function that runs a command in a fresh box of `spec`."""
+        """Returns a function that runs a command in a new box with the settings `spec`. It raises
+        GradingError if that box fails."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(
@@ -91,8 +95,8 @@ class WorldBoxes:
 
 @asynccontextmanager
 async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[WatchedWorld]:
-    """Async context manager: yields the world of one episode; if the task needs boxes, they come from
-    `boxes`. Raises ConfigError if the task needs boxes and `boxes` is None."""
+    """Async context manager: yields the world of one episode. If the task needs boxes, they come from
+    `boxes`; raises ConfigError if `boxes` is None then."""
     if not task.in_boxes:
         yield WatchedWorld(task.world(), task.unanswered)
         return

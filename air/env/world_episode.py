@@ -1,14 +1,14 @@
-"""The state of one running episode in a world that is no research task, with a box or without one.
+"""The state of one running episode in a world that is not a research task, with or without a box.
 
 The reward has these terms:
 
-    world        the sum of what the world gave for the agent's actions
-    unanswered   the task's `unanswered` if no step ended the episode
-    format       −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were no action
+    world        the sum of the world's rewards for the agent's actions
+    unanswered   the task's value `unanswered` if no step ended the episode
+    format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
-With `credit = "segment"`, every action with a reward of the world ends a segment. If the agent's commands end
-the box, the episode ends with what it earned until then and the task's `unanswered`.
+With `credit = "segment"`, every action with a nonzero reward of the world ends a segment. If the agent's
+commands end the box, the episode ends with the rewards so far and the task's `unanswered`.
 """
 
 from __future__ import annotations
@@ -35,45 +35,47 @@ from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
-"""The largest number of turns of the episodes that begin in this context. It replaces the worlds' own
-numbers; None: the worlds' own numbers hold."""
+"""The maximum number of turns of episodes that begin in this context. It replaces the worlds' own limits.
+None: the worlds' own limits apply."""
 CLOSE_SECONDS = 60.0
-"""The time limit for closing a world, in seconds. Rewards and facts until then count in any case."""
+"""The time limit for closing a world, in seconds. If it is exceeded, the rewards and facts before still
+count."""
 BOX_ENDED = "[the box has ended]"
-"""The agent's observation when its commands have ended its box."""
+"""The observation for the agent after its commands have ended its box."""
 
 
 @dataclass
 class WatchedWorld:
-    """A world whose rewards are checked and added up, and whose last call of `close` may fail."""
+    """Wraps a world: checks and adds up its rewards, recognises when the agent's commands ended the box, and
+    stores an error of `close` instead of raising it."""
 
     world: World[Action]
     unanswered: float = 0.0
-    """What the task pays for an episode that its world does not end, or whose box its agent ends."""
+    """The reward for an episode that no step of the world ends, or whose box the agent's commands end."""
     box: Box | None = None
-    """The box in which the agent acts; None without one."""
+    """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
-    """The seconds that the episode waited for its box."""
+    """The seconds for which the episode waited for its box."""
     lost: str = ""
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether a step has ended the episode."""
     term_error: str = ""
-    """The error of the user's checker; empty if it did not fail."""
+    """The error message of a user-defined answer checker; empty if it did not fail."""
     rewards: list[float] = field(default_factory=list)
-    """The reward for every action, in order."""
+    """The reward of each action, in order."""
     seconds: float = 0.0
-    """The time that the world took for its steps."""
+    """The total seconds that the world took for its steps."""
     close_error: str = ""
-    """The error with which the world failed to close; empty if it did not fail."""
+    """The error message of a failed `close`; empty if it did not fail."""
     _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
         return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
-        """Carries out an action. Raises InfrastructureError if its reward is not a finite number, or if the
-        box ended for a reason outside of it, and RewardTermError if a checker of the user fails."""
+        """Performs an action. Raises InfrastructureError if the reward is not a finite number or the box
+        ended through no fault of the agent, and RewardTermError if a user-defined answer checker fails."""
         began = time.monotonic()
         try:
             step = await self._step(action)
@@ -106,12 +108,13 @@ class WatchedWorld:
 
     @property
     def end_reward(self) -> float:
-        """What the episode is paid if it ends now."""
+        """The reward that is added if the episode ends now: `unanswered`, or 0 if a step has ended the
+        episode."""
         return 0.0 if self.ended else self.unanswered
 
     async def close(self) -> dict[str, Any]:
-        """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in
-        `close_error`, because the episode's rewards are settled."""
+        """Closes the world once, even if the caller is cancelled meanwhile. An error is only stored in
+        `close_error`, because the episode's rewards are final already."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         return await to_the_end(self._closing)
@@ -128,8 +131,8 @@ class WatchedWorld:
             return {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the world's facts (numbers about the episode, by name). Raises InfrastructureError if one
-        of them is not a finite number."""
+        """Returns the world's facts: numbers about the episode, by name. Raises InfrastructureError if one of
+        them is not finite."""
         facts = {name: float(value) for name, value in self.world.facts().items()}
         for name, value in facts.items():
             if not math.isfinite(value):
@@ -138,8 +141,8 @@ class WatchedWorld:
 
 
 def _sendable(observation: Observation) -> Observation:
-    """Returns the observation without lone surrogates (halves of characters), which a world may repeat from
-    an action, and which no model server accepts."""
+    """Replaces lone surrogates (halves of Unicode characters) in an observation. A world may repeat them from
+    an action, and no model server accepts them."""
     text = observation.text.encode("utf-8", "replace").decode()
     return observation if text == observation.text else replace(observation, text=text)
 
@@ -151,12 +154,13 @@ class WorldEpisode(Episode):
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
     turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
-    """The largest number of turns, in place of the world's own; the settings can lower it. None: not set."""
+    """The maximum number of turns, which replaces the world's own limit; the settings can lower it. None: the
+    world's own limit applies."""
     first: Observation = field(default_factory=lambda: Observation(""))
-    """The first observation, in the form that the model sees; empty before `reset`."""
+    """The first observation as the model sees it; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
     used: float | None = None
-    """The agent's time in seconds; None before the end of the episode."""
+    """The agent's time in seconds; None until the episode ends."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """The world's facts (numbers by name) at the end of the episode; empty before."""
 
@@ -194,7 +198,8 @@ class WorldEpisode(Episode):
         self.began = time.monotonic()
 
     def prompt(self, text: str) -> str:
-        """Returns the first user prompt: the rules, the first observation, the action format's opening."""
+        """Returns the first user prompt: the task's text, the first observation, and the action format's
+        opening text."""
         return super().prompt("\n\n".join(part for part in (text, self.first.text) if part))
 
     def instructions(self) -> str:
@@ -236,7 +241,7 @@ class WorldEpisode(Episode):
     async def record_step(
         self, reply: str, action: Action | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory, with the world's reward for it."""
+        """Writes one turn to the trajectory, with the world's reward for its action."""
         more |= {} if step is None else {"reward": float(step.reward), "done": step.done}
         await super().record_step(reply, action, step, shown, **more)
         if step is not None and step.reward:
@@ -244,12 +249,13 @@ class WorldEpisode(Episode):
 
     @property
     def metric(self) -> str:
-        """The name of an episode's score in tables: `success` if the world has this fact, else `reward`."""
+        """The name of the episode's score in tables: `success` if the world reports this fact, else
+        `reward`."""
         return "success" if "success" in self.task.facts else "reward"
 
     @property
     def score(self) -> float:
-        """The value of `metric`."""
+        """The episode's score: the value called `metric`."""
         return (
             self.facts.get("success", 0.0)
             if self.metric == "success"
@@ -258,18 +264,19 @@ class WorldEpisode(Episode):
 
     @property
     def scale(self) -> RewardScale:
-        """The reward scale that leaves `score` unchanged."""
+        """A reward scale that maps `score` to itself, because worlds have no baseline or target."""
         clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
         return RewardScale(
             direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
         )
 
     def end(self) -> None:
-        """Stores the reason why the world ended the episode: the world was done, or its box is gone."""
+        """Sets `why_ended`: `done` if the world ended the episode, or `box` if the agent's commands ended the
+        box."""
         self.why_ended = "box" if self.world.lost else "done"
 
     async def finish(self) -> None:
-        """Reads the world's facts, then ends the world."""
+        """Stores the world's facts, then closes the world."""
         if self.used is None:
             self.used = time.monotonic() - self.began
             self.facts = self.world.facts()
@@ -277,7 +284,7 @@ class WorldEpisode(Episode):
         self._note(ends=False)
 
     async def abandon(self) -> None:
-        """Ends the world, even if the caller is cancelled meanwhile."""
+        """Closes the world, even if the caller is cancelled meanwhile."""
         self.term_error = self.world.term_error
         await self.world.close()
 
@@ -294,7 +301,8 @@ class WorldEpisode(Episode):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of the episode: the world's facts, then the counts and times of every episode."""
+        """The metrics of the episode by name: the world's facts, and the counts and times that all episodes
+        have."""
         return {
             **self.facts,
             **({} if self.used is None else {"score": self.score}),

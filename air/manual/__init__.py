@@ -1,1 +1,1 @@
-"""Lets a person play an episode in place of a model, for the command `air shell`."""
+"""Lets a person reply in place of a model in an episode, for the command `air shell`."""

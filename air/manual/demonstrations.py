@@ -1,4 +1,5 @@
-"""Plays worlds with their scripted players, and records the episodes in any action format."""
+"""Plays worlds with their scripted players (programs that know how to solve a world), and records the
+episodes as demonstrations in any action format."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ async def demonstrate(
     action_format: str | None = None,
     thought: str,
 ) -> list[float]:
-    """Plays one episode of a world for each seed with the world's scripted player, and records the trajectory
-    in `folder`; returns the rewards. `action_format` names the action format (None: the task's own); every
-    reply has the thought `thought`.
+    """Plays one episode of a world for each seed, with the world's scripted player as the agent, and records
+    the trajectories in `folder`. Returns the rewards of the episodes. `action_format` is the name of the
+    action format (None: the task's own). Every reply contains the text `thought` as its reasoning.
 
-    The conversation is the one that a model with these replies would have. Raises UsageError if the world has
-    no scripted player or the format cannot express its action, and InfrastructureError if the world failed.
+    The recorded conversation is the same as that of a model with these replies. Raises UsageError if the
+    world has no scripted player, or the action format cannot express one of its actions, and
+    InfrastructureError if the world failed.
     """
     task = sources.load(task_id)
     if task.player is None:

@@ -1,4 +1,5 @@
-"""Stores the lines of a trajectory in memory until it is saved, so that an undo can remove the last lines."""
+"""Keeps the lines of a trajectory in memory until they are saved, so that an undo can remove the last
+lines."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that stores a trajectory's lines in memory. Only its method `save` writes a file."""
+    """A recorder that keeps a trajectory's lines in memory. Only the method `save` writes files."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -24,12 +25,13 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Adds a line of the type `kind` at the Unix time `t` (None: now) with the other fields."""
+        """Appends a line of the type `kind` with the Unix time `t` (None: now) and further fields."""
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the workspace changes of a step (None: the last), the field `diff` of its line if present.
+        """Returns the workspace changes of the step in turn `turn` (None: the last step): the field `diff` of
+        its line, or None if they were not recorded.
 
         Raises UsageError if there is no such step.
         """
@@ -41,11 +43,12 @@ class Draft(Recorder):
         return diff
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to `path` in one operation, and copies graded artefacts to the same folder.
+        """Writes the trajectory to the file `path` atomically, and copies the graded artefacts into the same
+        folder, from those of the folders `sources` that contain them.
 
-        The artefacts come from the folders `sources`. A draft may be saved repeatedly to the same path.
-        Raises ConfigError if the name is not a usable, free `.jsonl` file or a line is not JSON, and
-        InfrastructureError if the disk is full or the folder cannot be written.
+        A draft can be saved again to the same path. Raises ConfigError if `path` does not end in `.jsonl`, is
+        another existing file, or a line cannot be written as JSON, and InfrastructureError if the disk is
+        full or the folder is not writable.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
@@ -64,7 +67,8 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to a new file in `folder`, copies its artefacts, and returns the new path."""
+        """Writes the trajectory to a new file in `folder`, and copies its artefacts to the folder of
+        `target`. Returns the new file's path."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 grade = line if line["type"] == "validate" else line.get("test") or {}
@@ -77,6 +81,7 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies an artefact to `folder` from the first of `sources` that has it; returns its name, or ""."""
+    """Copies the artefact `name` into `folder`, from the first of `sources` that contains it. Returns `name`,
+    or "" if none contains it."""
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

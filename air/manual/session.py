@@ -1,10 +1,11 @@
-"""Plays an episode in which a person replies in place of a model. The person can undo the latest steps.
+"""An episode of a research task in which a person replies in place of a model, and can undo the latest steps.
 
-`AirHarness` handles a person's reply as a model's, so grades, rewards and the record are the same. Writing a
-reply takes the agent's time; copies and undos do not. Before each reply the workspace is copied out of the
-running box (a `Box.snapshot` would end its processes). An undo starts a new box with that copy, and restores
-the workspace, the tools, the validations, the rewards, the turns, and the record, but no files elsewhere, no
-processes, and not the time. If an undo fails, the episode has no box until a further undo succeeds.
+`AirHarness` processes a person's reply like that of a model, so grades, rewards and the trajectory are the
+same. The time for writing a reply counts as the agent's time; copying the workspace and undoing do not.
+Before each reply, the workspace is copied out of the running box (`Box.snapshot` would end the box's
+processes). An undo starts a new box with that copy. It restores the workspace, the tools, the validations,
+the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or the elapsed
+time. If an undo fails, the episode has no box until another undo succeeds.
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ from air.trajectories import Step, TokenRef, Trajectory
 from air.worlds.research.world import ResearchWorld, describe
 
 MOST_POINTS = 50
-"""The highest number of steps that can be undone."""
+"""The maximum number of steps that can be undone."""
 T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the settings of a recorded episode as nested dicts, as in the table `[….env]` of a run file.
+    """Returns the settings with which a trajectory was recorded, as nested dicts like the table `[….env]` of
+    a run file.
 
-    `provider` (`docker` or `subprocess`) replaces the recorded kind of box. Raises ConfigError if air did not
-    record the trajectory.
+    `provider` (`docker` or `subprocess`) replaces the recorded kind of box. Raises ConfigError if the
+    trajectory was not recorded by air.
     """
     start, where = trajectory.start, str(trajectory.path)
     if (
@@ -93,14 +95,16 @@ def _runtime(isolation: str) -> str:
 
 
 class Interrupted(AirError):
-    """`ManualEpisode.interrupt` stopped an action. The message says whether the action was undone."""
+    """Error: `ManualEpisode.interrupt` stopped the running action. The message says whether the action was
+    undone."""
 
 
 class ManualEpisode:
-    """One episode that a person plays in place of a model. `async with` starts it.
+    """One episode of a research task that a person plays in place of a model. `async with` starts it.
 
-    All methods must be called in the same event loop. `config` names one task. `origin` is a recorded episode
-    to continue and the number of its first steps to repeat; None starts a new episode with `seed`.
+    All methods must be called in the same event loop. `config` must name exactly one task. `origin` continues
+    a recorded episode: it is a trajectory, and the number of its first steps to repeat. Without it, a new
+    episode starts with `seed`.
     """
 
     def __init__(
@@ -125,11 +129,11 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether anything but the recorded steps may have changed the box or the prompt, so that a replay of
-        the trajectory may differ."""
+        """Whether something other than the recorded steps may have changed the box or the prompt. Then a
+        replay of the trajectory may give different results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Starts the episode in a box, and repeats the first steps of `origin` if there is one.
+        """Starts the episode in a new box, and repeats the first steps of `origin`, if given.
 
         Raises UsageError if the episode cannot be played, and InfrastructureError if the box failed.
         """
@@ -191,7 +195,7 @@ class ManualEpisode:
             await self._env.stop()
 
     def _recorded_task(self) -> TaskSpec | None:
-        """Returns the task of `origin`; None without one."""
+        """Returns the task of the recorded episode `origin`, or None without `origin`."""
         if self._origin is None:
             return None
         taskset, trajectory = self.config.taskset, self._origin[0]
@@ -200,7 +204,8 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _played(self, world: ResearchWorld) -> Play:
-        """Puts the task's files into the box; returns the episode of `origin` before its first step."""
+        """Copies the task's files into the box, and returns a replay of `origin` that has not repeated any
+        step yet."""
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -227,7 +232,8 @@ class ManualEpisode:
         )
 
     def _begin(self, play: Play | None) -> None:
-        """Writes the first line of this trajectory; `play` is the recorded episode that it continues."""
+        """Writes the first line of the new trajectory. `play` is the replay of `origin`, or None for a new
+        episode."""
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
         if play is not None and turns != play.start.max_turns:
@@ -247,7 +253,7 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the first steps of a recorded episode, and copies their lines to the new trajectory."""
+        """Repeats the first steps of the recorded episode, and copies their lines into the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -264,7 +270,8 @@ class ManualEpisode:
             episode.why_ended = "turns"
 
     def _count(self, step: Step) -> None:
-        """Adds a repeated step to the episode's counters, as `AirHarness.act` would have done."""
+        """Updates the episode's counters for a repeated step, in the same way as `AirHarness.act` would for a
+        new one."""
         episode, used = self.episode, step.tokens or TokenRef()
         counters, limit = episode.counters, self._harness.config.max_context_tokens
         cut = step.problem == "length"
@@ -277,7 +284,7 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: ResearchEpisode) -> None:
-        """Reads all files of the workspace, so that the changes made by the next step can be found."""
+        """Reads all files of the workspace, so that the changes of the next step can be found."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
@@ -288,7 +295,7 @@ class ManualEpisode:
 
     @property
     def max_turns(self) -> int | None:
-        """The highest allowed number of turns in the episode, or None if there is no limit."""
+        """The maximum number of turns in the episode, or None if there is no limit."""
         turns: int | None = self.config.agent.max_turns
         return turns
 
@@ -298,9 +305,9 @@ class ManualEpisode:
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
     def written(self, text: str) -> str | None:
-        """Returns a reply with the call of a tool of the task's MCP servers, which a person typed as
-        `NAME {"argument": value}`; None if the text is no such call. Raises UsageError if its arguments are
-        no JSON object."""
+        """Converts a typed call of a tool, `NAME {"argument": value}`, to a reply in the action format.
+        Returns None if `text` is not a call of a tool of the task's MCP servers. Raises UsageError if the
+        arguments are not a JSON object."""
         servers, name = self.episode.world.servers, text.partition(" ")[0]
         if servers is None or name not in servers.names or not text[len(name) :].startswith(" {"):
             return None
@@ -309,11 +316,11 @@ class ManualEpisode:
             return self.episode.format.render("", call_of(text))
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply; returns the lines that the turn added to the trajectory.
+        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory.
 
-        `seconds` is how long the person wrote. A turn that fails is undone; the error's text tells whether
-        that succeeded. Raises UsageError if the episode is over, Interrupted, or
-        InfrastructureError.
+        `seconds` is the time that the person took to write the reply. If the turn fails or is interrupted, it
+        is undone; the error's message says whether the undo succeeded. Raises UsageError if the episode is
+        over, Interrupted, and InfrastructureError.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -331,7 +338,7 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes an unfinished turn; returns what was undone, or why the undo failed, as one line."""
+        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -355,10 +362,10 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step in a new box; returns one line of text that lists what was restored.
+        """Undoes the last step by starting a new box. Returns one line of text about what was restored.
 
-        Raises UsageError if no step can be undone, MissingError without container engine or image, and
-        InfrastructureError if the new box failed; a further call tries again.
+        Raises UsageError if no step can be undone, MissingError without a container engine or image, and
+        InfrastructureError if the new box failed; then another call tries again.
         """
         if not self._points:
             raise UsageError("there is no step to undo")
@@ -369,16 +376,19 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command in the box; it is no step of the episode and is not in the trajectory.
+        """Runs a command of the person in the box. It is not a step of the episode, and not recorded in the
+        trajectory.
 
-        The next call keeps the working directory and exported variables. Raises Interrupted or BoxDiedError.
+        The working directory and exported variables are preserved for the next call. Raises Interrupted and
+        BoxDiedError.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running `act` or `bash`, which raises `Interrupted`. Call it in the event loop."""
+        """Stops the running `act` or `bash`, which then raises `Interrupted`. Must be called in the event
+        loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()
@@ -396,7 +406,8 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the last undo point (kept if that fails); returns a message about the result."""
+        """Restores the last undo point, and removes it unless that fails. Returns a message about the
+        result."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         await self.episode.world.abandon()
@@ -420,7 +431,8 @@ class ManualEpisode:
         )
 
     async def _refilled(self, world: ResearchWorld, archive: Path) -> ResearchWorld:
-        """Closes the box, and starts one with the copy `archive`; returns `world` for the new box."""
+        """Closes the box, and starts a new one with the workspace from the file `archive`. Returns a copy of
+        `world` for the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         if world.task.rules is not None:

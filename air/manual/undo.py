@@ -1,7 +1,7 @@
-"""Undo points: the state of an episode before a reply, with a copy of its workspace.
+"""Undo points: the state of an episode before a reply, with a copy of the workspace.
 
-A command in the box makes the copy while other processes continue (`Box.snapshot` would end them). It
-preserves links, modes and times. The box's image must have GNU tar and gzip.
+A command in the box makes the copy while other processes continue to run (`Box.snapshot` would end them). The
+copy preserves links, permissions and times. The box's image must contain GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
 
 COPY_BYTES = 64 << 20
-"""The largest allowed copy of a workspace, in bytes after compression."""
+"""The maximum size of a copy of the workspace, in bytes after compression."""
 COPY_SECONDS = 120.0
 _PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
 _UNPACK = ("tar", "-xpzf", "-")
@@ -26,31 +26,31 @@ _CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """The error for a workspace that cannot be copied. Its text is the reason."""
+    """Error: the workspace cannot be copied. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """An undo point: the stored state of an episode before one reply."""
+    """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state, with the box in which the episode ran before the reply."""
+    """A copy of the world's state before the reply, with the box of that time."""
     counters: Counters
     malformed: int
-    """The number of consecutive replies, up to the undo point, that were not an action."""
+    """The number of consecutive format errors before the reply."""
     lines: int
     """The number of lines that the episode's trajectory had before the reply."""
     copy: Path | None
-    """The file that contains the copy of the workspace; None if the workspace could not be copied."""
+    """The file with the copy of the workspace; None if the workspace could not be copied."""
     why_not: str = ""
     """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
     async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> Point:
-        """Copies the workspace to a new file in `folder`; returns an undo point of the present state.
+        """Copies the workspace to a new file in `folder`, and returns an undo point of the present state.
 
-        `lines` is how many lines the trajectory has. Raises BoxDiedError, and InfrastructureError if the disk
-        is full.
+        `lines` is the trajectory's number of lines. Raises BoxDiedError if the box is gone, and
+        InfrastructureError if the disk is full.
         """
         world, archive, why_not = episode.world, None, ""
         try:
@@ -61,7 +61,7 @@ class Point:
         return cls(world.fork(world.box), counters, malformed, lines, archive, why_not)
 
     def forget(self) -> None:
-        """Removes the file with the copy of the workspace."""
+        """Deletes the file with the copy of the workspace."""
         if self.copy is not None:
             self.copy.unlink(missing_ok=True)
 
@@ -80,9 +80,9 @@ async def _pack(box: Box, folder: Path) -> Path:
 
 
 async def unpack(kept: Path, box: Box) -> None:
-    """Unpacks the copied workspace `kept` into the empty workspace of a new box.
+    """Unpacks `kept`, a file with a copy of a workspace, into the empty workspace of a new box.
 
-    Raises BoxDiedError if that fails, and InfrastructureError if the copy cannot be read.
+    Raises BoxDiedError if unpacking fails, and InfrastructureError if the file cannot be read.
     """
     with boundary(InfrastructureError, "a copy of the workspace", OSError):
         data = await asyncio.to_thread(kept.read_bytes)

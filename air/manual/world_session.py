@@ -1,7 +1,9 @@
-"""Plays an episode of a world that is not a research task, in which a person replies in place of a model.
+"""An episode of a world other than a research task, in which a person or a script replies in place of a
+model.
 
-`AirHarness` handles a person's reply as a model's, so rewards and the record are the same. An undo repeats
-all replies except the last in a new world with the same seed, so it needs a world that replays exactly.
+`AirHarness` processes such a reply like that of a model, so rewards and the trajectory are the same. An undo
+repeats all replies except the last in a new world with the same seed, so it works only in worlds that replay
+exactly.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from air.trajectories import TokenRef, Trajectory
 from air.worlds import sources
 
 BASH_SECONDS = 600.0
-"""The time limit of a person's own command in the box."""
+"""The time limit in seconds of a person's own command in the box."""
 
 
 class ManualWorld:
-    """One episode of a world that a person plays in place of a model. `async with` starts it.
+    """One episode of a world that a person (or a script) plays in place of a model. `async with` starts it.
 
-    All methods must be called in the same event loop. `config` names one task. `replies` are given first,
-    such as those of a recorded episode. The trajectory records `player` as the name of whoever replies.
+    All methods must be called in the same event loop. `config` must name exactly one task. `replies` are
+    played at the start, such as those of a recorded episode. `player` is recorded in the trajectory as the
+    model's name.
     """
 
     def __init__(
@@ -61,12 +64,14 @@ class ManualWorld:
         self._world = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
         self.outside = False
-        """Whether anything but the recorded steps may have changed the episode."""
+        """Whether something other than the recorded steps, such as a command of the person, may have changed
+        the episode."""
 
     @classmethod
     def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
-        """Returns an episode that repeats the first `steps` steps of a recorded one. Raises ConfigError if
-        the world does not replay exactly, or has changed since the recording."""
+        """Returns an episode that starts by repeating the first `steps` steps of the recorded episode
+        `origin`. Raises ConfigError if the world does not replay exactly, or has changed since the
+        recording."""
         start = origin.start
         assert start is not None
         manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
@@ -90,7 +95,7 @@ class ManualWorld:
         await self._env.stop()
 
     async def _begin(self) -> None:
-        """Resets a new world, and writes the first line of the trajectory."""
+        """Creates and resets a new world, and writes the first line of the trajectory."""
         self.record.lines.clear()
         world = await self._world.enter_async_context(self._env.lend_world(self.task.id))
         self._world.push_async_callback(world.close)
@@ -122,10 +127,10 @@ class ManualWorld:
         return None if turns is None else turns - self.episode.counters.turns
 
     def written(self, text: str) -> str:
-        """Returns a reply with an action. The action is the text that a person typed or, in a world with
-        tools, the call `NAME {"argument": value}`. If such a world also takes answers, a text that does not
-        begin with a tool's name is an answer. Raises UsageError if the action format cannot express the
-        action."""
+        """Converts a person's text to a reply in the action format. The text is the action itself or, in a
+        world with tools, a call `NAME {"argument": value}`. If a world with tools also accepts answers, a
+        text that does not begin with a tool's name is an answer. Raises UsageError if the action format
+        cannot express the action."""
         assert self.episode.format is not None
         try:
             calls = self.task.tools and not (self.task.answers and self._is_answer(text))
@@ -139,8 +144,9 @@ class ManualWorld:
         return text.split(maxsplit=1)[:1] not in [[name] for name in names]
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply, which took `seconds` to write; returns the new lines of the
-        trajectory. Raises UsageError if the episode is over, and InfrastructureError if the world failed."""
+        """Plays one turn with a person's reply; `seconds` is the time that the person took to write it.
+        Returns the lines that this turn added to the trajectory. Raises UsageError if the episode is over,
+        and InfrastructureError if the world failed."""
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
         before = len(self.lines)
@@ -164,7 +170,8 @@ class ManualWorld:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step; returns one line of text about it. Raises UsageError if there is no step."""
+        """Undoes the last step. Returns one line of text about it. Raises UsageError if there is no step, or
+        the world does not replay exactly."""
         if not self._replies:
             raise UsageError("there is no step to undo")
         if not self.task.replays:
@@ -177,8 +184,8 @@ class ManualWorld:
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
 
     async def bash(self, script: str) -> ExecResult:
-        """Runs a command of the person in the episode's box, apart from the agent's. Raises UsageError if the
-        world has no box, or the box has ended."""
+        """Runs a command of the person in the episode's box. It is not an action of the agent, and not
+        recorded. Raises UsageError if the world has no box, or the box has ended."""
         box, self.outside = self.box, True
         try:
             async with box.attributing():
@@ -194,7 +201,7 @@ class ManualWorld:
         return self.episode.world.box
 
     def interrupt(self) -> None:
-        """Stops the running `act`. Call it in the event loop."""
+        """Cancels the running `act`. Must be called in the event loop."""
         if self._running is not None:
             self._running.cancel()
 
@@ -204,7 +211,8 @@ class ManualWorld:
 
 
 def call_of(text: str) -> Action:
-    """Returns the call of a tool in a text such as `search {"query": "x"}`. Raises ValueError."""
+    """Parses a tool call such as `search {"query": "x"}`. Raises ValueError if the arguments are not a JSON
+    object."""
     name, _, arguments = text.strip().partition(" ")
     try:
         values = json.loads(arguments or "{}")

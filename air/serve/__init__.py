@@ -1,5 +1,7 @@
-"""HTTP services over air's boxes, which the existing clients of other sandboxes call: `air serve sandbox`.
+"""HTTP services. The sandbox server (`air serve sandbox`) gives clients of other sandbox products boxes of
+air.
 
-`app` is the application that all protocols share, `boxes` lends boxes to requests, and each protocol has a
-folder: `fusion` (SandboxFusion's), `e2b` (E2B's).
+`app` is the HTTP application that all services share, and `boxes` provides requests with boxes. Each protocol
+of the sandbox server has a folder: `fusion` (SandboxFusion) and `e2b` (E2B). The other folders are services
+of their own, such as `tools` (`air serve tools`).
 """

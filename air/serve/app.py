@@ -1,6 +1,8 @@
-"""The HTTP application that all protocols share: token, log, metrics, `/health`, and errors as answers.
+"""The HTTP application that all services share: it checks the token, logs and counts requests, answers
+`/health` and `/metrics`, and turns errors into HTTP responses.
 
-A protocol is a class derived from `Protocol`, made with the `Server` that it serves from.
+A protocol, such as SandboxFusion's, is a subclass of `Protocol`. Its constructor takes the `Server`, which
+holds the boxes.
 """
 
 from __future__ import annotations
@@ -30,29 +32,30 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 
 FACTS = "air.facts"
-"""The key of a request's scope under which a protocol puts facts for the log's line of this request."""
+"""The key of a dict in a request's ASGI scope. A protocol adds fields for the request's log line to this
+dict."""
 _OPEN_PATHS = ("/health",)
-"""Paths that need no token, because monitoring programs ask for them."""
+"""Paths that can be requested without the token, because monitoring programs request them."""
 
 
 @dataclass(frozen=True)
 class BaseServer:
-    """The state that the protocols of any server share: settings, metrics and log."""
+    """The state that all protocols of one server share: settings, metrics and log."""
 
     config: ListenConfig
     metrics: Metrics
     log: Log
     healthy: ClassVar[str] = "ok"
-    """The `status` in the answer of `/health`."""
+    """The text of the field `status` in the response of `/health`."""
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fields about the server itself for the answer of `/health`."""
+        """Returns the fields that describe this server in the response of `/health`."""
         return {}
 
 
 @dataclass(frozen=True)
 class Server(BaseServer):
-    """The state that the protocols of a server of boxes share."""
+    """The state that all protocols of a sandbox server share: `BaseServer`, and the server's boxes."""
 
     config: ServeConfig
     boxes: Boxes
@@ -69,37 +72,38 @@ class Server(BaseServer):
 
 
 class Protocol(ABC):
-    """One protocol that a server speaks: its routes, its work while the server runs, and its state."""
+    """Base class of a protocol that a server speaks: its routes, its background work, and its state."""
 
     name: str
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """Returns the routes. Two protocols of one server may not have the same path."""
+        """Returns the protocol's routes. The paths of all protocols of one server must differ."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager: checks at its start that the protocol can be served, and raises AirError if
-        not. Background work runs during the block, which is left before the boxes end."""
+        """Async context manager around the time in which the server accepts requests. On entry, it raises
+        AirError if the protocol cannot be served on this machine. Background work runs inside the block. The
+        block ends before the server's boxes are closed."""
         yield
 
     def facts(self) -> dict[str, Any]:
-        """Returns the fields about the protocol for the answer of `/health`."""
+        """Returns the fields that describe this protocol in the response of `/health`."""
         return {}
 
     def admits(self, scope: Scope) -> bool:
-        """Whether a request without the server's token may pass, because the protocol checks a key of its
-        own, for instance one for each sandbox."""
+        """Whether a request may pass without the server's token, because the protocol itself checks another
+        secret, such as the token of one sandbox."""
         return False
 
     def other_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the application that answers a request for one sandbox, whatever the request's path is.
-        Returns None if the protocol's routes answer the request."""
+        """Returns the ASGI application that must handle this request instead of the routes, because the
+        request is for one sandbox, whatever its path. Returns None if the routes handle the request."""
         return None
 
 
 def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
-    """Returns the application that serves these protocols."""
+    """Returns the ASGI application that serves `protocols`, `/health` and `/metrics`."""
 
     async def health(_: Request) -> Response:
         body: dict[str, Any] = {"status": server.healthy, "version": version("air-agent")}
@@ -125,8 +129,8 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """Middleware: refuses requests without the token, of pages of other sites, or with too large a body, and
-    logs and counts all."""
+    """ASGI middleware. Rejects a request without the token, from a web page of another site, or with a body
+    that is too large. Logs and counts every request."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -197,13 +201,15 @@ class _Guard:
 
 
 def _refused(status: int, text: str) -> Response:
-    """Returns a refusal in the forms of all protocols: `detail` is SandboxFusion's, the rest E2B's."""
+    """Returns an error response that clients of all protocols can read: SandboxFusion's clients read
+    `detail`, and E2B's clients read `code` and `message`."""
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
 
 
 def _is_local(origin: str | None) -> bool:
-    """Whether a request comes from a program, which sends no origin, or from a page of this machine."""
+    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
+    machine."""
     try:
         return origin is None or is_loopback(urlsplit(origin).hostname or "")
     except ValueError:
@@ -211,7 +217,8 @@ def _is_local(origin: str | None) -> bool:
 
 
 async def body_of(request: Request, most: float) -> bytes:
-    """Reads a request's body. Raises ValueError if it is larger than `most` MiB, and ClientLeft."""
+    """Returns a request's whole body. Raises ValueError if it is larger than `most` MiB, and ClientLeft if
+    the client disconnects."""
     pieces, size = [], 0
     try:
         async for piece in request.stream():

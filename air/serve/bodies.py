@@ -1,5 +1,5 @@
-"""Limits for the bodies of requests: each must arrive fast enough, and the sum of all kept bodies is
-bounded."""
+"""Limits on request bodies: a minimum transfer rate for each body, and a maximum for the total size of all
+bodies in memory."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig
 
 PACE = 1 << 16
-"""The client gets one more second for each `PACE` bytes of a body that it has sent."""
+"""The number of bytes of a body for which a client gets one more second, in addition to `body_seconds`."""
 LATE_SECONDS = 1.0
-"""Seconds for which the server waits once more for a late body, because the server itself may have been
-slow."""
+"""Seconds for which the server waits once more after a body's time has run out, because the server itself may
+have been slow to read."""
 _BODY = "air.body"
 
 
 @dataclass
 class BodyRefused(Exception):
-    """Error: a body is not read any further. The request is answered with `status` and `text`."""
+    """Error: the server stops reading a request's body, and answers with the HTTP status `status` and the
+    message `text`."""
 
     status: int
     text: str
 
 
 class Bodies:
-    """The bodies that one server has read and still keeps."""
+    """The request bodies that one server holds in memory, with their total size in bytes (`kept`)."""
 
     def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
         self.config = config
@@ -42,14 +43,16 @@ class Bodies:
 class Body:
     """The body of one request. The application calls this object as its ASGI function `receive`.
 
-    Raises BodyRefused if the client sends too slowly, or if the server keeps too many bytes altogether.
+    A call raises BodyRefused if the client sends too slowly, or if all bodies in memory exceed the server's
+    limit.
     """
 
     def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
         self._bodies, self._receive = bodies, receive
         self._size = 0
         self._taken = 0.0
-        """Seconds for which the server has waited for pieces. Its own work between them does not count."""
+        """Seconds that the server has spent waiting for the client's data. The server's own work is not
+        counted."""
         self._complete = False
         self.paced = self.kept = True
         scope[_BODY] = self
@@ -86,16 +89,18 @@ class Body:
                 raise BodyRefused(503, text)
 
     def release(self) -> None:
-        """Notes that the request has ended."""
+        """Subtracts this body from the total size of the bodies in memory. Call it when the request ends, or
+        when no part of the body stays in memory."""
         if self.kept:
             self._bodies.kept -= self._size
             self.kept = False
 
 
 def passed_on(scope: Scope, *, endless: bool = False) -> None:
-    """Tells the server that a request's handler passes the body on piece by piece, and keeps no part of it.
+    """Declares that a handler streams the request's body elsewhere, so that the body does not count towards
+    the server's memory limit.
 
-    `endless`: the body is a stream, whose client may send nothing for any time.
+    With `endless`, the body is a stream without a time limit: the client may pause for as long as it likes.
     """
     body: Body | None = scope.get(_BODY)
     if body is not None:

@@ -1,4 +1,5 @@
-"""Lends boxes to requests. Each request has a box for itself, which is reset or removed afterwards."""
+"""Provides HTTP requests with boxes. Each request has a box to itself, which is reset or removed
+afterwards."""
 
 from __future__ import annotations
 
@@ -18,27 +19,25 @@ _QUEUE = "air_serve_queue_seconds"
 
 
 class NoBoxInTime(AirError):
-    """All boxes are in use, and none became free within the time that the request can wait."""
+    """Error: all boxes are in use, and none became free within the request's waiting time."""
 
 
 class QueueFull(NoBoxInTime):
-    """All boxes are in use, and as many requests wait for one as the server allows."""
+    """Error: all boxes are in use, and the maximum number of requests is already waiting for a box."""
 
 
 class Boxes:
-    """The boxes of one server, which all protocols share. Use it through `async with`.
-
-    Leaving the block ends every box.
-    """
+    """The boxes of one server, shared by all of its protocols. Use it with `async with`: leaving the block
+    closes every box."""
 
     def __init__(
         self, max_boxes: int, warm: int, metrics: Metrics, *, fresh: bool = False, queue: int = 1000
     ) -> None:
         self.max_boxes, self.max_queued = max_boxes, queue
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
-        """The pool itself, for a protocol whose boxes outlive a request."""
+        """The underlying pool of boxes, whose statistics the log and `/health` report."""
         self.fresh = fresh
-        """Whether each box serves only one request, instead of being reset for the next one."""
+        """Whether each request gets a new box. Otherwise, a box is reset and serves further requests."""
         self.lent = 0
         self.queued = 0
         self._metrics = metrics
@@ -78,12 +77,14 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: yields a box that contains nothing of an earlier request; see `Box.reset`.
+        """Async context manager: yields a box without any trace of earlier requests (see `Box.reset`).
 
-        Leaving the block ends every process in the box. After an exception the box is removed.
+        At the end of the block, all processes in the box are killed. If the block raised an exception, the
+        box is removed.
 
-        Raises NoBoxInTime if no box is free within `within` seconds, EngineAwayError if the container engine
-        is the cause, QueueFull if too many requests wait already, and what `Pool.take` raises.
+        Raises NoBoxInTime if no box becomes free within `within` seconds, EngineAwayError if the reason is
+        that the container engine does not respond, QueueFull if too many requests wait already, and the
+        errors of `Pool.take`.
         """
         since = time.monotonic()
         self._check_queue()

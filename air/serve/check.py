@@ -1,4 +1,5 @@
-"""The checks of `air doctor URL`: whether a server of boxes answers, and whether it can run a program."""
+"""The checks of the command `air doctor URL`: whether a sandbox server responds, and whether it can run a
+program."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _PROGRAM = "print(6 * 7)"
 
 
 async def examine(url: str, token: str) -> AsyncIterator[Finding]:
-    """Runs all checks of the server at `url`, and yields each finding at once."""
+    """Checks the server at `url`, and yields a finding as soon as each check ends. `token` is the server's
+    token, or empty."""
     address = _with_token(url.rstrip("/"), token)
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         try:
@@ -62,7 +64,8 @@ async def _program(address: str) -> Finding:
 
 
 def _with_token(url: str, token: str) -> str:
-    """Returns the URL with the token as its password, unless it has one."""
+    """Returns `url` with `token` as the password in it. If the URL has a password already, or `token` is
+    empty, it stays as it is. Raises ConfigError if `url` has no host."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigError("not a URL", where=url, remedy="write http://HOST:PORT")

@@ -1,6 +1,7 @@
-"""Limits a server's connections: their number, and the time that a client may take on each of them.
+"""Limits the number of a server's connections, and the time that a client may take on each of them.
 
-uvicorn alone would wait forever for the headers of a request, and for a client that does not read its answer.
+uvicorn alone would wait without limit for a request's headers, and for a client that does not read its
+response.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig
 
 HEAD_BYTES = 1 << 16
-"""Maximum size of a request's line and headers."""
+"""The maximum size in bytes of a request line with its headers."""
 LINGER_SECONDS = 5.0
-"""Seconds for which the server reads, and drops, what a client still sends after the answer."""
+"""Seconds for which the server still reads, and discards, a client's data after the response. Closing the
+connection earlier could destroy the response."""
 MOST_REFUSED = 100
-"""The number of connections beyond the maximum that get an answer with the reason. More are closed at
-once."""
+"""The number of connections above the limit that get a response with the reason before they are closed. Any
+further connections are closed without a response."""
 EVICTED_SECONDS = 10.0
-"""Seconds after which a connection without a complete request may be closed to make room for another one."""
+"""Seconds after which a connection that has not sent the complete headers of a request may be closed, if a
+new connection needs its place."""
 
 
 class Connections:
@@ -34,10 +37,10 @@ class Connections:
     def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
         self.config, self._metrics = config, metrics
         self.open: set[Any] = set()
-        """All connections, WebSockets too. uvicorn keeps this set."""
+        """All open connections, including WebSockets. uvicorn maintains this set."""
         self.waiting: dict[Connection, float] = {}
-        """The connections without a running request, each with the time since when; the longest wait comes
-        first."""
+        """The connections that wait for a request's headers, each with the monotonic time at which its wait
+        began. The connection that has waited longest comes first."""
         metrics.gauge("air_serve_connections", "Open connections.", lambda: len(self.open))
         metrics.gauge(
             "air_serve_connections_waiting",
@@ -46,18 +49,19 @@ class Connections:
         )
 
     def protocol(self, **options: Any) -> Connection:
-        """Returns the asyncio protocol object for a new connection; uvicorn calls this method."""
+        """Returns the asyncio protocol object for a new connection. uvicorn calls this method as its protocol
+        factory."""
         self.open = options["server_state"].connections
         return Connection(self, **options)
 
     def closed(self, why: str) -> None:
-        """Counts a connection that the server closed."""
+        """Counts a connection that the server closed, in the metrics, under the reason `why`."""
         text = "Connections that the server closed, by why."
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """If there are too many connections, closes the one that has been idle for longest. Returns whether
-        there is room now."""
+        """Returns whether a new connection may stay open. If the limit is exceeded, tries to close the
+        connection that has been idle for longest; returns False if there is none."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():
@@ -68,7 +72,7 @@ class Connections:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection of a client."""
+    """One connection of a client, with time limits for its requests and for reading the responses."""
 
     def __init__(self, all_of_them: Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -76,10 +80,10 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
-        """Bytes received since the request's headers began, or since the last piece of a body."""
+        """Bytes received since the start of a request's headers, or since the last bytes of a body."""
         self._refused = False
         self.idle = False
-        """Whether the connection waits for a further request."""
+        """Whether the connection is idle: its last request is finished, and no further request has begun."""
 
     # What asyncio calls
 
@@ -111,7 +115,7 @@ class Connection(HttpToolsProtocol):
             self.cut("body without bytes")
 
     def _await_head(self) -> None:
-        """Waits for the headers of a request."""
+        """Starts the time limit for a request's headers."""
         self.idle, self._in_head, self._head_bytes = False, True, 0
         self._all.waiting.pop(self, None)
         self._all.waiting[self] = time.monotonic()
@@ -165,13 +169,14 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Does nothing. `_wait` has a timer of its own, which also notices that a client does not read its
-        answer."""
+        """Does nothing. It disables uvicorn's keep-alive timer, because `_wait` sets a timer that also
+        detects clients that do not read their response."""
 
     # Waiting, and its end
 
     def _wait(self) -> None:
-        """Waits for a further request, after the client has taken its answer."""
+        """Marks the connection as idle, and starts the keep-alive time limit once the client has read the
+        response."""
         if self._in_head:  # it has begun
             self._await_head()
             return
@@ -186,7 +191,8 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.keep_alive_seconds, lambda: self.cut("idle"))
 
     def _watch_answer(self, then: Callable[[], object]) -> None:
-        """Calls `then` when the client has taken its answer; cuts the connection if it takes nothing."""
+        """Calls `then` when the client has read the whole response. Closes the connection if the client reads
+        nothing for `answer_seconds`."""
         before = self.transport.get_write_buffer_size()
 
         def look() -> None:
@@ -201,7 +207,7 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.answer_seconds, look)
 
     def cut(self, why: str) -> None:
-        """Ends the connection at once, and a request whose body has not ended."""
+        """Closes the connection at once, even during a request. `why` is the reason in the metrics."""
         self._all.closed(why)
         self._gone()
         if self.transport.get_write_buffer_size():
@@ -210,7 +216,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
-        """Answers in place of the application, and ends the connection."""
+        """Sends an error response without calling the application, then closes the connection."""
         self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False  # a request runs: the connection ends with its answer
@@ -223,7 +229,7 @@ class Connection(HttpToolsProtocol):
         head += f"retry-after: 1\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
         self._all.waiting.pop(self, None)
-        # Not at once: to close a connection with unread data would take the answer from the client.
+        # Not at once: closing a connection with unread data can destroy the response before it is read.
         self._after(LINGER_SECONDS, self.transport.abort)
 
     def _gone(self) -> None:

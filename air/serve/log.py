@@ -1,4 +1,4 @@
-"""The log of a server: one JSON object for each line, on standard error. It never contains code, files or
+"""The log of a server, on standard error: one JSON object per line. It never contains code, file contents or
 tokens."""
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes events as lines `{"time": …, "event": …, …}`."""
+    """Writes log lines in the form `{"time": …, "event": …, …}`."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
 
     def event(self, event: str, **facts: Any) -> None:
-        """Writes one line. Facts that are None are left out."""
+        """Writes one line with the event's name and the fields in `facts`. Fields with the value None are
+        left out."""
         line: dict[str, Any] = {"time": f"{_now()}", "event": event}
         line |= {name: value for name, value in facts.items() if value is not None}
         print(json.dumps(line, ensure_ascii=True, default=str), file=self._stream, flush=True)
 
 
 class LogHandler(logging.Handler):
-    """Passes warnings and errors of air and of the HTTP server on to a `Log`."""
+    """Logging handler that writes the warnings and errors of air and of uvicorn to a `Log`."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

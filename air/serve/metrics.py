@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms of a server, in the text format of Prometheus."""
+"""The metrics of a server (counters, gauges and histograms), in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """All numbers of one server. A name's help text is given with its first value."""
+    """All metrics of one server. The parameter `text` of each method is the help text of the metric called
+    `name`."""
 
     def __init__(self) -> None:
         self._help: dict[str, tuple[str, str]] = {}
@@ -18,14 +19,14 @@ class Metrics:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def add(self, name: str, text: str, value: float = 1, **labels: str) -> None:
-        """Adds `value` to a counter. `text` says what it counts."""
+        """Adds `value` to the counter `name` with these labels; `text` is the counter's help text."""
         self._help.setdefault(name, ("counter", text))
         series = self._counts.setdefault(name, {})
         key = tuple(sorted(labels.items()))
         series[key] = series.get(key, 0) + value
 
     def observe(self, name: str, text: str, seconds: float, **labels: str) -> None:
-        """Adds one duration to a histogram with the bounds `BUCKETS`."""
+        """Adds a duration in seconds to the histogram `name`, whose bucket bounds are `BUCKETS`."""
         self._help.setdefault(name, ("histogram", text))
         series = self._histograms.setdefault(name, {})
         # The counts of the buckets, then the sum and the number of all durations.
@@ -36,12 +37,13 @@ class Metrics:
         row[-1] += 1
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Registers a number that `read` returns whenever somebody asks for the metrics."""
+        """Registers a gauge. `read` is called for the gauge's value whenever a client requests the
+        metrics."""
         self._help[name] = ("gauge", text)
         self._gauges[name] = read
 
     def text(self) -> str:
-        """Returns all metrics, sorted by name."""
+        """Returns all metrics in the text format of Prometheus, sorted by name."""
         lines = []
         for name, (kind, text) in sorted(self._help.items()):
             lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
@@ -75,6 +77,7 @@ def _escaped(value: str) -> str:
 
 
 def parse(text: str) -> Mapping[str, float]:
-    """Returns the values in a metrics text, by name and labels as they stand there."""
+    """Returns the values in a text of Prometheus metrics. A key is the metric's name with its labels, as
+    written in the text."""
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
     return {name: float(value) for name, value in pairs}

@@ -1,4 +1,4 @@
-"""Limits the number of requests that run at once, and the number of requests that wait for their turn."""
+"""Limits how many requests run at the same time, and how many wait."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from air.serve.metrics import Metrics
 
 
 class RequestQueue:
-    """The requests of one server. At most `at_once` of them run; the one that has waited longest runs
-    next."""
+    """The queue of one server's requests. At most `at_once` requests run; the others wait, first come, first
+    served."""
 
     def __init__(self, at_once: int, most_waiting: int, metrics: Metrics) -> None:
         self.at_once, self.most_waiting = at_once, most_waiting
@@ -26,7 +26,8 @@ class RequestQueue:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Async context manager: waits until the request may run. Raises QueueFull if too many wait."""
+        """Async context manager around one request: waits until fewer than `at_once` requests run. Raises
+        QueueFull if too many requests are waiting already."""
         if self._gate.locked() and self.waiting >= self.most_waiting:
             text = "Requests that were refused because too many waited."
             self._metrics.add("air_serve_queue_full_total", text)

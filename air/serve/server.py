@@ -1,4 +1,4 @@
-"""Runs a server until SIGINT or SIGTERM, which end every box."""
+"""Runs an HTTP server until SIGINT or SIGTERM; then all of its boxes are closed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from air.serve.settings import ListenConfig, ServeConfig, most_files
 
 ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2
-"""Seconds that running requests have to end after a signal; then their boxes end."""
+"""Seconds that running requests have to finish after a signal. Afterwards, their boxes are closed."""
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 OTHER_FILES = 256
-"""Files that the server itself has open at most, besides its connections, without those of its boxes."""
+"""The largest number of files that the server process opens, not counting client connections and its
+boxes."""
 
 
 async def serve(
@@ -38,9 +39,11 @@ async def serve(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves boxes until a signal arrives. Calls `say` with one line once the server accepts requests.
+    """Runs a sandbox server until SIGINT or SIGTERM. Passes one line of text with the server's URL to `say`
+    once the server accepts requests. `protocols` are the constructors of its protocols.
 
-    Raises UsageError if the address is in use, and the errors of the protocols' checks.
+    Raises UsageError if the address is in use, and the errors of the protocols' start checks
+    (`Protocol.running`).
     """
 
     @contextlib.asynccontextmanager
@@ -67,8 +70,9 @@ async def run(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves until a signal arrives. `opened` yields the object that the protocols share, and closes it at
-    the end."""
+    """Runs any HTTP server until SIGINT or SIGTERM. `opened` is a context manager that yields the state that
+    the protocols share, and releases it at the end. `protocols` are the protocols' constructors; `say` gets
+    one line of text when the server accepts requests."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
     _allow_files(config)
@@ -109,7 +113,7 @@ async def _answer(
 
 
 def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Config:
-    """Returns the settings of the HTTP server that serves these protocols."""
+    """Returns uvicorn's settings for a server of these protocols."""
     connections = Connections(server.config, server.metrics)
     return uvicorn.Config(
         application(server, protocols),
@@ -126,7 +130,8 @@ def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Co
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server, which leaves signals to its caller: its own handling would skip the boxes' end."""
+    """uvicorn's server without its signal handlers, which would end the process before the boxes are
+    closed."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -142,14 +147,16 @@ class _Http(uvicorn.Server):
         yield
 
     def stop(self, number: int, log: Log) -> None:
-        """Ends the server after the running requests; at a second signal, at once."""
+        """Stops the server once the running requests have ended; a second signal stops it at once. `number`
+        is the signal's number."""
         log.event("signal", name=signal.Signals(number).name)
         self.force_exit = self.stopped
         self.stopped = self.should_exit = True
 
 
 def check_certificate(config: ListenConfig) -> None:
-    """Raises UsageError if the server's certificate and key cannot be read, or do not belong together."""
+    """Raises UsageError if the TLS certificate and its key cannot be read, or do not match. Does nothing
+    without TLS."""
     if config.tls_cert:
         try:
             ssl.create_default_context().load_cert_chain(config.tls_cert, config.tls_key)
@@ -162,7 +169,8 @@ def check_certificate(config: ListenConfig) -> None:
 
 
 def _allow_files(config: ListenConfig) -> None:
-    """Raises this process's limit of open files to what all connections need. Raises UsageError."""
+    """Raises the soft limit on this process's open files to the hard limit. Raises UsageError if the hard
+    limit is too low for `max_connections`."""
     hard = most_files()
     if config.max_connections + OTHER_FILES > hard:
         raise UsageError(
@@ -176,22 +184,23 @@ def _allow_files(config: ListenConfig) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens on `host` and `port`. Raises UsageError if that is not possible."""
+    """Returns a socket that listens on `host` and `port`. Raises UsageError if the address is invalid or in
+    use."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        # Named: asyncio sends without delay only from sockets whose protocol it knows. The body of an answer
-        # would else wait 40 ms, until the client has acknowledged its head.
+        # The protocol is named because asyncio disables Nagle's algorithm only for a known protocol.
+        # Otherwise the body of a response waits 40 ms, until the client has acknowledged the headers.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     except OSError as error:
         raise _refused(host, port, error) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: a client whose machine has vanished is noticed after two minutes.
+        # Connections inherit this option: a client whose machine has vanished is noticed after two minutes.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _KEEP_ALIVE.items():
             listener.setsockopt(socket.IPPROTO_TCP, option, value)
         listener.bind((host, port))
-        # Here and not in uvicorn, which a second server on this port would only then notice.
+        # Not left to uvicorn: a second server on this port must fail here, before it opens its boxes.
         listener.listen(1024)
     except OSError as error:
         listener.close()
@@ -208,7 +217,7 @@ def _refused(host: str, port: int, error: OSError) -> AirError:
 
 
 def url(listener: socket.socket, scheme: str = "http") -> str:
-    """Returns the address of a listening socket as a URL."""
+    """Returns the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -1,4 +1,4 @@
-"""The settings of a server's address, and those of `air serve sandbox`."""
+"""The settings that all HTTP servers share, and those of `air serve sandbox`."""
 
 from __future__ import annotations
 
@@ -15,34 +15,40 @@ from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 
 class ListenConfig(BaseConfig):
-    """Settings that every server has: its address, its token, and what it accepts."""
+    """Settings that every server has: its address, its token, TLS, and the limits on connections and
+    requests."""
 
     host: str = "127.0.0.1"
-    """The address on which the server listens. Any address but loopback needs a `token`."""
+    """The address on which the server listens. For any address but loopback, `token` must be set."""
     port: int = Field(8080, ge=0, le=65535)
-    """The port on which the server listens. 0 takes any free port."""
+    """The port on which the server listens. 0: a free port, which the system chooses."""
     token: str = ""
-    """The secret that every request must carry; empty: requests need none. See `air.serve.token`."""
+    """The secret that every request must carry. Empty: requests need no secret. `air.serve.token` lists the
+    headers in which a client can send it."""
     tls_cert: str = ""
-    """The file (PEM) with the server's certificate and the certificates that signed it. Empty: plain HTTP."""
+    """The PEM file with the server's TLS certificate, followed by the intermediate certificates. Empty: plain
+    HTTP."""
     tls_key: str = ""
-    """The file with the private key of `tls_cert`."""
+    """The PEM file with the private key of `tls_cert`."""
     max_body_mb: float = Field(64.0, gt=0)
-    """Maximum size of a request in MiB."""
+    """The maximum size of one request's body in MiB. Larger requests get the status 413."""
     max_bodies_mb: float = Field(1024.0, gt=0)
-    """Maximum size of the bodies of all running requests together, in MiB. Further requests are refused."""
+    """The maximum size of the bodies of all running requests together, in MiB. Further requests are refused
+    with the status 503."""
     max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
     """The largest number of open connections. For a further connection, the server closes the one that has
     been idle for longest. If no connection is idle, the further connection is refused."""
     head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
-    """Seconds that a client may take for the headers of a request."""
+    """Seconds within which a client must send the headers of a request."""
     body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
-    """Seconds that a client may take for the body of a request, plus one second for each 64 KiB of it."""
+    """Seconds within which a client must send the body of a request, plus one second for each 64 KiB of the
+    body."""
     answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a connection is cut if its client reads nothing of a complete answer."""
+    """Seconds after which a connection is closed if its client has read nothing more of a finished
+    response."""
     keep_alive_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """Seconds after which the server closes a connection without requests. A client that reuses a connection
-    while the server closes it sees a failure, so a low value does harm."""
+    """Seconds after which the server closes an idle connection. With a low value, more clients fail because
+    they reuse a connection that the server is just closing."""
 
     @model_validator(mode="after")
     def _closed(self) -> Self:
@@ -56,35 +62,38 @@ class ListenConfig(BaseConfig):
 
 
 class ServeConfig(ListenConfig):
-    """Settings of a server of boxes, and of the boxes that it lends."""
+    """Settings of a sandbox server, and of the boxes that it provides."""
 
     image: str = "air-code"
-    """The image of the boxes: `air-code` has many languages, `air-base` only Python and bash."""
+    """The container image of the boxes. `air-code` has compilers and interpreters of many languages;
+    `air-base` has only Python and bash."""
     max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
-    """The largest number of boxes at once. Further requests queue."""
+    """The maximum number of boxes at the same time. Further requests wait in a queue."""
     max_queued: int = Field(1000, ge=0)
-    """The largest number of requests that wait for a box. Further requests are refused at once."""
+    """The maximum number of requests that wait for a box. Further requests are refused at once."""
     max_paused: int = Field(-1, ge=-1)
-    """The largest number of E2B's sandboxes that are paused with their processes. Each of them holds a box
-    until a client ends or resumes it. -1: half of `max_boxes`."""
+    """The maximum number of E2B sandboxes that are paused with their processes. Each of them occupies a box
+    until a client kills or resumes it. -1: half of `max_boxes`."""
     max_snapshots: int = Field(256, ge=0)
-    """The largest number of snapshots of E2B's sandboxes. It includes the files of sandboxes that are paused
-    without their processes. Snapshots take room on the disk until a client removes them."""
+    """The maximum number of snapshots of E2B sandboxes. A sandbox that is paused without its processes counts
+    as one. A snapshot takes disk space until a client deletes it."""
     warm: int = Field(2, ge=0)
-    """The number of started boxes that are kept ready for the next requests."""
+    """The number of started boxes that are kept ready for new requests."""
     fresh_boxes: bool = False
-    """Whether each request gets a new box. Otherwise a box is reset for the next request, which is many times
-    as fast. The documentation's chapter on the server says what a reset guarantees."""
+    """Whether each request gets a new box. Otherwise, a box is reset after each request and serves the next
+    one, which is many times as fast. The chapter on the server in the documentation says what a reset
+    guarantees."""
     limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
-    """The limits of a box unless a request sets its own."""
+    """The resource limits of a box, unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)
-    """Seconds that a client waits for its answer in addition to the time limits in its request. A request
-    that would have to wait longer, because all boxes are in use, is refused."""
+    """Seconds that a client is assumed to wait for its response, in addition to the time limits in its
+    request. If all boxes are in use and the response would take longer, the request is refused."""
     datasets: Path | None = None
-    """The folder of the datasets of SandboxFusion's endpoints; None: the server has none of its own."""
+    """The folder with the datasets for SandboxFusion's dataset endpoints. None: the server has no datasets of
+    its own."""
     domain: str = ""
-    """The domain in the addresses of ports of E2B's sandboxes, `PORT-ID.DOMAIN`. The DNS must resolve every
-    name below the domain to this server. Empty: `localhost` and the server's port."""
+    """The domain of the URLs at which clients reach the ports of E2B sandboxes: `PORT-ID.DOMAIN`. DNS must
+    resolve all names below the domain to this server. Empty: `localhost` and the server's port."""
 
     @property
     def most_paused(self) -> int:
@@ -93,18 +102,18 @@ class ServeConfig(ListenConfig):
 
     @property
     def spec(self) -> BoxSpec:
-        """The settings of a box, without what a request changes."""
+        """The settings of a box for a request that changes none of them."""
         return BoxSpec(image=self.image, limits=self.limits)
 
 
 def most_files() -> int:
-    """Returns how many files this process may have open at most."""
+    """Returns the maximum number of open files of this process (its hard limit)."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return hard if hard != resource.RLIM_INFINITY else 1 << 20
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address `host`."""
+    """Whether `host` is a loopback address, which only programs on this machine can reach."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,9 +1,9 @@
-"""Finds the token that a request carries, in each of the places where clients of sandboxes can put one.
+"""Checks the server's token, in all headers in which sandbox clients can send it.
 
 - `Authorization: Bearer TOKEN`
 - `X-API-Key: TOKEN`, which E2B's clients send
-- the password in the address, `http://air:TOKEN@HOST:8080`: clients that know no token, such as
-  SandboxFusion's, send it as `Authorization: Basic …`
+- `Authorization: Basic …`, which clients without a setting for tokens, such as SandboxFusion's, send if their
+  URL has the token as its password: `http://air:TOKEN@HOST:8080`
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 
 def carries(headers: Headers, token: str) -> bool:
-    """Whether a request with these headers carries `token`."""
+    """Whether one of a request's headers contains `token`. The comparison takes constant time."""
     return any(hmac.compare_digest(candidate, token.encode()) for candidate in _candidates(headers))
 
 

@@ -1,7 +1,8 @@
-"""Stores graded artefacts (the files that an agent made) beside the trajectories, to grade them again later.
+"""Stores graded artefacts (the files that an agent made) beside the trajectories, so that they can be graded
+again later.
 
-Each artefact is stored once, in `artefacts/<first two characters of the digest>/<digest>.tar.gz`, which
-contains only regular files. Several processes can use one folder.
+Equal artefacts are stored once, in `artefacts/<first two characters of the digest>/<digest>.tar.gz`. An
+archive contains only regular files. Several processes can share one folder.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FOLDER = "artefacts"
 READ_BYTES = 1_000_000_000
-"""Largest unpacked size of an archive that `read_artefact` accepts, in bytes."""
+"""The maximum unpacked size, in bytes, of an archive that `read_artefact` accepts."""
 _NAME = re.compile(rf"{FOLDER}/[0-9a-f]{{2}}/[0-9a-f]{{1,128}}\.tar\.gz")
 _LOG = logging.getLogger(__name__)
 
 
 class ArtefactStore:
-    """Stores graded artefacts as archives in the folder `artefacts` below a folder of trajectories.
+    """Stores graded artefacts as archives in the folder `artefacts`, a subfolder of `folder`, the folder of
+    the trajectories.
 
-    Without a `folder`, nothing is stored. Artefacts above `most_bytes` (uncompressed) are not stored, and
-    none after the archives together have `most_total` bytes.
+    If `folder` is None, nothing is stored. An artefact is not stored if it has more than `most_bytes` bytes
+    before compression, or if all archives together would exceed `most_total` bytes.
     """
 
     def __init__(self, folder: Path | None, *, most_bytes: int, most_total: int) -> None:
@@ -39,10 +41,11 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact's `files` (contents by path) unless a limit forbids it; blocks the thread.
+        """Stores an artefact, given as file contents by path, unless a limit is exceeded. Blocks the calling
+        thread.
 
         Returns the archive's path relative to the trajectories' folder, or "" if the artefact was not stored.
-        Raises InfrastructureError if the disk is full or the folder cannot be written.
+        Raises InfrastructureError if the disk is full or the folder is not writable.
         """
         if self._folder is None or sum(map(len, files.values())) > self._most_bytes:
             return ""
@@ -63,7 +66,8 @@ class ArtefactStore:
         return name
 
     def _known_total(self) -> int:
-        """Measures the stored archives at the first call; those of other processes are not counted later."""
+        """Returns the total size of the stored archives in bytes. The first call measures it; later changes
+        by other processes are not noticed."""
         if self._total is None:
             assert self._folder is not None
             archives = (self._folder / FOLDER).glob("*/*.tar.gz")
@@ -72,10 +76,11 @@ class ArtefactStore:
 
 
 def artefact_path(folder: Path, kept: str) -> Path:
-    """Returns the path of a stored artefact's archive, which might not exist.
+    """Returns the path of the archive of a stored artefact. The file might not exist.
 
-    `kept` is the path that `ArtefactStore.keep` returned, read from a trajectory that can be malformed.
-    Raises ConfigError if it is not such a path, or is a link to a file outside `folder`.
+    `kept` is a path that `ArtefactStore.keep` returned. It comes from a trajectory, so it may be wrong or
+    malicious. Raises ConfigError if it does not have the form of such a path, or is a link to a file outside
+    of `folder`.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):
@@ -87,9 +92,10 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a stored artefact between two folders of trajectories; returns whether `source` has it.
+    """Copies the artefact `kept` from `source` to `folder`, which are both folders of trajectories. Returns
+    False if `source` does not contain it.
 
-    Raises ConfigError if the copy would be outside `folder`, and InfrastructureError if reading or writing
+    Raises ConfigError if the copy would be outside of `folder`, and InfrastructureError if reading or writing
     fails.
     """
     try:
@@ -108,7 +114,8 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
     """Returns the contents of a stored artefact's files, by path relative to the workspace.
 
-    Raises ConfigError if `kept` is not the name of a stored artefact, or the archive is absent or malformed.
+    Raises ConfigError if `kept` is not the path of a stored artefact, or if the archive is missing or
+    malformed.
     """
     path = artefact_path(folder, kept)
     files: dict[str, bytes] = {}
@@ -133,7 +140,7 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
 
 
 def _pack(files: Mapping[str, bytes]) -> bytes:
-    """Returns a tar.gz archive of the files; equal files always give equal bytes."""
+    """Returns a tar.gz archive of the files. Equal files always result in equal bytes."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):

@@ -1,4 +1,4 @@
-"""Converts trajectories to conversations (lists of chat messages) for supervised training."""
+"""Converts trajectories to conversations (lists of chat messages) for supervised fine-tuning."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Message = dict[str, Any]
 
 
 def messages(path: Path) -> list[Message]:
-    """Returns an episode's conversation as chat messages, from the first prompt to the model's last reply.
-    The observation after the last reply is left out.
+    """Returns the conversation of an episode as chat messages, from the first prompt to the model's last
+    reply. The observation after the last reply is left out.
 
-    The list is empty if the episode has no reply, is unfinished or ended with an infrastructure failure.
-    Raises ConfigError if the file is not a trajectory, or the harness is not `air`, so that actions are tool
-    calls.
+    The list is empty if the episode has no reply, is unfinished, or ended with an infrastructure failure.
+    Raises ConfigError if the file is not a trajectory, or if the harness is not `air`, because actions under
+    other harnesses are not text.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end
@@ -38,11 +38,11 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes the conversations of episodes into the file `out`, one JSON line `{"messages": […]}` each, with
-    `"tools"` if requests offered tools.
+    """Writes the conversations of several episodes into the file `out`. Each is one JSON line `{"messages":
+    […]}`, with `"tools"` if tools were offered to the model.
 
-    Returns the number of lines; an episode for which `messages` is empty has none. Raises ConfigError if a
-    file cannot be converted or written.
+    Returns the number of lines. Episodes for which `messages` returns an empty list are skipped. Raises
+    ConfigError if a file cannot be converted or written.
     """
     lines = [line for path in paths if (line := _line(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):

@@ -1,7 +1,7 @@
-"""Reads a run's evaluations, and finds its best checkpoint by them.
+"""Reads the evaluations of a run, and finds its best checkpoint by them.
 
-No file names the best checkpoint. It is computed from the lines of `evaluations.jsonl`, so it is also right
-after a resume and in a branch of a run.
+The best checkpoint is not stored in a file. It is computed from the lines of `evaluations.jsonl`, so it is
+still correct after a run was resumed or branched.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from air.errors import ConfigError
 FILE = "evaluations.jsonl"
 
 Row = Mapping[str, Any]
-"""One line of `evaluations.jsonl`: the metrics of one evaluation after training step `step`."""
+"""One line of `evaluations.jsonl`: the metrics of the evaluation after the training step `step`."""
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """Returns the lines of the run's `evaluations.jsonl`; an empty list if there is no such file."""
+    """Returns the lines of `evaluations.jsonl` in the run's folder; an empty list if there is no such
+    file."""
     path = folder / FILE
     return [row for _, row in json_lines.read(path)] if path.is_file() else []
 
 
 def value(row: Row, metric: str) -> float | None:
-    """Returns the metric of an evaluation, or None if no episode of it has the metric."""
+    """Returns the metric called `metric` of an evaluation, or None if it has no value."""
     number = row.get(metric)
     return float(number) if isinstance(number, int | float) else None
 
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
-    """Raises ConfigError if evaluations have no metric of this name. This is known only after an evaluation
-    in which an episode of every source ended well."""
+    """Raises ConfigError if no evaluation has a metric with this name. Does nothing if no evaluation is
+    complete yet, because only a complete evaluation shows which metrics exist (every source has an episode
+    without an infrastructure failure)."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
         return
@@ -47,11 +49,11 @@ def check_metric(evaluations: Sequence[Row], metric: str) -> None:
 
 def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> int | None:
     """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
-    evaluation followed any of them.
+    evaluation was made after any of them.
 
-    The best evaluation has the largest share of episodes that ended well, because a mean leaves failed
-    episodes out. Among evaluations with the same share, the highest `metric` is best; among equal metrics,
-    the earliest.
+    The best evaluation is the one with the largest share of episodes without an infrastructure failure,
+    because the mean of a metric ignores failed episodes. With equal shares, the highest `metric` decides,
+    then the earliest step.
     """
     among = set(steps)
     ranks: dict[int, tuple[float, float]] = {}
@@ -68,7 +70,7 @@ def _share_ended_well(row: Row) -> float:
 
 
 def _is_complete(row: Row) -> bool:
-    """Returns whether every source has an episode that ended well."""
+    """Whether every source has at least one episode without an infrastructure failure."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 
@@ -78,7 +80,8 @@ def _is_metric(cell: object) -> bool:
 
 
 def best_metric(folder: Path) -> str:
-    """Returns the metric by which the run in `folder` chooses its best checkpoint, from its `config.json`."""
+    """Returns the name of the metric by which the run in `folder` chooses its best checkpoint, from its
+    `config.json`; `reward` by default."""
     try:
         config = json_lines.parsed((folder / "config.json").read_bytes()) or {}
     except OSError:

@@ -1,4 +1,5 @@
-"""Sums up, over the steps of a run, how far the trainer was from the sampler, by version of the weights."""
+"""Summarises the differences between the log-probabilities of the trainer and of the sampler, over all steps
+of a run and by the version of the weights that sampled."""
 
 from __future__ import annotations
 
@@ -12,34 +13,40 @@ from air.trajectories import metric_rows
 
 @dataclass(frozen=True)
 class Agreement:
-    """The differences between trainer and sampler over some trained tokens (`tokens`), in nats."""
+    """The differences between the trainer's and the sampler's log-probabilities over a number of trained
+    tokens (`tokens`), in nats."""
 
     tokens: int = 0
     mismatch_kl_mean: float = 0.0
     mismatch_kl_max: float = 0.0
     logprob_diff_mean: float = 0.0
-    """Mean absolute difference of the two log-probabilities."""
+    """The mean absolute difference of the two log-probabilities."""
     logprob_diff_max: float = 0.0
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """The exactness report of a run."""
+    """The report on the differences between trainer and sampler in a run."""
 
     versions: Mapping[int, Agreement]
-    """The differences by version of the weights: the training step that made them; 0 at the run's start."""
+    """The differences by the version of the weights that sampled the tokens. A version is the number of the
+    training step that made the weights; 0 for the weights at the start of the run."""
     total: Agreement
     off_policy_tokens: int
-    """Number of trained tokens that were sampled by other weights than those that were then trained."""
+    """The number of trained tokens that were not sampled by the weights that were updated with them
+    (off-policy tokens)."""
     off_policy_max: int
-    """The largest age, in updates, of the weights that sampled an episode."""
+    """The largest age of the weights that sampled an episode: the number of updates between sampling and
+    training."""
     branches_mean: float | None
-    """Mean number of training samples of an episode; above 1 if later prompts changed earlier tokens."""
+    """The mean number of training samples per episode. It is above 1 if later prompts of an episode changed
+    earlier tokens."""
     branches_max: int
 
 
 def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
-    """Returns the exactness report of a run from its metrics rows, or None if they have none (older runs)."""
+    """Computes the report from a run's rows of metrics. Returns None if they lack the values, as in older
+    runs."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():
@@ -65,7 +72,7 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
-    """Returns the differences over the tokens of all parts; means are weighted by tokens."""
+    """Combines the differences of several sets of tokens; means are weighted by the numbers of tokens."""
     each = [part for part in parts if part.tokens]
     tokens = sum(part.tokens for part in each)
     if not tokens:

@@ -1,7 +1,8 @@
-"""Converts episodes recorded by MLGym (`.traj`) or verifiers (`traces.jsonl`) to trajectories.
+"""Converts episodes that MLGym (`.traj`) or verifiers (`traces.jsonl`) recorded to trajectories.
 
-Fields that the other program (`Start.origin`) does not record stay empty. The new trajectories can be shown,
-compared and exported, but not replayed, because another program ran the actions.
+Fields that the other program does not record stay empty. `Start.origin` names that program. The new
+trajectories can be viewed, compared and exported, but not replayed, because air cannot repeat another
+program's actions.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from air.trajectories.recorder import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The errors that Python raises if a file's fields are read but the file has another structure."""
+"""The exceptions that occur in Python if a file has an unexpected structure."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """The reward `delta` of a score, its normalised score `phi`, and the earlier φ (`anchor`).
+    """The reward for a score (`delta`), with the normalised score φ (`phi`) and the earlier φ with which it
+    was compared (`anchor`).
 
-    `air.rewards.delta.Paid` has these attributes.
+    This is the interface of `air.rewards.delta.Paid`.
     """
 
     @property
@@ -46,24 +48,26 @@ class Paid(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """Facts about a task that are needed to interpret its scores but are missing in MLGym's files."""
+    """Facts about a task that MLGym's files do not contain, but that are needed to interpret its scores."""
 
     metric: str
     direction: Literal["higher", "lower"]
     baseline: float | None = None
-    """The baseline score; if None, it is read from the imported file."""
+    """The baseline score. None: it is read from the imported file."""
     scale: Mapping[str, Any] | None = None
-    """The fields of `air.tasks.spec.RewardScale`; None if unknown."""
+    """The fields of the task's reward scale (`air.tasks.spec.RewardScale`); None if unknown."""
     pay: Callable[[float], Paid] | None = None
-    """Called with each score of the episode in order; returns its reward. None if there are no rewards."""
+    """A function that returns the reward for a score. It is called with the scores of an episode in order.
+    None: the episode gets no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
-    """Converts an MLGym trajectory (`<task>.traj`) and writes it into `out`; returns the new file.
+    """Converts MLGym's trajectory `path` (`<task>.traj`) to a new trajectory file in the folder `out`.
+    Returns the new file's path.
 
-    `about` takes a task's id. The new name is computed from the contents of `path`. Raises ConfigError if
-    `path` is not a trajectory of MLGym, and InfrastructureError if it was already imported or the disk is
-    full.
+    `about` returns the facts about a task by its id. The new file's name is computed from the contents of
+    `path`. Raises ConfigError if `path` is not a trajectory of MLGym, and InfrastructureError if it was
+    imported before or the disk is full.
     """
     data = _json(path)
     try:
@@ -111,19 +115,21 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 
 @dataclass
 class _Scores:
-    """Writes the gradings of one imported episode and adds up their rewards."""
+    """Writes the gradings of one imported episode, and adds up their rewards."""
 
     facts: About
     where: Path
     seen: int = 0
-    """Number of scores written so far."""
+    """The number of scores that were written."""
     reward: float = 0.0
-    """The sum of the rewards so far."""
+    """The sum of the rewards."""
     seconds: float = 0.0
-    """Time that the episode's actions took, in seconds."""
+    """The total time of the episode's actions in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading; `metrics` has scores by name, or a message if the artefact got no score."""
+        """Writes one grading. `metrics` is a dict of scores by name, or the error message of an artefact
+        without a score. `automatic`: the end of the episode caused the grading, and not an action of the
+        agent."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -207,16 +213,18 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """Returns the metrics that are finite numbers, as floats."""
+    """Returns those metrics that are finite numbers, as floats."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
 
 @contextmanager
 def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
-    """Yields a recorder of a new trajectory file in `out`, which is deleted if the `with` block raises.
+    """Context manager: yields a recorder for a new trajectory file in `out`. If the block raises an
+    exception, the file is deleted.
 
-    Raises ConfigError if `name` is no file name, or the block found `path` of another structure (`_ODD`).
+    Raises ConfigError if `name` is not a valid file name, or if the block raises an exception in `_ODD`
+    because the imported file `path` has an unexpected structure.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -233,18 +241,19 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
-    """Converts every trace in verifiers' `traces.jsonl` and returns the new trajectory files in `out`.
+    """Converts all traces in verifiers' file `traces.jsonl` to new trajectory files in the folder `out`.
+    Returns their paths.
 
-    Of a trace with several branches, only the last one is converted, with the reasoning of replies that it
-    repeats without their reasoning. A half-written last line is skipped.
-    Raises ConfigError if the file is invalid, and InfrastructureError if a trace was already imported or the
-    disk is full.
+    If a trace has several branches, only the last one is converted. If that branch repeats earlier replies
+    without their reasoning, the reasoning is taken from the original replies. A half-written last line is
+    skipped. Raises ConfigError if the file is invalid, and InfrastructureError if a trace was imported before
+    or the disk is full.
     """
     return [_trace(trace, path, out) for trace in traces(path)]
 
 
 def traces(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the traces in a file `traces.jsonl` of verifiers. Raises ConfigError if the file is invalid."""
+    """Yields the traces in verifiers' file `traces.jsonl`. Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
         batch = row.get("traces", [row]) if isinstance(row, dict) else None
         if not isinstance(batch, list) or not all(_is_trace(one) for one in batch):
@@ -348,8 +357,9 @@ def _trace_step(
 
 
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
-    """Returns the branch `line` with each repeated reply replaced by the node in which the model wrote it.
-    A later prompt that leaves out the reasoning of earlier replies repeats them in nodes of its own."""
+    """Returns the branch `line` (indices of nodes), with each repeated reply replaced by the original node
+    that the model sampled. A branch has repeated replies if later prompts leave out earlier reasoning,
+    because each repetition is a new node."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):
@@ -362,14 +372,15 @@ def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
 
 
 def _said(node: dict[str, Any]) -> str:
-    """Returns the role, the content and the tool calls of a node's message as one text."""
+    """Returns a text made of the role, the content and the tool calls of a node's message, to recognise
+    repeated replies."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes in a trace's last branch, root first."""
+    """Returns the indices of the nodes in the last branch of a trace, from the root on."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -387,7 +398,7 @@ def _message(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _content(content: Any) -> str:
-    """Returns a chat message's content, a string or a list of parts, as text."""
+    """Converts the content of a chat message (a text or a list of parts) to text."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

@@ -1,8 +1,8 @@
-"""Names the metrics of a training step as prime-rl does, and reads `metrics.jsonl` files of any age.
+"""Reads files `metrics.jsonl` of all versions, and defines the names of a training step's metrics.
 
-If prime-rl has a metric, air uses prime-rl's name, so both engines' runs can share a dashboard. Only this
-file names metrics: older versions of air wrote other names, which `current` translates. prime-rl's own files
-can be read, too; in them, trainer and orchestrator write several lines for each step.
+If prime-rl has a metric, air uses prime-rl's name for it, so that runs of both engines can share a dashboard.
+Names of older versions of air are translated by `current`. Files of prime-rl can be read, too; in these,
+trainer and orchestrator write several lines for each step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATE = {
     "val_loss": "val/loss",
     "ref_kl": "ref_kl/mean",
 }
-"""Maps the trainer's short names for the metrics of an update of the weights to prime-rl's names."""
+"""Maps the short names of an update's metrics in air's trainer to prime-rl's names."""
 _OLD = (
     UPDATE
     | {f"train/{short}": name for short, name in UPDATE.items()}
@@ -43,12 +43,12 @@ _OLD = (
     }
 )
 _AGENT = "train/agg/effective/agent"
-"""The prefix of prime-rl's metrics about a step's trained episodes."""
+"""The prefix of prime-rl's metrics about the episodes that a step trained on."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
-    """Returns the metrics of an update of the weights, under the names of `metrics.jsonl`. A metric that
-    prime-rl does not have gets the prefix `train/`, unless its name has a slash already."""
+    """Returns the metrics of an update of the weights under their names in `metrics.jsonl`. A metric that
+    prime-rl does not have gets the prefix `train/`, unless its name contains a slash."""
     return {
         UPDATE.get(name, name if "/" in name else f"train/{name}"): value
         for name, value in metrics.items()
@@ -56,16 +56,17 @@ def of_update(metrics: Mapping[str, float]) -> Row:
 
 
 def current(row: Mapping[str, Any]) -> Row:
-    """Returns a line of any version's `metrics.jsonl` with the present names."""
+    """Returns a line of a `metrics.jsonl` of any version, with the names of this version."""
     return {_OLD.get(name, name): value for name, value in row.items()}
 
 
 def read(path: Path) -> list[Row]:
-    """Returns a row for each step of a `metrics.jsonl`, with the present names, in the order of the file.
+    """Returns one row for each training step in a `metrics.jsonl`, in the order of the file and with the
+    names of this version.
 
-    Of several lines of a step, the last value of a metric counts. A half-written last line is left out. The
-    list is empty if there is no file. Raises ConfigError, which names the line, if a line holds no training
-    step.
+    If a step has several lines, they are merged; for each metric, the last value counts. A half-written last
+    line is skipped. Returns an empty list if there is no file. Raises ConfigError, which names the line, if a
+    line has no training step.
     """
     rows: dict[float, Row] = {}
     for place, row in json_lines.read(path) if path.is_file() else ():
@@ -78,10 +79,10 @@ def read(path: Path) -> list[Row]:
 
 
 def _of_prime_rl(row: Row) -> Row:
-    """Returns a row of prime-rl, together with the metrics of air that can be computed from it.
+    """Returns a row of prime-rl, extended by those metrics of air that can be computed from it.
 
-    A group counts as without spread if prime-rl says that all its rewards are 0, or all are 1; prime-rl does
-    not record how many groups have other equal rewards. An episode is here a trace.
+    prime-rl counts the groups whose rewards are all 0 or all 1. These are reported as groups without spread;
+    groups with other equal rewards are unknown. An episode in the result means a trace of prime-rl.
     """
 
     def value(name: str) -> float:
@@ -111,7 +112,7 @@ def _of_prime_rl(row: Row) -> Row:
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
-    """Returns the metric `name` of a row, or None if the row has no finite number under this name."""
+    """Returns the metric `name` of a row, or None if it is not a finite number."""
     value = row.get(name)
     return float(value) if _finite(value) else None  # type: ignore[arg-type]
 

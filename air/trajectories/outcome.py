@@ -1,4 +1,4 @@
-"""Reads the outcome of a recorded episode: its scores, its reward and how it ended."""
+"""Reads the outcome of a recorded episode: its scores, its reward, and how it ended."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from air.trajectories.reader import read
 
 
 class _Line(BaseModel):
-    """Only those fields of a trajectory's line that an outcome needs."""
+    """Base class of the parts of trajectory lines that an outcome needs."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """The fields of a trajectory's first line that an outcome needs."""
+    """Those fields of a trajectory's first line that an outcome needs."""
 
     task: str
     model: str
@@ -57,24 +57,26 @@ class _End(_Line):
 
 
 FORGEABLE = ("evaluator", "shared")
-"""The values of `trust` with which an agent can forge any score."""
+"""The values of `trust` (how grading uses the artefact) with which an agent could forge any score."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a recorded episode: its scores, its reward and how it ended."""
+    """The outcome of a recorded episode: its scores, its reward, and how it ended."""
 
     start: Start | None
     """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
-    """`failed`: an infrastructure failure ended the episode, so its scores do not count. `unfinished`: the
-    episode is running, or its run was killed. `well`: the episode ended without such a failure."""
+    """`well`: the episode ended without an infrastructure failure. `failed`: an infrastructure failure ended
+    it, so its scores do not count. `unfinished`: it is still running, or its run was killed."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The scores of all gradings, in order; None for an artefact that was missing or malformed."""
+    """The scores of all gradings, in order; None for an artefact that was missing or malformed. In a world
+    that is not a research task, the only score is that of the whole episode."""
     test: float | None = None
-    """The score on the test split of the artefact that counts; None if it was not scored there."""
+    """The score of the counting artefact on the test split; None if there is none. In a world that is not a
+    research task, the episode's score."""
     reward: float = 0.0
     """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -86,12 +88,13 @@ class Outcome:
 
     @property
     def last(self) -> float | None:
-        """The last score; None if nothing was graded or the last artefact got no score."""
+        """The last score; None if nothing was graded, or if the last artefact got no score."""
         return self.scores[-1] if self.scores else None
 
     @property
     def best(self) -> float | None:
-        """The best score by the metric's direction; None if no artefact got a score."""
+        """The best score, which is the highest or lowest one by the metric's direction; None if there is no
+        score."""
         scores = [score for score in self.scores if score is not None]
         if not scores or self.start is None:
             return None

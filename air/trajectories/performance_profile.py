@@ -1,21 +1,22 @@
-"""Computes performance profiles and the area under each profile (AUP). MLGym compares methods with them.
+"""Computes performance profiles, and the area under each profile (AUP), with which MLGym compares methods.
 
-A method m has a ratio r on each task. `best` is the best feasible score on that task, the baseline included:
+On each task, a method m has a ratio r. With `best` as the best feasible score on that task, including the
+baseline:
 
     r = best / score   if higher is better
     r = score / best   if lower is better
 
-A score is infeasible if it is missing, negative or worse than the baseline. Then r is 1.05 times the worst
-feasible ratio on that task. The same holds for a score whose r would not be finite, because the score or the
-best score is zero.
+A score is infeasible if it is missing, negative, or worse than the baseline. Its r is 1.05 times the worst
+feasible ratio on that task. The same holds for a score for which r would not be finite, because the score or
+the best score is zero.
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max
     τ_max  = log10(max over tasks of ⌈1.05 · worst feasible r⌉), rounded up to a tenth
 
+A task on which no score is feasible, not even the baseline's, has no ratios, and is left out for all methods.
 Profiles: Dolan and Moré, "Benchmarking optimization software with performance profiles", 2002; AUP: Nathani
-and others, "MLGym", 2025. A task on which no score is feasible, not even the baseline's, has no ratios; it is
-left out for all methods.
+and others, "MLGym", 2025.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from typing import Literal
 
 Direction = Literal["higher", "lower"]
 BASELINE = "baseline"
-"""Name of the extra method in all profiles whose score on each task is the task's baseline score."""
+"""The name, in all profiles, of an additional method whose score on each task is the task's baseline
+score."""
 MARGIN = 1.05
 POINTS = 500
 
@@ -39,16 +41,17 @@ class TaskScores:
     direction: Direction
     baseline: float
     scores: Mapping[str, float | None]
-    """Each method's score by its name, without the method `baseline`; None or absent if it has no score."""
+    """The score of each method by the method's name, without `baseline`. None or absent: the method has no
+    score."""
 
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios r of all methods, including the baseline, on one task. 1 is best; higher is worse."""
+    """The ratios r of all methods on one task, including the baseline. 1 is the best; higher is worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
-    """The methods whose score is infeasible; their ratio is 1.05 times `worst`."""
+    """The methods whose score is infeasible. Their ratio is 1.05 times `worst`."""
     worst: float
     """The worst (highest) ratio of a feasible score on this task."""
 
@@ -64,7 +67,7 @@ class Profiles:
     aup: Mapping[str, float]
     """The area under each method's profile, by the method's name."""
     ratios: Mapping[str, Ratios]
-    """The methods' ratios on each task, by the task's name."""
+    """The ratios of the methods on each task, by the task's name."""
     left_out: Sequence[str]
     """The tasks that are left out of the profiles, because no score on them is feasible."""
 
@@ -113,7 +116,8 @@ def share(ratios: Sequence[float], tau: float) -> float:
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max (see the module), where profiles end; `worst` has each task's worst feasible r."""
+    """Returns τ_max, at which profiles end (see the module's documentation). `worst` contains the worst
+    feasible r of each task."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 

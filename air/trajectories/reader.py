@@ -12,9 +12,10 @@ from air.trajectories.trajectory import VERSION, End, Start, Step, Trajectory, V
 
 
 def trajectory_files(path: Path) -> list[Path]:
-    """Returns the trajectory files at a path, sorted by name.
+    """Returns the trajectory files at `path`, sorted by name.
 
-    `path` is a trajectory, a run's folder, or a folder of trajectories. Raises MissingError if there is none.
+    `path` is a trajectory file, a run's folder, or a folder of trajectories. Raises MissingError if there is
+    no trajectory.
     """
     if path.is_file():
         return [path]
@@ -28,9 +29,9 @@ def trajectory_files(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields each line of a trajectory file as a dictionary; a half-written last line is skipped.
+    """Yields each line of a trajectory file as a dictionary. A half-written last line is skipped.
 
-    Raises ConfigError if the file cannot be read, a line is not a JSON object, or the line's version is newer
+    Raises ConfigError if the file cannot be read, a line is not a JSON object, or a line's version is newer
     than `VERSION`.
     """
     for place, line in json_lines.read(path):
@@ -46,7 +47,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def load(path: Path | str) -> Trajectory:
-    """Reads a trajectory file; a half-written last line is skipped.
+    """Reads a trajectory file. A half-written last line is skipped.
 
     Raises ConfigError if the file cannot be read or is not a trajectory.
     """

@@ -1,10 +1,10 @@
 """Writes trajectory files; `air.trajectories.trajectory` documents every field.
 
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
-"type": …, "t": unix seconds, …}` and is flushed at once, so a crash loses at most the running step. The
-folder can also have `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace id>.jsonl`, the
-episode as verifiers records it. In version 1, `observation` was the text that the model received, and `call`,
-`shown`, `diff`, `tokens` and the settings of the run did not exist.
+"type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the step that is
+running. The folder can also contain `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace
+id>.jsonl`, the verifiers traces of the episodes. In version 1 of the format, `observation` was the text that
+the model received, and `call`, `shown`, `diff`, `tokens` and the settings of the run did not exist.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ Kind = Literal["start", "step", "validate", "end"]
 
 
 class Recorder:
-    """Writes the trajectory file `<folder>/<episode_id>.jsonl` line by line; without a folder, nothing.
+    """Writes the trajectory file `<folder>/<episode_id>.jsonl` line by line. If `folder` is None, writes
+    nothing.
 
-    As a context manager, it closes the file. Raises InfrastructureError if the disk is full or not writable.
+    Use it as a context manager, which closes the file. The constructor and `write` raise InfrastructureError
+    if the disk is full or the folder is not writable.
     """
 
     def __init__(self, folder: Path | None, episode_id: str) -> None:
@@ -39,7 +41,8 @@ class Recorder:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
-        """Appends a line; `t` is its time in seconds since the epoch (now by default)."""
+        """Appends a line of the type `kind` with further fields. `t` is the line's Unix time in seconds
+        (None: now)."""
         if self._file is None:
             return
         at = round(time.time() if t is None else t, 3)

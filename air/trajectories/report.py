@@ -1,8 +1,8 @@
-"""Compares recorded runs by the scores of each method on each task and by performance profiles.
+"""Compares recorded runs: by the scores of each method on each task, and by performance profiles.
 
 A method is one model in one run. Its score on a task is the best score of its episodes, so methods are
-comparable only with equal numbers of episodes. An episode's score is computed in two ways, called views: its
-best score (`best_attempt`) or its last score (`last_submission`).
+comparable only if they have equal numbers of episodes. An episode's score is computed in two ways, called
+views: as its best score (`best_attempt`), or as its last score (`last_submission`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
-"""The ways to compute an episode's score, by name; None if no artefact of the episode got a score."""
+"""The views, by name: functions that compute an episode's score. They return None if no artefact of the
+episode got a score."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The records of one run: the outcomes of its episodes and its training metrics."""
+    """The records of one run: the outcomes of its episodes, and the metrics of its training and
+    evaluations."""
 
     path: Path
     """The run's folder, or the folder of its trajectories."""
     outcomes: tuple[Outcome, ...]
-    """The outcomes of the run's episodes, oldest first; unfinished episodes come last."""
+    """The outcomes of the run's episodes, by the time of their end; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
-    """The training steps' metrics from `metrics.jsonl`; empty if the run did not train a model."""
+    """The metrics of the training steps, from `metrics.jsonl`. Empty if the run did not train a model."""
     evaluations: tuple[Mapping[str, Any], ...] = ()
-    """The lines of `evaluations.jsonl`: the evaluations during the run."""
+    """The evaluations during the run: the lines of `evaluations.jsonl`."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the number of episodes by how they ended: `well`, `failed` (by an infrastructure failure)
-        or `unfinished`."""
+        """Returns the numbers of episodes that ended `well`, that `failed` (by an infrastructure failure),
+        and that are `unfinished`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
@@ -56,7 +58,8 @@ class Run:
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns the mean rewards of the first and the last quarter of steps; None if there is no reward."""
+        """Returns the mean reward of the first quarter, and of the last quarter, of the training steps; None
+        for a quarter without rewards."""
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -71,43 +74,47 @@ class Row:
     task: str
     method: str
     n: int
-    """Number of the method's episodes on this task that ended without an infrastructure failure."""
+    """The number of the method's episodes on this task without an infrastructure failure."""
     scored: int
-    """Number of these `n` episodes that have a score; `mean`, `best` and `stderr` are computed from them."""
+    """The number of those episodes that have a score; `mean`, `best` and `stderr` are computed from these
+    scores."""
     mean: float | None
     """The mean score; None if there is no score."""
     best: float | None
     """The best score; None if there is no score."""
     stderr: float | None
-    """The scores' standard deviation divided by the square root of their number; None for fewer than two."""
+    """The standard error of the mean score: the standard deviation divided by the square root of `scored`.
+    None for fewer than two scores."""
     test: float | None
-    """The mean test score of the artefacts that count (see `Start.counts`); None if none was recorded, and in
-    the view `best_attempt`."""
+    """The mean test score of the artefacts that count (see `Start.counts`). None if no test score was
+    recorded, and always in the view `best_attempt`."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of comparing runs: scores of the methods on each task, performance profiles and notes."""
+    """The comparison of several runs: the scores of their methods on each task, performance profiles, and
+    notes."""
 
     tasks: dict[str, Start]
-    """The tasks, by id. Each is described by the first line of a trajectory of this task."""
+    """The tasks by id, each as the first line of one of its trajectories."""
     methods: dict[str, str]
-    """The model's name for each method, by the method's name."""
+    """The name of the model that each method uses, by the method's name."""
     rows: dict[str, list[Row]]
-    """The rows for each view (the keys of `VIEWS`), sorted by task and then in the order of the runs."""
+    """The rows of each view (by the keys of `VIEWS`), sorted by task, then in the order of the runs."""
     profiles: dict[str, Profiles]
-    """The performance profiles for each view (the keys of `VIEWS`)."""
+    """The performance profiles of each view (by the keys of `VIEWS`)."""
     notes: list[str]
-    """Remarks that a reader of the report needs, such as unequal numbers of episodes."""
+    """Notes that matter for the interpretation, such as unequal numbers of episodes."""
 
 
 def read_run(path: Path, *, last: int | None = None) -> Run:
-    """Reads the outcomes of a run's episodes and the metrics of its training steps.
+    """Reads the outcomes of a run's episodes, and the metrics of its training steps and evaluations.
 
-    A folder of trajectories has no metrics. Greedy episodes, which a run plays only as baselines, are left
-    out: they are in the run's `groups.jsonl` under `greedy`. `last` limits the episodes of each task and
-    model to the latest that ended without an infrastructure failure. Raises MissingError if the folder or a
-    trajectory is missing, and ConfigError if a file is invalid.
+    If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
+    run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
+    `last` keeps, of the episodes without an infrastructure failure, only that many of the latest for each
+    task and model. Raises MissingError if the folder or a trajectory is missing, and ConfigError if a file is
+    invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -122,14 +129,16 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _greedy(groups: Path) -> set[str]:
-    """Returns the names of the episodes that were played at temperature 0 as baselines of their groups."""
+    """Returns the ids of the episodes that were played at temperature 0 as baselines of their groups, from
+    the file `groups.jsonl`."""
     rows = [row for _, row in json_lines.read(groups)] if groups.is_file() else []
     each = [row.get("greedy") for row in rows if isinstance(row, dict)]
     return {one["episode"] for one in each if isinstance(one, dict) and one.get("episode")}
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Returns the `count` latest episodes without failure of each task and model, and all other episodes."""
+    """Returns, for each task and model, the `count` latest episodes without an infrastructure failure; also
+    returns all failed and unfinished episodes."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -139,10 +148,10 @@ def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """Compares the scores of runs.
+    """Compares the scores of several runs.
 
-    Raises ConfigError if episodes of a task recorded different metrics, directions or baselines, or if no
-    episode ended without an infrastructure failure.
+    Raises ConfigError if episodes of one task recorded different metrics, directions or baselines, or if
+    there is no episode without an infrastructure failure.
     """
     notes: list[str] = []
     played = _by_method(runs)
@@ -164,7 +173,7 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""The pairs (outcome, model's name) of all episodes without an infrastructure failure, by method."""
+"""All episodes without an infrastructure failure, by method, as pairs of the outcome and the model's name."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:
@@ -179,7 +188,7 @@ def _by_method(runs: Sequence[Run]) -> Played:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns each run's folder name, or its path if that name is not unique."""
+    """Returns a name for each run: its folder's name, or its path if the folder's name is not unique."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -188,7 +197,8 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns each task's first recorded start line; adds a note for a task whose files changed.
+    """Returns the first line of the first recorded episode for each task. Adds a note for each task whose
+    files differ between episodes.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """

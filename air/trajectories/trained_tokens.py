@@ -1,9 +1,9 @@
-"""Writes and reads the tokens of a training step: `tokens/step_N.npz` in a run's folder.
+"""Writes and reads the tokens on which a training step trained: `tokens/step_N.npz` in a run's folder.
 
-The embedded engine writes one file per step, with the tokens of all episodes that ended without an error, as
-the trainer saw them. A file is an archive of numpy arrays, without pickles: about 3 bytes per token. A token
-is sampled if the policy wrote it; all others (prompts, observations, the chat template) are masked: they are
-only context.
+The embedded engine writes one file per step, with the tokens of all episodes without an error, as the trainer
+saw them. A file is an archive of numpy arrays, without pickles, with about 3 bytes per token. A token is
+called sampled if the policy wrote it. All other tokens (prompts, observations, the chat template) are masked:
+they are only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
@@ -13,11 +13,12 @@ only context.
     advantages        float32  one per sampled token: its factor in the loss; 0 if it was not trained
     index             uint8    a JSON document in UTF-8
 
-`index` is `{"v": 1, "step", "temperature", "shuffled", "pieces", "conversations"}`. `pieces` has the text of
-each token id. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
-"payments"}`: `tokens` and `sampled` count each message's tokens, by the message's number in the trace. `paid`
-has an entry for each message with sampled tokens, in order: the range [first, end) of the `payments` that are
-part of its advantage. A payment is `{"turn", "validate", "terms"}`, as in the class `Payment`.
+`index` is `{"v": 1, "step", "temperature", "shuffled", "pieces", "conversations"}`. `pieces` maps each token
+id to its text. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
+"payments"}`. `tokens` and `sampled` are lists with the number of all tokens, and of sampled tokens, of each
+message, in the trace's order. `paid` has one entry for each message with sampled tokens, in order: the range
+[first, end) of those `payments` that are part of its advantage. A payment is `{"turn", "validate", "terms"}`,
+as in the class `Payment`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from air import paths
 from air.errors import UsageError
 
 FOLDER = "tokens"
-"""The subfolder of a run's folder that has the files."""
+"""The subfolder of a run's folder that contains the files."""
 VERSION = 1
 _NAME = re.compile(r"step_(\d+)\.npz")
 _PER_SAMPLED = ("logprobs", "trainer_logprobs", "advantages")
@@ -53,9 +54,10 @@ class Payment:
     turn: int
     """The number of the turn, from 1."""
     validate: int | None
-    """The number of the episode's validate that paid it, from 1, or None if no validate did."""
+    """The number (from 1) of the episode's validate for which it was paid; None if it was not paid for a
+    validate."""
     terms: Mapping[str, float]
-    """The amounts by the names of the reward's terms."""
+    """The amounts by the names of the reward terms."""
 
 
 @dataclass(frozen=True)
@@ -64,73 +66,78 @@ class Message:
 
     token_ids: npt.NDArray[np.int32]
     sampled: npt.NDArray[np.bool_]
-    """For each token whether the policy sampled it. All other tokens are masked."""
+    """For each token, whether the policy sampled it. All other tokens are masked."""
     logprobs: Floats
-    """The log-probability of each sampled token when it was sampled."""
+    """For each sampled token, the log-probability at the time of sampling."""
     trainer_logprobs: Floats
-    """The trainer's log-probability of each sampled token before the update; NaN if it was not computed."""
+    """For each sampled token, the trainer's log-probability before the update; NaN if the trainer did not
+    compute it."""
     advantages: Floats
-    """The advantage of each sampled token in the loss; 0 if it was not trained."""
+    """For each sampled token, its advantage in the loss; 0 if the token was not trained."""
     paid: tuple[int, int] | None = None
-    """The range [first, end) of the payments that are part of the advantage; None without sampled tokens."""
+    """The range [first, end) of the conversation's payments that are part of this message's advantage. None
+    if the message has no sampled tokens."""
 
     @property
     def ratios(self) -> Floats:
-        """The trainer's probability divided by the sampler's, for each sampled token; NaN if unknown."""
+        """For each sampled token, the trainer's probability divided by the sampler's; NaN if unknown."""
         ratios: Floats = np.exp(self.trainer_logprobs - self.logprobs)
         return ratios
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """The tokens of one trace (verifiers' record of a conversation) in a training step."""
+    """The tokens of one verifiers trace (the record of a conversation) in a training step."""
 
     episode: str
     """The id of the episode; empty if it has no trajectory."""
     trace: str
     task: str
     group: int
-    """The number of the episode's group within the step, from 0."""
+    """The number of the episode's group within the training step, from 0."""
     messages: tuple[Message, ...]
-    """The messages by their number in the trace (`Step.tokens.nodes` in a trajectory)."""
+    """The messages in the order of the trace's nodes, to which `Step.tokens.nodes` in a trajectory refers."""
     payments: tuple[Payment, ...]
 
     @property
     def replies(self) -> list[int]:
-        """The numbers of the messages that the policy wrote, in order: those of turn 1, turn 2, …."""
+        """The numbers of the messages that the policy wrote, in order: turn 1, turn 2, …."""
         return [n for n, message in enumerate(self.messages) if message.paid is not None]
 
 
 @dataclass(frozen=True)
 class StepTokens:
-    """The content of one file: the tokens of a training step."""
+    """The tokens of one training step: the content of one file."""
 
     step: int
     temperature: float
-    """The sampling temperature; it divides the logits behind all log-probabilities."""
+    """The sampling temperature, by which the logits were divided before all log-probabilities were
+    computed."""
     shuffled: bool
-    """Whether the rewards were shuffled within groups, so that the payments do not explain the advantages."""
+    """Whether the rewards were shuffled within their groups. Then the payments do not explain the
+    advantages."""
     conversations: tuple[Conversation, ...]
     pieces: Mapping[int, str]
-    """The text of each token id. Parts of a character that is split over tokens are `�`."""
+    """The text of each token id. If a character is split over several tokens, each of its parts is `�`."""
 
 
 def file_of(run: Path, step: int) -> Path:
-    """Returns the path of the file for a training step of the run in folder `run`."""
+    """Returns the path of the file with the tokens of a training step, for the run in folder `run`."""
     return run / FOLDER / f"step_{step}.npz"
 
 
 def recorded_steps(run: Path) -> list[int]:
-    """Returns the training steps of the run in folder `run` whose tokens are recorded, ascending."""
+    """Returns the training steps whose tokens are recorded in the run's folder `run`, in ascending order."""
     folder = run / FOLDER
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(match[1]) for match in map(_NAME.fullmatch, names) if match)
 
 
 def write(run: Path, tokens: StepTokens) -> int:
-    """Writes the file of a training step, or replaces it; returns its size in bytes.
+    """Writes the file with the tokens of a training step, or replaces it. Returns its size in bytes.
 
-    Other processes never see a half-written file. Raises OSError, as on a full disk.
+    The file is written atomically, so other processes never see a half-written file. Raises OSError, for
+    instance on a full disk.
     """
     data = _archive(tokens)
     paths.write_whole(file_of(run, tokens.step), data)
@@ -138,7 +145,8 @@ def write(run: Path, tokens: StepTokens) -> int:
 
 
 def drop_oldest(run: Path, most_bytes: float) -> None:
-    """Deletes the files of the earliest steps until all files together have at most `most_bytes` bytes."""
+    """Deletes the files of the earliest steps, so that the remaining files together have at most `most_bytes`
+    bytes."""
     total = 0
     for step in reversed(recorded_steps(run)):
         path = file_of(run, step)
@@ -148,9 +156,9 @@ def drop_oldest(run: Path, most_bytes: float) -> None:
 
 
 def read(run: Path, step: int) -> StepTokens | None:
-    """Reads the tokens of a training step; returns None if there is no file.
+    """Reads the tokens of a training step. Returns None if there is no file for it.
 
-    Raises UsageError, which names the file, if it cannot be read.
+    Raises UsageError, which names the file, if the file cannot be read.
     """
     path = file_of(run, step)
     try:
@@ -258,7 +266,7 @@ def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
 
 
 def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Returns (start, end) of consecutive ranges that have these lengths."""
+    """Yields the ranges (start, end) of consecutive slices with these lengths."""
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)

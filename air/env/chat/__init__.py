@@ -1,1 +1,2 @@
-"""The harness `air`: the loop that plays the agent and calls the model, in this process, not in the box."""
+"""The harness `air`: the loop that calls the model and performs its actions, in air's own process and not in
+the box."""

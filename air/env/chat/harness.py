@@ -1,11 +1,13 @@
-"""The harness `air`: the loop that plays the agent turn by turn, in this process.
+"""The harness `air`: plays an episode turn by turn, in air's own process.
 
-A turn is a model call, an action from its reply, a step of the world, and an observation. If the server
-returns the model's reasoning or tool calls apart from the reply's text, they are recorded and sent back with
-the reply in later requests; the action format decides which part of them is an action. Every model call uses
-the endpoint and secret that verifiers provides, so verifiers' trace records it. The episode ends at `submit`;
-after the last turn; when the next prompt would exceed the model's context; after a reply that the token limit
-cut; or after too many consecutive format errors. In all of these cases the artefact is graded.
+A turn is a model call, the parsing of an action from the reply, a step of the world, and an observation for
+the model. If the model server returns reasoning or tool calls apart from the reply's text, they are recorded,
+and sent back with the reply in later requests; the action format decides which part of them is an action.
+Every model call goes to the endpoint that verifiers provides, so verifiers' trace records it.
+
+The episode ends at `submit`; after the last turn; when the next prompt would exceed the model's context;
+after a reply that was cut at the token limit; or after too many consecutive format errors. In all of these
+cases the artefact is graded.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from air.errors import InferenceError
 from air.trajectories import TokenRef
 
 TURN_OVERHEAD_TOKENS = 16
-"""The largest number of tokens that a chat template adds around one observation in a user message."""
+"""The largest number of tokens that a chat template is assumed to add around one observation in a user
+message."""
 TOOL_OVERHEAD_TOKENS = 8
-"""The largest number of further tokens that a chat template adds around an observation in a tool message."""
+"""The largest number of tokens that a chat template is assumed to add around an observation in a tool
+message, in addition to `TURN_OVERHEAD_TOKENS`."""
 
 PROMPT_TOO_LONG = "the prompt alone is longer than the context"
-"""The message of the failure of an episode whose first prompt leaves no room for a reply."""
+"""The error message for an episode whose first prompt already exceeds the model's context."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,20 @@ class Reply:
 
     text: str
     cut: bool
-    """Whether the model server cut the reply at the token limit."""
+    """Whether the reply ended because it reached the token limit."""
     total_tokens: int
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
     reasoning: Mapping[str, Any] = field(default_factory=dict)
-    """The fields in which the model server returned the model's reasoning apart from the text. Later requests
-    repeat them. Empty if it returned no reasoning."""
+    """The response fields in which the model server returned the model's reasoning apart from the text. They
+    are sent back in later requests. Empty if there was no reasoning."""
     tool_calls: Sequence[Mapping[str, Any]] = ()
-    """The tool calls that the model server took out of the text. Later requests repeat them."""
+    """The tool calls that the model server returned apart from the text. They are sent back in later
+    requests."""
 
     @property
     def message(self) -> Message:
-        """The reply in the form that action formats read."""
+        """The reply as a `Message`, which action formats can parse."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,
@@ -72,7 +77,8 @@ class Reply:
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`: plays an episode with a model, in this process. The commands run in the box."""
+    """The harness `air`: plays an episode with a model. The loop runs in this process, and the agent's
+    commands in the box."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -88,9 +94,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays one episode to its end, with the model at the URL `endpoint`; verifiers calls this method.
-        `secret` authorises requests to the endpoint; `mcp_urls` is not used. Returns exit code 0 and no
-        output, because no program ran."""
+        """Plays one episode to its end, with the model at the URL `endpoint`. verifiers calls this method.
+        `secret` authorises requests to the endpoint; `mcp_urls` is ignored. Always returns exit code 0 and no
+        output, because no program was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -141,8 +147,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
-        """If the setting `history` is exceeded, replaces the text of one old observation by a short note.
-        Returns by how many tokens the next prompt becomes shorter."""
+        """If the episode has more observations than the setting `history` allows, replaces the text of the
+        newest observation beyond the limit by a short note. Returns by how many tokens that shortens the next
+        prompt."""
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]
@@ -157,8 +164,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         messages: list[dict[str, Any]],
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
-        """Calls the model; returns its reply, or None if the episode ended instead, because the prompt
-        exceeds the model's context or verifiers refused the call.
+        """Calls the model and returns its reply. Returns None, and stores the reason in `episode.why_ended`,
+        if the prompt exceeds the model's context, or verifiers rejected the call because it stopped the
+        episode.
 
         Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
         """
@@ -186,10 +194,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
-        """Performs the action in `reply` and records the turn. Returns the messages that the model is shown
-        next; the first message has the observation. The list is empty if the token limit cut the reply. Sets
-        `episode.why_ended` if the reply ends the episode. `left` is the number of remaining turns (None: no
-        limit)."""
+        """Performs the action in `reply`, and records the turn. Returns the messages to append to the next
+        prompt; the first of them contains the observation. Returns an empty list if the reply was cut at the
+        token limit. Sets `episode.why_ended` if the reply ends the episode. `left` is the number of turns
+        that remain (None: no limit)."""
         action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(
@@ -250,15 +258,16 @@ def _reasoning_tokens(reply: Reply, tokens: TokenCounter) -> int:
 
 
 def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCounter) -> int:
-    """Returns how many tokens `messages` add to the prompt, in addition to the overhead of one turn."""
+    """Returns the number of tokens that `messages` add to the prompt, not counting the overhead
+    `TURN_OVERHEAD_TOKENS` of their first message."""
     in_tools = sum(TOOL_OVERHEAD_TOKENS for message in messages if message["role"] == "tool")
     further = TURN_OVERHEAD_TOKENS * (len(messages) - 1)
     return in_tools + further + sum(tokens.count(message["content"]) for message in messages)
 
 
 class _Stopped(Exception):
-    """The model cannot be called again: the prompt is too long (reason `context`), or verifiers refuses
-    further turns (reason `stopped`)."""
+    """Error: the model cannot be called again. `reason` is `context` (the prompt is too long) or `stopped`
+    (verifiers has stopped the episode)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -285,9 +294,9 @@ class _Model:
         self._last: Reply | None = None
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
-        """Whether prompts contain the reasoning of earlier replies, as far as the last prompt has shown.
-        Before any prompt has shown it, the value is true in training, where no episode may exceed its token
-        limit."""
+        """Whether prompts contain the reasoning of earlier replies. Chat templates differ in this, so the
+        value is derived from the token counts of the last prompt. Before that, it is true in training, so
+        that the token limit is never exceeded."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},
@@ -303,9 +312,10 @@ class _Model:
         await self._http.aclose()
 
     def repeated(self, reply: Reply) -> dict[str, Any]:
-        """Returns a reply as a message of later requests. In training it is unchanged, because its tokens
-        must stay as they are. Otherwise, arguments of tool calls that are not JSON are left out: servers such
-        as vLLM's refuse requests with them, and the agent must not be able to cause a failure."""
+        """Returns a reply in the form in which later requests repeat it. In training the reply is unchanged,
+        because its tokens must stay the same. Otherwise, tool arguments that are not a JSON object are
+        replaced by an empty object: servers such as vLLM's reject requests with malformed arguments, and the
+        agent must not be able to cause such a failure."""
         message = {"role": "assistant", "content": reply.text, **reply.reasoning}
         if reply.tool_calls:
             calls = list(reply.tool_calls)
@@ -313,8 +323,8 @@ class _Model:
         return message
 
     async def complete(self, messages: list[dict[str, Any]]) -> Reply:
-        """Returns one chat completion; verifiers sets the sampling parameters.
-        Raises InferenceError if the endpoint failed, and _Stopped if the model cannot be called again."""
+        """Requests one chat completion; verifiers sets the sampling parameters. Raises InferenceError if the
+        endpoint failed, and _Stopped if the model cannot be called again."""
         try:
             response = await self._http.post(
                 "/chat/completions", json={**self._body, "messages": messages}

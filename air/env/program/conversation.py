@@ -1,11 +1,13 @@
-"""Decides which requests of a program in the box reach the model: only those that continue its conversation.
+"""Checks the requests that a program in the box sends to the model: only those that continue its conversation
+pass.
 
-The agent's commands run as the program's user, so they can send requests of their own. Each reply of the
-model becomes part of the episode's trace, which is trained. So the first request, which is sent before any
-command of the agent can run, fixes the headers and all fields except the messages. Every later request must
-repeat the last one's messages and the model's reply to it, unchanged, and may only add results of tools and a
-message of the user (`air.env.program.messages`). The model server gets the fixed fields and known fields of
-messages, nothing else of a request. A repeated request gets the first answer to it, never a second sample.
+The agent's commands run as the same user as the program, so they could send requests of their own. Each reply
+of the model becomes part of the episode's trace, which is trained on, so such requests must not reach the
+model. The first request is sent before any command of the agent can run. It fixes the headers, and all fields
+except the messages. Every later request must repeat the messages of the last one and the model's reply
+unchanged, and may only add tool results and one user message (see `air.env.program.messages`). The model
+server gets the fixed fields and the known fields of the messages, and nothing else. A repeated request gets
+the stored response to the first, not a second sample.
 """
 
 from __future__ import annotations
@@ -24,25 +26,26 @@ FIRST_ROLES = ("system", "developer", "user")
 
 @dataclass
 class Conversation:
-    """The conversation of one program with the model."""
+    """The conversation of one program in the box with the model."""
 
     trace: Any
-    """The verifiers trace of the episode, to which verifiers adds every reply of the model."""
+    """The verifiers trace of the episode, to which verifiers appends every reply of the model."""
     first: HttpRequest | None = None
-    """The first request to which the model has replied."""
+    """The first request to which the model has replied. None: there is none yet."""
     settings: Json = field(default_factory=dict)
     """All fields of the first request except its messages."""
     sent: list[Json] = field(default_factory=list)
-    """The messages of the last request to which the model has replied, as the program sent them."""
+    """The messages of the last request with a reply, as the program sent them."""
     passed: list[Json] = field(default_factory=list)
-    """The messages of the same request, in the form in which the model got them."""
+    """The messages of the last request with a reply, as the model got them."""
     last: bytes = b""
-    """The body of the last request to which the model has replied, as the program sent it."""
+    """The body of the last request with a reply, as the program sent it."""
     answer: bytes = b""
-    """The bytes with which the model's endpoint answered the last request."""
+    """The bytes of the model endpoint's response to the last request with a reply."""
 
     def read(self, request: HttpRequest) -> Json | str:
-        """Returns the JSON object that the model gets for a request, or why the request may not reach it."""
+        """Checks a request. Returns the JSON object to send to the model, or a text with the reason for
+        refusing the request."""
         if request.method != "POST" or request.path != PATH:
             return f"only POST {PATH} is served"
         if request.header("content-encoding"):
@@ -57,7 +60,7 @@ class Conversation:
             return str(error)
 
     def _continued(self, body: Json) -> list[Json]:
-        """Returns the messages that the model gets. Raises MessageError if the request does not continue the
+        """Returns the messages to send to the model. Raises MessageError if the request does not continue the
         conversation."""
         messages, known = body["messages"], len(self.sent)
         if _settings(body) != self.settings:
@@ -74,12 +77,12 @@ class Conversation:
         ]
 
     def repeats(self, request: HttpRequest) -> bool:
-        """Whether the model has replied to an equal request, so that `answer` answers this request, too."""
+        """Whether the request equals the last one with a reply, so that its response is `answer`, too."""
         return self.first is not None and request.body == self.last
 
     def replied(self, request: HttpRequest, body: Json, answer: bytes) -> None:
-        """Stores the model's reply to a request. `body` is what the model got, and `answer` the bytes with
-        which its endpoint answered. The caller must report every reply here."""
+        """Stores the model's reply to a request. `body` is the JSON object that was sent to the model, and
+        `answer` the bytes of the endpoint's response. The caller must call this after every reply."""
         if self.first is None:
             self.first, self.settings = request, _settings(body)
         self.sent, self.passed = _object(request.body)["messages"], body["messages"]
@@ -87,7 +90,7 @@ class Conversation:
 
 
 def _object(data: bytes) -> Json:
-    """Returns the JSON object in a request's body. Raises MessageError if it has no list of messages."""
+    """Parses a request's body. Raises MessageError if it is not a JSON object with a list of messages."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):

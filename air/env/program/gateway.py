@@ -1,15 +1,16 @@
-"""The gateway: connects a program that plays the agent in a box to the model and to the grader.
+"""The gateway: connects a program that plays the agent inside a box to the model and to the grader.
 
-The guest (air's program in every box) relays two loopback ports of the box, so the box needs no network. One
-port leads only to verifiers' model endpoint, and only requests that continue the conversation of the program
-pass (`air.env.program.conversation`). The other leads to the gateway, which answers the executables
-`validate` and `submit` with the text that air's own harness would show. The program is ended by `submit`, by
-a turn that verifiers refuses, or by an infrastructure failure, which the program never sees.
+The guest (air's program in every box) relays two loopback ports of the box to this process, so the box needs
+no network. One port leads to verifiers' model endpoint; only requests that continue the program's
+conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself, which
+grades the artefact when the executable `validate` or `submit` is run in the box; these print the text that
+air's own harness would give as the observation. The gateway ends the program after `submit`, after verifiers
+has stopped the episode, and after an infrastructure failure, which the agent never sees.
 
-Limits: the agent's commands run as the program's user, so they can kill the program; the episode then ends
-for the reason `killed` and is graded. If a program rewrites its history, such as by compaction, its request
-for the next reply is refused; when it repeats that request, the episode ends for the reason `history`. The
-task's limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
+Limitations: the agent's commands run as the same user as the program, so they can kill it; the episode then
+ends for the reason `killed`, and is graded. If a program rewrites its history, for instance to shorten it,
+its next request is refused; when the program repeats that request, the episode ends for the reason `history`.
+The task's limit `exec_seconds` has no effect, because the program sets the timeouts of its commands.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ COMMANDS_HELP = (
 )
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
-"""The folder, inside the box, that holds the executables `validate` and `submit`."""
+"""The folder inside the box that contains the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""The seconds between two checks whether verifiers has stopped the episode."""
+"""Seconds between two checks of whether verifiers has stopped the episode."""
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
 _SERVERS_OWN = (401, 403, 407, 408, 425, 429)
-"""HTTP statuses below 500 that say nothing about the refused request itself."""
+"""HTTP status codes below 500 whose cause is the server and not the content of the request."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -70,13 +71,14 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """Connects one program that plays the agent in a box to the model and to the grader, for one episode."""
+    """Connects one program that plays the agent in a box to the model and to the grader, during one
+    episode."""
 
     def __init__(self, box: Box, episode: ResearchEpisode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure that stopped a grading, or None if there was none. After such a failure
-        the episode is not used for training."""
+        """The infrastructure failure that ended a grading; None if there was none. An episode with such a
+        failure is not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -89,15 +91,16 @@ class Gateway:
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
         self._refused = b""
-        """The body of the last refused request that was sent after the model's first reply."""
+        """The body of the latest refused request. Requests before the model's first reply are not counted as
+        repeated."""
         self._unreachable = False
-        """Whether the model endpoint refused a connection from this process."""
+        """Whether this process could not connect to the model endpoint."""
         self._ended = asyncio.Event()
         self._began = time.monotonic()
 
     async def open(self) -> None:
-        """Opens two loopback ports in the box, and writes the executables `validate` and `submit` into it.
-        Raises BoxStartError if a port cannot be opened, and BoxDiedError if the box is gone."""
+        """Opens the two loopback ports in the box, and writes the executables `validate` and `submit` into
+        it. Raises BoxStartError if a port cannot be opened, and BoxDiedError if the box is gone."""
         self._model_port = await self.box.forward(0, self._to_model)
         port = await self.box.forward(0, self._answer)
         for ending in ENDINGS:
@@ -105,7 +108,7 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the episode's clock, and adds a help text about `validate` and `submit` to the prompt."""
+        """Starts the episode's clock, and appends a text about `validate` and `submit` to the prompt."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._conversation = Conversation(trace)
         self._began = time.monotonic()
@@ -114,8 +117,8 @@ class Gateway:
         trace.task.data = trace.task.data.model_copy(update={"prompt": prompt})
 
     def model_url(self, url: str) -> str:
-        """Returns the URL at which a program in the box reaches the model endpoint `url`.
-        Raises ConfigError if the box is connected to another endpoint, or if `url` is not plain HTTP."""
+        """Returns the URL at which a program in the box reaches the model endpoint `url`. Raises ConfigError
+        if the box is already connected to another endpoint, or if `url` is not plain HTTP."""
         parts = urlsplit(url)
         target = (parts.hostname or "", parts.port or 80)
         if parts.scheme != "http" or self._model not in (None, target):
@@ -130,8 +133,8 @@ class Gateway:
     def command(self, argv: list[str]) -> list[str]:
         """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH.
 
-        Other processes can read a command line: so the endpoint's secret in it is replaced, and only the
-        gateway knows it.
+        Other processes in the box can read the command line. So the endpoint's secret in `argv` is replaced
+        by a placeholder, for which the gateway puts in the secret when it forwards a request.
         """
         argv = [_API_KEY.sub(self._hidden, word) for word in argv]
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
@@ -142,10 +145,12 @@ class Gateway:
         return match[1] + _PLACEHOLDER
 
     async def play(self, program: Coroutine[Any, Any, ProgramResult]) -> ProgramResult:
-        """Runs the program that plays the agent, until the program or the episode ends.
-        Then waits for a grading in progress; after the time limit, the end of the episode does that. Returns
-        the program's result, with exit code 0 if the episode ended first or the agent's commands ended it.
-        Raises InfrastructureError if a grading failed."""
+        """Runs `program`, the program that plays the agent, until it or the episode ends. Then waits for a
+        running grading, except after the time limit.
+
+        Returns the program's result. Its exit code is 0 if the episode ended first, or if the agent's
+        commands ended the program. Raises InfrastructureError if a grading failed.
+        """
         began = time.monotonic()
         running = asyncio.ensure_future(program)
         end_events = [asyncio.create_task(self._ended.wait()), asyncio.create_task(self._stopped())]
@@ -168,12 +173,13 @@ class Gateway:
             self._close(time.monotonic() - began)
 
     def _left(self) -> float:
-        """Returns the number of seconds until the episode must end."""
+        """Returns the number of seconds until the time limit of the episode."""
         limit = self.episode.seconds
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the program's result, with exit code 0 unless a cause outside the box made it fail."""
+        """Returns the program's result. Its exit code is 0, except if the program failed because of something
+        outside the box."""
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended
@@ -193,12 +199,12 @@ class Gateway:
 
     @property
     def _unplayed(self) -> bool:
-        """Whether the model has not replied yet, so that no command of the agent has run."""
+        """Whether the model has not replied yet; then no command of the agent can have run."""
         return self._trace is None or not self._trace.num_turns
 
     def _why_dead(self) -> str:
-        """Returns why the program failed: `context` (the prompt became too long), or `killed` (by the agent's
-        commands, or for lack of memory). Returns "" if something outside the box may be the cause."""
+        """Returns the reason why the program failed: `context` (the prompt became too long), or `killed` (by
+        the agent's commands, or for lack of memory). Returns "" if the cause may be outside the box."""
         trace = self._trace
         if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
             return ""
@@ -220,8 +226,8 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Writes the last turns of the episode to the trajectory, and derives from `seconds`, the program's
-        run time, how long the model and the agent's commands took."""
+        """Writes the last turns of the episode to the trajectory. Computes how long the model and the agent's
+        commands took from `seconds`, the program's run time."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -232,13 +238,13 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode. The gateway then ends the program, because some
-        programs would repeat their requests for minutes."""
+        """Waits until verifiers has stopped the episode. Then the gateway ends the program, because some
+        programs would repeat their rejected requests for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _to_model(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one HTTP request of a program in the box: passes it on to the model, or refuses it."""
+        """Handles one HTTP request from the box to the model: forwards it or refuses it."""
         try:
             request = await http_requests.read(reader, writer)
         except http_requests.RequestError as error:
@@ -256,7 +262,8 @@ class Gateway:
     async def _pass_on(
         self, conversation: Conversation, request: HttpRequest, writer: asyncio.StreamWriter
     ) -> None:
-        """Passes a request on to the model if it continues the conversation, and answers it."""
+        """Forwards a request to the model if it continues the conversation, and the response to the program.
+        Refuses it otherwise."""
         async with self._one_request_at_a_time:
             if self._over or self._model is None:
                 return
@@ -289,8 +296,8 @@ class Gateway:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
 
     def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
-        """Counts a refused request. Ends the episode if the program repeats the request that was refused
-        last, because some programs would repeat it for minutes, with the same answer each time."""
+        """Counts a refused request. Ends the episode if the program repeats the same refused request, because
+        some programs would repeat it for minutes."""
         if request.method == "GET":  # programs ask for the list of models, and work without it
             return
         self.episode.counters.refused_requests += 1
@@ -300,8 +307,8 @@ class Gateway:
         self._refused = request.body
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers one request of the executable `validate` or `submit` in the box. The response is a line
-        with the code with which the executable exits, then the text that it prints."""
+        """Handles one request of the executable `validate` or `submit` in the box. The response is a line
+        with the executable's exit code, then the text that it prints."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
@@ -326,7 +333,8 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact; returns the answer to the agent, or None if the infrastructure failed."""
+        """Grades the artefact. Returns the response for the executable, or None after an infrastructure
+        failure, which is stored in `failure`."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             if step.validation is not None and self._turns is not None:

@@ -1,4 +1,5 @@
-"""Reads one HTTP request from a program in the box, and writes anew what air has checked, for the server."""
+"""Parses HTTP requests from a program in the box, and builds the requests that are forwarded to the model
+server."""
 
 from __future__ import annotations
 
@@ -9,38 +10,40 @@ from dataclasses import dataclass
 import h11
 
 MOST_BYTES = 8_000_000
-"""The largest body of a request, in bytes."""
+"""The maximum size of a request's body in bytes."""
 _HEADER_BYTES = 64_000
 _READ_BYTES = 1 << 16
 _PASSED_ON = {
     *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
 }
-"""The headers that reach the server. With others, a program could tell verifiers which replies to train."""
+"""The request headers that are forwarded. Others are dropped, because some would let a program tell verifiers
+which replies to train on."""
 
 
 class RequestError(Exception):
-    """Exception for bytes that are not an HTTP request, and for a request that is too large."""
+    """Error: the bytes are not a valid HTTP request, or the request is too large."""
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """One whole HTTP request."""
+    """One HTTP request with its whole body."""
 
     method: str
     path: str
     headers: tuple[tuple[bytes, bytes], ...]
-    """The names, in lower case, and the values of the headers."""
+    """The headers as pairs of name (in lower case) and value."""
     body: bytes
 
     def header(self, name: str) -> str:
-        """Returns the value of the first header of this name; an empty string if there is none."""
+        """Returns the value of the first header with this name; an empty text if there is none."""
         values = (value for key, value in self.headers if key == name.encode())
         return next(values, b"").decode("ascii", "replace")
 
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
-        """Returns the bytes of this request with another body, and with `secret` in place of `placeholder`.
+        """Returns the bytes of the request to forward: with the body `body`, only the headers in
+        `_PASSED_ON`, and `secret` in place of `placeholder`.
 
-        They ask the server to close the connection after its answer.
+        The request asks the server to close the connection after its response.
         """
         line = f"{self.method} {self.path} HTTP/1.1".encode("ascii")
         kept = [(k, v) for k, v in self.headers if k in _PASSED_ON]
@@ -51,7 +54,8 @@ class HttpRequest:
 
 
 async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """Reads one request; returns None if the stream ends before a request. Raises RequestError."""
+    """Reads one request from a connection. Returns None if the connection is closed before a request begins.
+    Raises RequestError if the request is malformed, incomplete or too large."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
     head: h11.Request | None = None
     body = bytearray()
@@ -79,7 +83,7 @@ async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Ht
 
 
 def refusal(reason: str, status: int = 400) -> bytes:
-    """Returns the bytes of an answer that refuses a request, in the form of OpenAI's errors."""
+    """Returns the bytes of an HTTP response that refuses a request with an error in OpenAI's form."""
     error = {"message": f"air refuses this request: {reason}", "type": "invalid_request_error"}
     body = json.dumps({"error": error | {"param": None, "code": "refused"}}).encode()
     head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/json\r\n"

@@ -1,8 +1,8 @@
-"""Finds a Python interpreter in a box that has the packages of a program that plays the agent.
+"""Finds a Python interpreter in a box that has the packages which a program that plays the agent needs.
 
-verifiers supplies such a program as one file with a PEP 723 header, for which `uv` would install packages at
-every start. air's boxes install none: the image `air-harness` contains several prepared Python environments.
-A process box uses the Python interpreter that runs air.
+verifiers provides such a program as one file with a PEP 723 header, and would let `uv` install its packages
+at every start. air installs nothing in boxes: the image `air-harness` contains several Python environments
+with packages. In a process box, the program runs with the interpreter that runs air.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the packages (such as `"openai>=1.0"`) in the PEP 723 header, if any, of a source text."""
+    """Returns the packages, such as `openai>=1.0`, that the PEP 723 header of a program lists. Without a
+    header, returns an empty list."""
     match = _HEADER.search(script)
     if match is None:
         return []
@@ -49,8 +50,8 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, packages: list[str]) -> str:
-    """Returns the path of the first Python interpreter in `box` that has all of `packages`.
-    Raises MissingError if there is none, BoxStartError after a timeout, BoxDiedError if the box is gone."""
+    """Returns the path of the first Python interpreter in `box` that has all of `packages`. Raises
+    MissingError if there is none, BoxStartError after a timeout, and BoxDiedError if the box is gone."""
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS
     argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *packages]

@@ -1,9 +1,10 @@
-"""Checks the messages that a program adds to its conversation, and keeps only the fields that air knows.
+"""Checks the messages that a program adds to its conversation with the model, and keeps only their known
+fields.
 
-The program's messages can be forged by the agent's commands. A value that the model server cannot handle,
-such as an image or half a character, would make the server fail, and such an episode would be left out of
-training. Other fields can hold a second version of the model's reply. So a message passes only if everything
-that the model would read in it is text, and unknown fields are left out.
+The agent's commands can forge these messages. A value that the model server cannot handle, such as an image
+or half of a Unicode surrogate pair, would make the server fail, and the failed episode would be excluded from
+training: a way to escape a bad reward. Unknown fields could contain a second version of the model's reply. So
+a message passes only if everything that the model would read in it is text, and unknown fields are removed.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Any
 Json = dict[str, Any]
 CHANGED_REPLY = "it does not contain the model's last reply as the model wrote it"
 MOST_NAME = 256
-"""The largest number of characters of a name."""
+"""The maximum number of characters of a name."""
 
 
 class MessageError(Exception):
-    """Exception for a message that may not reach the model; its text is the reason."""
+    """Error: a message must not be sent to the model. Its text is the reason."""
 
 
 def repeated_reply(message: Json, reply: Any) -> Json:
-    """Returns a message that must be the model's `reply` (as verifiers stores it), with its known fields.
-    The reasoning may be left out. Raises MessageError if the message is not the reply."""
+    """Returns `message` with only its known fields, if it repeats the model's `reply` (in verifiers' form).
+    It may leave out the reasoning. Raises MessageError if it differs from the reply."""
     content, calls = message.get("content"), reply.tool_calls or ()
     kept: Json = {"role": "assistant"}
     if "content" in message:
@@ -56,9 +57,9 @@ def repeated_reply(message: Json, reply: Any) -> Json:
 
 
 def added(messages: list[Json], reply: Any) -> list[Json]:
-    """Returns messages that follow the model's `reply`, with their known fields. They must be one result for
-    each tool call of the reply (or no result at all), then at most one message of the user. Raises
-    MessageError if they are not, or if a content is not text."""
+    """Returns the messages after the model's `reply` with only their known fields. They must be one result
+    for each tool call of the reply (or none at all), then at most one user message. Raises MessageError if
+    they are not, or if a content is not text."""
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):
@@ -76,8 +77,8 @@ def added(messages: list[Json], reply: Any) -> list[Json]:
 
 
 def _known(message: Json) -> Json:
-    """Returns the known fields of a message: role, content and, for a tool's result, its id and name. Raises
-    MessageError if a value is not allowed."""
+    """Returns the known fields of a message: the role, the content and, for a tool result, its id and name.
+    Raises MessageError if a value is invalid."""
     kept: Json = {"role": message["role"], "content": _content(message.get("content"))}
     if message["role"] == "tool":
         kept["tool_call_id"] = message["tool_call_id"]
@@ -89,7 +90,8 @@ def _known(message: Json) -> Json:
 
 
 def _content(content: Any) -> str | list[Json]:
-    """Returns text, or a list of parts that are text, without their other fields. Raises MessageError."""
+    """Returns a message's content if it is a text, or a list of text parts, without unknown fields. Raises
+    MessageError otherwise."""
     if not isinstance(content, list):
         return _text(content)
     parts = [part if isinstance(part, dict) else {} for part in content]
@@ -99,7 +101,7 @@ def _content(content: Any) -> str | list[Json]:
 
 
 def _text(value: Any) -> str:
-    """Returns the text `value`. Raises MessageError if it is not a text, or cannot be encoded in UTF-8."""
+    """Returns `value` if it is a text that can be encoded in UTF-8. Raises MessageError otherwise."""
     if not isinstance(value, str):
         raise MessageError("a message contains something other than text")
     try:
@@ -110,7 +112,7 @@ def _text(value: Any) -> str:
 
 
 def _calls(message: Json) -> list[tuple[Any, Any, Any]] | None:
-    """Returns the tool calls of a message (id, name, arguments), or None if they are malformed."""
+    """Returns the tool calls of a message as tuples (id, name, arguments), or None if they are malformed."""
     try:
         functions = [(one["id"], one["function"]) for one in message.get("tool_calls") or ()]
         return [(ident, one["name"], _parsed(one["arguments"])) for ident, one in functions]
@@ -119,8 +121,8 @@ def _calls(message: Json) -> list[tuple[Any, Any, Any]] | None:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Returns the JSON value of a tool call's arguments, so that two spellings of one value are equal.
-    Arguments that are not JSON text are returned unchanged."""
+    """Parses a tool call's arguments, so that two spellings of the same JSON value compare as equal. Returns
+    arguments that are not JSON text unchanged."""
     try:
         return json.loads(arguments)
     except (ValueError, TypeError, RecursionError):

@@ -1,4 +1,5 @@
-"""Copies the turns of an agent that is a program in the box from verifiers' trace to the trajectory."""
+"""Writes the turns of an agent that is a program in the box to the trajectory; they are read from verifiers'
+trace."""
 
 from __future__ import annotations
 
@@ -13,22 +14,26 @@ from air.worlds.base import Validation
 
 
 class Transcript:
-    """Writer of a trajectory for an episode in which a program inside the box plays the agent.
-    A recorded turn contains the text that the model is shown after it, which is known only when the next turn
-    begins. So a turn, followed by its gradings, is written when the next turn begins or the episode ends."""
+    """Writes the trajectory of an episode in which a program in the box plays the agent.
+
+    The trajectory's line of a turn contains the text that the model gets after that turn, which is known only
+    when the next turn begins. So a turn, followed by its gradings, is written when the next turn begins or
+    the episode ends.
+    """
 
     def __init__(self, episode: ResearchEpisode, trace: vf.Trace[Any, Any, Any]) -> None:
         self._episode, self._trace = episode, trace
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Stores a grading for the current turn, and writes all earlier turns to the trajectory."""
+        """Stores a grading that belongs to the current turn, and writes all earlier turns to the
+        trajectory."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes all finished turns that the trajectory does not contain yet; if `all_of_them`, also the last
-        turn, which is finished only when the program has ended."""
+        """Writes all finished turns that are not in the trajectory yet. With `all_of_them`, also writes the
+        last turn; use it after the program has ended."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -53,8 +58,8 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, reply: int) -> str:
-        """Returns the text of all messages between the reply in node `reply` and the assistant's message
-        before it. That message can be a copy of the previous reply in another branch of the trace."""
+        """Returns the text of the messages between the reply in node number `reply` and the assistant message
+        before it. (That message can be a copy of the previous reply in another branch of the trace.)"""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent
         while number is not None and nodes[number].message.role != "assistant":
@@ -64,8 +69,8 @@ class Transcript:
 
 
 def action(message: Any) -> str | None:
-    """Returns the commands in a reply's tool calls, one on each line, or None if there is no tool call.
-    If a call has no argument `command`, its line contains the name and the arguments of the call."""
+    """Returns the commands in the tool calls of a reply, one per line, or None if it has no tool call. For a
+    call without an argument `command`, the line has the tool's name and arguments."""
     calls = [_command(call.name, call.arguments) for call in message.tool_calls or ()]
     return "\n".join(calls) if calls else None
 

@@ -1,6 +1,7 @@
-"""Reads a tar archive from a container that does not run the guest, and trusts nothing in it.
+"""Parses a tar archive from a container without air's guest program. The content is untrusted.
 
-Only regular files and folders of limited size and number are read; `file_transfer.lay` confines their paths.
+Only regular files and folders are accepted, up to limits on their size and number. `file_transfer.lay`, which
+writes the entries to disk, confines their paths to one folder.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from air.sandbox.guest.files import MAX_DEPTH, MAX_ENTRIES
 from air.sandbox.wire.file_transfer import Entry
 
 MOST_OVERHEAD = 64 << 20
-"""The maximum number of bytes of an archive's headers and padding."""
+"""The maximum number of bytes in an archive besides the contents of files: headers and padding."""
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Parses a tar archive of one folder or one file, and returns its entries.
+    """Returns the entries of a tar archive of one folder or one file.
 
-    Raises BoxFileError if it is malformed, exceeds `max_bytes`, or holds other things than files and folders.
+    Raises BoxFileError if it is malformed, exceeds `max_bytes`, or contains anything but files and folders.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

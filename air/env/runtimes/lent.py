@@ -1,7 +1,7 @@
-"""Passes a box of air to verifiers as a `Runtime` (a "lent" runtime), which runs verifiers' commands.
+"""Runtimes for verifiers that run commands in a box of air. Such a runtime is called lent, because air and
+not verifiers starts and closes the box.
 
-verifiers accepts only its own types of runtimes, so each type that air uses has a subclass here. It passes
-calls on to its box, which `ResearchEnv` starts and closes.
+verifiers accepts only its own classes of runtimes, so each kind of box has a subclass of one of them here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """Mixin of `LentDocker` and `LentProcess`, whose methods replace those of verifiers."""
+    """Mixin with the methods of `LentDocker` and `LentProcess`, which replace verifiers' own."""
 
     box: Box
     episode: Episode
@@ -40,7 +40,8 @@ class _Lent:
         """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a command in the box; returns exit code and output. Raises SandboxError if the box is gone."""
+        """Runs a command in the box; returns its exit code and output. Raises SandboxError if the box is
+        gone."""
         try:
             async with self.box.attributing():
                 result = await self.box.exec(
@@ -58,8 +59,8 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box; the gateway, if any, connects it to model and
-        grader."""
+        """Runs a program that plays the agent in the box. The gateway, if there is one, connects it to the
+        model and to the grader."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self.run(self.gateway.command(argv), env))
@@ -67,9 +68,10 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes the agent's Python program `script` into the box, and returns the command that runs it.
-        Instead of `uv`, a Python of the box's image runs it. `activate` has no effect, because the agent must
-        find the box's own `python3`. Raises MissingError if no Python has the program's packages."""
+        """Writes the Python program `script` into the box, and returns the command that runs it. A Python
+        interpreter of the box's image runs the program, and not `uv`. `activate` is ignored, so that
+        `python3` still means the box's own interpreter for the agent. Raises MissingError if no interpreter
+        has the program's packages."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
@@ -91,8 +93,8 @@ class _Lent:
         """Does nothing, because the network rules of a box cannot change after its start."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the harness reaches the model endpoint `url`: for air's own harness, which
-        runs in this process, `url` itself; for a program in the box, a loopback port of the box."""
+        """Returns the URL at which the harness reaches the model endpoint `url`. For air's own harness, which
+        runs in this process, that is `url` itself; for a program in the box, a loopback port of the box."""
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
@@ -103,16 +105,17 @@ class _Lent:
 
 
 class LentDocker(_Lent, DockerRuntime):
-    """A verifiers runtime that passes its calls on to a box that is a container."""
+    """A verifiers runtime that runs commands in a box that is a container."""
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A verifiers runtime that passes its calls on to a process box."""
+    """A verifiers runtime that runs commands in a process box."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs its commands in `box` and has `episode` as an attribute.
-    `gateway` connects a program in the box to the model and to the grader. None: air's own harness plays."""
+    """Returns a verifiers runtime that runs commands in `box`, and has `episode` as an attribute.
+    `gateway` connects a program in the box to the model and to the grader; None if air's own harness plays
+    the agent."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -126,8 +129,8 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 
 
 def episode_of(runtime: Runtime) -> Episode:
-    """Returns the state of the episode that runs in the box of `runtime`.
-    Raises UsageError if verifiers did not get the runtime from `ResearchEnv`."""
+    """Returns the state of the episode that belongs to `runtime`. Raises UsageError if the runtime was not
+    made by air."""
     episode = getattr(runtime, "episode", None)
     if not isinstance(episode, Episode):
         raise UsageError(
@@ -138,6 +141,7 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of a program that plays the agent in the box; None for air's own harness."""
+    """Returns the gateway of the program that plays the agent in the box, or None if air's own harness plays
+    it."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

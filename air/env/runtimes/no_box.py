@@ -1,4 +1,4 @@
-"""The verifiers runtime of an episode in a world that has no box: nothing runs in it."""
+"""The verifiers runtime for an episode in a world without a box. It cannot run commands."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from air.env.world_episode import WorldEpisode
 
 
 class NoBox(SubprocessRuntime):
-    """A verifiers runtime in which no command runs. It only has the state of an episode as an attribute."""
+    """A verifiers runtime that cannot run commands. Its only content is the state of an episode, as an
+    attribute."""
 
     episode: WorldEpisode
 
     @classmethod
     def of(cls, episode: WorldEpisode) -> Self:
-        """Returns the runtime of an episode."""
+        """Returns the runtime for an episode."""
         # verifiers parses the type of a runtime in its traces, and accepts only its own types.
         runtime = cls(SubprocessConfig(), name=episode.id)
         runtime.info.id = episode.id

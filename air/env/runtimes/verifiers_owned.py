@@ -1,7 +1,8 @@
-"""Makes a box from a runtime that verifiers itself started, for the commands `vf-validate` and `vf-debug`.
+"""Makes a box from a runtime that verifiers itself started, for verifiers' commands `vf-validate` and
+`vf-debug`.
 
-These commands start a runtime (a place where commands run) and call `AirTask`, which puts the task's files
-into it. The command's flags decide the runtime's image, user and network, so it may differ from air's own
+These commands start a runtime (a place where commands run) and call `AirTask`, which copies the task's files
+into it. The command's flags determine the runtime's image, user and network, so it may differ from air's own
 boxes. Graders still run in boxes of air. No model is called.
 """
 
@@ -40,16 +41,18 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The agents' names in traces of `vf-validate` and `vf-debug`. These commands have no real agent."""
+"""The names that the commands `vf-validate` and `vf-debug` give to the agent in their traces. There is no
+real agent."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""The logger of this module, below verifiers' logger, so that the commands of verifiers show its messages."""
+"""The logger of this module. Its name is below that of verifiers' logger, so that verifiers' commands print
+its messages."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A box whose commands and files are in a runtime that verifiers started, and ends."""
+    """A box whose commands run in a runtime of verifiers, which verifiers starts and ends."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -58,7 +61,7 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Returns a box over a running runtime; the runtime's working directory becomes the box's workspace.
+        """Returns a box for a running runtime; the runtime's working directory becomes the box's workspace.
         Raises BoxDiedError if the runtime cannot run commands."""
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
@@ -76,8 +79,8 @@ class VerifiersBox(Box):
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime, as `Box.exec` describes; output after `max_bytes` bytes is dropped.
-        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes have no input."""
+        """Runs a command in the runtime, as `Box.exec` describes. Output beyond `max_bytes` bytes is dropped.
+        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes give commands no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         for path, data in (files or {}).items():
@@ -156,7 +159,7 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because ports of a runtime of verifiers cannot be relayed."""
+        """Always raises ConfigError, because ports of verifiers' runtimes cannot be relayed."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
@@ -189,19 +192,19 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(ResearchEpisode):
-    """An episode in which no agent acts, in a runtime that verifiers started."""
+    """An episode without an agent, in a runtime that verifiers started."""
 
     graders: Pool
-    """The pool of grader boxes. It is open only while `finish` or `check` runs."""
+    """The pool of grader boxes, which is open only while `finish` or `check` runs."""
 
     async def finish(self) -> None:
         async with self.graders:
             await super().finish()
 
     async def check(self) -> bool:
-        """Runs the first and last recorded reference solutions (baseline and best), and logs their scores.
-        Returns whether both reach their recorded scores, and the best is better than the baseline. Raises
-        MissingError if the task has no recorded reference solution."""
+        """Runs the first and the last recorded reference solution of the task (the baseline and the best),
+        and logs their scores. Returns whether both reach their recorded scores, and the best is better than
+        the baseline. Raises MissingError if the task has no recorded reference solution."""
         world = self.world
         recorded = check.read_solvers(world.task)
         rows = []
@@ -220,8 +223,8 @@ class UnplayedEpisode(ResearchEpisode):
 
 
 async def open_episode(spec: TaskSpec, runtime: Runtime) -> UnplayedEpisode:
-    """Returns a new episode of the task `spec` in the running runtime `runtime`, without the task's files:
-    the world's `reset` copies them.
+    """Returns a new episode of the task `spec` in the running runtime `runtime`. The task's files are not
+    copied yet; `reset` does that.
 
     Raises UsageError if tasks cannot use this type of runtime, or if the task needs GPUs.
     """

@@ -1,6 +1,7 @@
-"""E2B's interface to sandboxes, for its stock clients `e2b` and `e2b-code-interpreter`.
+"""E2B's HTTP interface to sandboxes, for its own unmodified clients `e2b` and `e2b-code-interpreter`.
 
-`protocol` finds the sandbox and the service that a request is for. `control` and `sandboxes` are the control
-plane. `envd` answers in place of envd, E2B's own program in a sandbox. `interpreter` is the code interpreter,
-and `ports` passes requests on to programs in the box. `programs` has air's programs that run in the box.
+`protocol` decides which sandbox and which service a request is for. `control` and `sandboxes` implement the
+control plane. `envd` implements the interface of envd, the program that E2B runs in each sandbox.
+`interpreter` is the code interpreter, and `ports` forwards requests to programs that listen on ports of the
+box. `programs` contains the programs of air that run in the box.
 """

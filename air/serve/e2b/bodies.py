@@ -1,5 +1,5 @@
-"""The bodies of requests to the control plane. Unknown fields are refused, because they would have no
-effect."""
+"""The request bodies of the control plane, E2B's API that creates and manages sandboxes. Unknown fields are
+refused, because air would ignore them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from air.serve.e2b.errors import ApiError
 from air.serve.e2b.sandbox import Wishes
 
 LONGEST = 86_400
-"""The longest time in seconds that a client may set as the end of a sandbox, as in E2B."""
+"""The largest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
 MOST_BYTES = 16 << 20
-"""The maximum size of a body, and of one message of a remote call."""
+"""The maximum size in bytes of a request body, and of one message of a remote call."""
 T = TypeVar("T", bound=BaseModel)
 _CLOSED = "0.0.0.0/0"
 
@@ -36,7 +36,8 @@ class Network(_Body):
     rules: dict[str, Any] = {}
 
     def refuse_unserved(self) -> None:
-        """Raises ApiError for settings that a box cannot honour: it has no network of its own."""
+        """Raises ApiError if network settings are given that a box cannot honour, because it has no network
+        of its own."""
         named = {"allowOut": self.allowOut, "egressProxy": self.egressProxy, "rules": self.rules}
         for name, value in named.items():
             if value:
@@ -44,7 +45,7 @@ class Network(_Body):
 
 
 class NewSandbox(_Body):
-    """The body of `POST /sandboxes` and `POST /v2/sandboxes`."""
+    """The body of `POST /sandboxes` and `POST /v2/sandboxes`, which create a sandbox."""
 
     templateID: str
     timeout: int = Field(300, ge=0)
@@ -61,7 +62,8 @@ class NewSandbox(_Body):
     volumeMounts: list[Any] | None = None
 
     def wishes(self, template: str) -> Wishes:
-        """Returns the requested properties of the sandbox. Raises ApiError for properties that air lacks."""
+        """Returns the properties that the client wants for the sandbox. Raises ApiError for properties that
+        air does not support."""
         network = self.network or Network()
         network.refuse_unserved()
         for name, value in (
@@ -117,7 +119,8 @@ class Fork(_Body):
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """Returns the body of a request. Raises ApiError that names the field at fault."""
+    """Reads a request's JSON body, and returns it as an object of the class `kind`. Raises ApiError, which
+    names the wrong field, if the body is invalid."""
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -134,12 +137,12 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 def checked_timeout(seconds: int) -> int:
-    """Returns `seconds` if a sandbox may live that long. Raises ApiError otherwise."""
+    """Returns `seconds`, a timeout for a sandbox. Raises ApiError if it is larger than `LONGEST`."""
     if seconds > LONGEST:
         raise ApiError(400, f"Timeout cannot be greater than {LONGEST // 3600} hours")
     return seconds
 
 
 def unserved(what: str) -> ApiError:
-    """Returns the error for something that E2B has and air does not."""
+    """Returns the error (status 400) for a field or function of E2B's interface that air does not support."""
     return ApiError(400, f"`{what}` is not served by air: leave it out")

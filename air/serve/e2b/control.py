@@ -1,4 +1,4 @@
-"""The control plane of E2B: the requests that create, list, change and end sandboxes."""
+"""E2B's control plane: the requests that create, list, change and end sandboxes and snapshots."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Control:
-    """Answers the control plane's requests."""
+    """The request handlers of the control plane."""
 
     def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
         self._creations: dict[str, asyncio.Task[Response]] = {}
-        """The tasks that create sandboxes, by the client's `Idempotency-Key`: a repeated request gets the
-        same answer."""
+        """The tasks that create sandboxes, by the header `Idempotency-Key` of the request. A repeated request
+        with the same key gets the response of the first."""
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Returns the routes. Some answer that air lacks a function of E2B."""
+        """Returns the routes, including those of E2B's functions that air lacks, which respond with status
+        501."""
         one = "/sandboxes/{id}"
         served = [
             *(("POST", path, self.create) for path in ("/sandboxes", "/v2/sandboxes")),
@@ -65,8 +66,8 @@ class Control:
         return routes
 
     async def create(self, request: Request) -> Response:
-        """Creates a sandbox. A request with the `Idempotency-Key` of an earlier one gets the same answer
-        again."""
+        """Handles the creation of a sandbox. A request that repeats an earlier `Idempotency-Key` gets the
+        response of the earlier request, and creates no sandbox."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
         wishes = body.wishes(body.templateID)
@@ -159,7 +160,8 @@ class Control:
         return JSONResponse(await metrics.between(sandbox, start, end))
 
     async def list(self, request: Request) -> Response:
-        """Lists sandboxes in pages, the newest first. The path `/sandboxes` lists only running sandboxes."""
+        """Lists sandboxes in pages, newest first. `GET /sandboxes` lists only running sandboxes; `GET
+        /v2/sandboxes` also lists paused ones."""
         query = request.query_params
         states = set(",".join(query.getlist("state")).split(",")) - {""}
         if not request.url.path.startswith("/v2"):
@@ -198,7 +200,7 @@ class Control:
         return JSONResponse({"templateID": name, "public": False})
 
     def _domain(self, request: Request) -> str:
-        """Returns the domain below which the ports of sandboxes lie."""
+        """Returns the domain in the host names of sandboxes' ports, such as `localhost:8080`."""
         port = request.url.port
         return self._named_domain or ("localhost" + (f":{port}" if port else ""))
 
@@ -247,8 +249,8 @@ def _answering(handler: Handler) -> Handler:
 
 
 def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
-    """Returns one page of a list whose entries have ids. The last entry's id is the token for the next
-    page."""
+    """Returns one page of a list of (id, JSON object). The page begins after the entry that the parameter
+    `nextToken` names; the response header `X-Next-Token` has the token of the next page."""
     limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
     start = 0
     if token := request.query_params.get("nextToken"):

@@ -1,7 +1,8 @@
-"""The errors that clients of E2B get, in the two forms of E2B's protocol.
+"""The errors that E2B's clients receive, in the two forms of E2B's interface.
 
-The control plane, `/files` and the code interpreter answer `{code, message}` with that HTTP status. The
-remote calls of envd (E2B's program in a sandbox) answer with the codes of the Connect protocol.
+The control plane, `/files` and the code interpreter respond with `{code, message}` and `code` as the HTTP
+status. The remote calls of envd (E2B's program in a sandbox) respond with the error codes of the Connect
+protocol.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ STATUS = {
     "unavailable": 503,
     "unauthenticated": 401,
 }
-"""The HTTP status of each error code of the Connect protocol."""
+"""The HTTP status for each error code of the Connect protocol."""
 
 
 class ApiError(AirError):
-    """A request is refused with this HTTP status and message."""
+    """Error: a request is refused with the HTTP status `status` and a message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
     def response(self) -> Response:
-        """Returns the answer that clients of E2B understand."""
+        """Returns the HTTP response in the form of E2B's API."""
         body = {"code": self.status, "message": str(self)}
         headers = {"Retry-After": "1"} if self.status in (429, 503) else {}
         return JSONResponse(body, status_code=self.status, headers=headers)
 
 
 class RpcError(AirError):
-    """A remote call is refused with this code of the Connect protocol and message."""
+    """Error: a remote call is refused with `code`, an error code of the Connect protocol, and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -55,30 +56,30 @@ class RpcError(AirError):
 
     @property
     def body(self) -> dict[str, str]:
-        """The error in the form of the Connect protocol."""
+        """The error as the JSON object of the Connect protocol."""
         return {"code": self.code, "message": str(self)}
 
     def response(self) -> Response:
-        """Returns the answer to a call that expects one answer and not a stream."""
+        """Returns the HTTP response to a single call (not a stream) that failed."""
         return JSONResponse(self.body, status_code=STATUS[self.code])
 
 
 class SandboxGone(AirError):
-    """The sandbox of a request does not exist, or its box has ended."""
+    """Error: the sandbox that a request is for does not exist, or its box has ended."""
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__("The sandbox was not found")
         self.sandbox_id = sandbox_id
 
     def response(self) -> Response:
-        """Returns the answer of E2B's proxy for a sandbox that is gone."""
+        """Returns the HTTP response that E2B's proxy would send for a sandbox that does not exist."""
         body = {"sandboxId": self.sandbox_id, "message": str(self), "code": 502}
         return JSONResponse(body, status_code=502)
 
 
 @contextmanager
 def box_of(sandbox_id: str) -> Iterator[None]:
-    """Context manager: raises SandboxGone if the sandbox's box ends during the block."""
+    """Context manager: raises SandboxGone if the box of this sandbox ends during the block."""
     try:
         yield
     except (BoxDiedError, BoxEndedError) as error:

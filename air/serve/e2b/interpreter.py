@@ -1,4 +1,5 @@
-"""E2B's code interpreter: `/execute` in Jupyter kernels of the sandbox, and `/contexts`."""
+"""E2B's code interpreter: `/execute` runs code in a Jupyter kernel in the sandbox, and `/contexts` manages
+the kernels."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32
 MOST_UNREAD = 16
-"""The largest number of an execution's outputs that wait for the client. If there are more, the code
-waits."""
+"""The maximum number of outputs of one execution that are stored for the client. While it is reached, the
+code is paused at its next output."""
 _PYTHON = ("python", "python3")
 
 
 class Execute(BaseModel):
-    """The body of `POST /execute`."""
+    """The body of `POST /execute`, which runs code."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -40,7 +41,7 @@ class Execute(BaseModel):
 
 
 class NewContext(BaseModel):
-    """The body of `POST /contexts`."""
+    """The body of `POST /contexts`, which creates a context (a kernel)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -49,7 +50,8 @@ class NewContext(BaseModel):
 
 
 class Context:
-    """One Jupyter kernel with its variables. Receives the events of air's program that runs the kernel."""
+    """A context: one Jupyter kernel with its variables. It receives the outputs that air's program in the box
+    reports."""
 
     def __init__(self, ident: str, program: Program, cwd: str) -> None:
         self.id, self.program, self.cwd = ident, program, cwd
@@ -60,7 +62,7 @@ class Context:
 
     @property
     def body(self) -> dict[str, str]:
-        """The context as clients see it."""
+        """The context as the JSON object that clients get."""
         return {"id": self.id, "language": "python", "cwd": self.cwd}
 
     async def event(self, header: dict[str, Any]) -> None:
@@ -69,10 +71,11 @@ class Context:
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Notes that the program has ended: the executions end with their own errors."""
+        """Does nothing: after the program's end, each running execution raises its own error."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
-        """Runs code and yields its outputs. If the caller stops, the code is interrupted."""
+        """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If
+        the caller closes the generator, the code is interrupted."""
         number = next(self._numbers)
         outputs = self._runs[number] = asyncio.Queue(MOST_UNREAD)
         work = asyncio.create_task(self._work(outputs, run=number, source=code, env=env))
@@ -97,7 +100,7 @@ class Context:
 
 
 class Contexts:
-    """The contexts of one sandbox."""
+    """All contexts of one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -105,7 +108,8 @@ class Contexts:
         self._default: Context | None = None
 
     async def create(self, language: str | None, cwd: str | None) -> Context:
-        """Creates a context. Its kernel starts with the first execution."""
+        """Creates a context with the working folder `cwd`. The kernel starts at the first execution. Raises
+        ApiError if the language is not Python, or the sandbox has too many contexts."""
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
         if len(self._contexts) >= MOST_CONTEXTS:
@@ -124,7 +128,8 @@ class Contexts:
         return context
 
     async def of(self, body: Execute) -> Context:
-        """Returns the context in which code is to run."""
+        """Returns the context that an execution names, or else the default context. Raises ApiError if it
+        does not exist."""
         if body.context_id is not None and body.context_id != "default":
             return self.find(body.context_id)
         if (body.language or "python") not in _PYTHON:
@@ -134,17 +139,17 @@ class Contexts:
         return self._default
 
     def find(self, ident: str) -> Context:
-        """Returns a context. Raises ApiError if there is none with this id."""
+        """Returns the context with this id. Raises ApiError if there is none."""
         if (context := self._contexts.get(ident)) is None:
             raise ApiError(404, f"Context {ident} not found")
         return context
 
     def all(self) -> list[Context]:
-        """Returns all contexts."""
+        """Returns all contexts of the sandbox."""
         return list(self._contexts.values())
 
     async def remove(self, ident: str) -> None:
-        """Ends a context with its kernel."""
+        """Removes a context, and ends its kernel. Raises ApiError if there is no context with this id."""
         context = self.find(ident)
         del self._contexts[ident]
         if context is self._default:
@@ -154,13 +159,13 @@ class Contexts:
 
 
 def contexts_of(sandbox: Sandbox) -> Contexts:
-    """Returns the contexts of a sandbox."""
+    """Returns the `Contexts` of a sandbox, which the first call creates."""
     contexts: Contexts = sandbox.extras.setdefault("contexts", Contexts(sandbox))
     return contexts
 
 
 async def serve(sandbox: Sandbox, request: Request) -> Response:
-    """Answers one request to the code interpreter."""
+    """Handles one request to the sandbox's code interpreter. Raises ApiError if it fails."""
     contexts, path = contexts_of(sandbox), request.url.path.rstrip("/")
     method, _, rest = request.method, *path.partition("/contexts")[1:]
     ident = rest.strip("/")

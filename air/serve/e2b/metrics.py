@@ -1,4 +1,5 @@
-"""Measures a sandbox's use of CPU, memory and disk. Each request adds a sample, at most one each second."""
+"""Samples of a sandbox's use of CPU, memory and disk. A client's request for them adds a new sample if the
+last one is at least one second old."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _MOST = 1000
 
 
 async def between(sandbox: Sandbox, start: int, end: int) -> list[dict[str, Any]]:
-    """Returns the samples of a sandbox taken from `start` to `end` (epoch seconds)."""
+    """Returns a sandbox's samples from the time `start` to the time `end` (epoch seconds), after adding a new
+    one if the sandbox is running."""
     now = time.time()
     if sandbox.state == "running" and (not sandbox.samples or now - sandbox.samples[-1]["at"] >= 1):
         async with sandbox.use():

@@ -1,7 +1,8 @@
-"""Passes requests to programs that listen on ports of a sandbox: HTTP/1.1 and WebSocket.
+"""Forwards HTTP/1.1 requests and WebSockets to programs that listen on ports of a sandbox.
 
-A program in the box (`programs.ports`) connects the port with the box's port relay. The box needs no network.
-Only the box's own loopback ports can be reached, and neither other boxes nor this machine.
+For each request, a program in the box (`programs.ports`) joins a connection to the port with a connection to
+the port relay, through which the server reaches the box. So the box needs no network, and requests reach only
+the loopback ports of that box, not other boxes or this machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Ports:
 
     @asynccontextmanager
     async def connection(self, port: int) -> AsyncIterator[Streams]:
-        """Async context manager: yields a connection to a port. Raises RpcError if nothing listens there."""
+        """Async context manager: yields a connection to the port `port` of the sandbox. Raises RpcError if no
+        program listens there."""
         word = secrets.token_hex(16)
         arrival = self._awaited[word] = asyncio.get_running_loop().create_future()
         try:
@@ -64,7 +66,8 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one relayed connection: gives it to the request whose secret word is its first line."""
+        """Handles a new connection from the box's port relay. Its first line is a secret word, which assigns
+        the connection to the request that waits for it."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)
@@ -76,13 +79,14 @@ class Ports:
 
 
 def ports_of(sandbox: Sandbox) -> Ports:
-    """Returns the ports of a sandbox."""
+    """Returns the `Ports` of a sandbox, which the first call creates."""
     ports: Ports = sandbox.extras.setdefault("ports", Ports(sandbox))
     return ports
 
 
 async def serve(sandbox: Sandbox, port: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Passes one request to the program that listens on a port of the sandbox."""
+    """Forwards one HTTP request or WebSocket to the program that listens on `port` in the sandbox. Responds
+    with status 502 if none listens."""
     try:
         async with sandbox.use(), ports_of(sandbox).connection(port) as streams:
             if scope["type"] == "websocket":
@@ -101,7 +105,7 @@ async def serve(sandbox: Sandbox, port: int, scope: Scope, receive: Receive, sen
 async def _http(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Sends a request and its body to the box, and the answer to the client."""
+    """Forwards an HTTP request to the box over the connection `streams`, and the response to the client."""
     passed_on(scope, endless=True)
     reader, writer = streams
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
@@ -160,7 +164,8 @@ def _has_body(scope: Scope) -> bool:
 async def _send_body(
     connection: h11.Connection, writer: asyncio.StreamWriter, receive: Receive
 ) -> None:
-    """Sends the client's body to the box; aborts the connection if the client leaves."""
+    """Forwards the client's request body to the box. If the client disconnects, aborts the connection to the
+    box."""
     with contextlib.suppress(h11.LocalProtocolError, OSError):
         more = True
         while more:

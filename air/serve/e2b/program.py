@@ -1,7 +1,8 @@
-"""Defines `Program`: a small program of air that runs in a sandbox's box and answers requests.
+"""Defines `Program`: a helper program of air that runs in a sandbox's box, and to which the server sends
+requests.
 
-Code in the box may manipulate the program, so its answers are not trusted. They are limited in size, and a
-program that breaks the rules is ended. The next request starts the program again.
+Code in the box can manipulate the helper program, so the server does not trust its answers: their size is
+limited, and after a malformed answer the program is killed. The next request starts it again.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ _MODULES = {
     "ports": ("talk", "ports"),
     "kernel": ("talk", "kernel"),
 }
-"""The modules of each program, in the order of their imports."""
+"""The modules of each helper program. Each module comes after those that it imports."""
 
 
 @cache
 def script(name: str) -> str:
-    """Returns a program as one script: it defines the program's modules and calls the last one's `main`."""
+    """Returns the source of a helper program as one Python script, which defines the program's modules and
+    calls `main` of the last one."""
     package = "air.serve.e2b.programs"
     parents = [package.rsplit(".", n)[0] for n in range(4)]
     parts = ["import sys", "p = type(sys)('programs')"]
@@ -50,17 +52,18 @@ def script(name: str) -> str:
 
 
 class Events(Protocol):
-    """Receives the events that a program reports without a request."""
+    """Interface of an object that receives a program's events: messages that are not answers to requests."""
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one event. The program waits until this returns, as it would wait for a full pipe."""
+        """Receives one event. Until this method returns, no further message of the program is read, so the
+        program pauses once the pipe is full."""
 
     def lost(self, error: AirError) -> None:
-        """Notes that the program has ended, so that no further event comes."""
+        """Called when the program has ended, so that no more events follow; `error` is the reason."""
 
 
 class Program:
-    """One program of `air.serve.e2b.programs` in a box, which starts with the first request."""
+    """One helper program (see `air.serve.e2b.programs`) in a box. It starts with the first request."""
 
     def __init__(
         self,
@@ -80,9 +83,10 @@ class Program:
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
-        """Sends a request, and returns the fields and the bytes of the answer.
+        """Sends the request `op` with `fields` and `body` to the program. Returns the fields and the bytes of
+        its answer.
 
-        Raises RpcError if the program refuses it, and BoxDiedError if the box is gone.
+        Raises RpcError if the program refuses the request or ends, and BoxDiedError if the box is gone.
         """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
@@ -101,7 +105,7 @@ class Program:
         return header, data
 
     async def close(self) -> None:
-        """Ends the program."""
+        """Kills the program, if it runs."""
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()
@@ -121,7 +125,8 @@ class Program:
         return self._command
 
     async def _read(self, command: RunningCommand) -> None:
-        """Passes the program's answers on to those who wait for them, until it ends."""
+        """Reads the program's output until its end, and passes each answer to the `ask` that waits for it,
+        and each event to `events`."""
         buffer, errors = bytearray(), bytearray()
         error: AirError = BoxCommandError("the program ended")
         try:

@@ -1,8 +1,9 @@
-"""E2B's interface: the control plane, and the services of each sandbox.
+"""E2B's interface as one protocol: the control plane, and the services of each sandbox.
 
 A request is for a sandbox if its headers name one (`E2b-Sandbox-Id` and `E2b-Sandbox-Port`), if its `Host` is
-`PORT-ID.DOMAIN`, or if it is for `/files` with the signature of a sandbox. The number of the sandbox's port
-decides who answers: envd (E2B's program in a sandbox), the code interpreter, or a program in the box.
+`PORT-ID.DOMAIN`, or if it requests `/files` with a sandbox's signature in the URL. The port number then
+decides which service handles the request: envd (E2B's program in a sandbox), the code interpreter, or a
+program in the box. All other requests go to the control plane.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")
 _LOG = logging.getLogger(__name__)
 _RESUMED_SECONDS = 300
-"""The time in seconds that a sandbox gets when a request resumes it, as in E2B."""
+"""The timeout in seconds of a sandbox that a request has resumed, as in E2B."""
 
 
 class Target(NamedTuple):
-    """The sandbox and the port that a request is for. The id is empty if only a signature names the
-    sandbox."""
+    """The sandbox and the port that a request is for. The id is empty if only a signature in the URL shows
+    which sandbox is meant."""
 
     sandbox_id: str
     port: int
 
 
 class E2B(Protocol):
-    """Serves E2B's clients."""
+    """The protocol of E2B's clients."""
 
     name = "e2b"
 
@@ -126,8 +127,8 @@ class E2B(Protocol):
         raise ApiError(401, "invalid signature")
 
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
-        """Resumes a paused sandbox if its creator asked for that. A request for its health does not resume
-        it."""
+        """Resumes a paused sandbox if its creator set `autoResume`. A health check (`/health` of envd) does
+        not resume it."""
         if sandbox.state == "running" or not sandbox.wishes.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
@@ -152,7 +153,8 @@ class E2B(Protocol):
 
 
 async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
-    """Answers one remote call of envd."""
+    """Handles one remote call to envd. Raises RpcError without the sandbox's token, and for calls that do not
+    exist."""
     if not _has_token(sandbox, request):
         raise RpcError(
             "unauthenticated", "unauthorized access, please provide a valid access token"
@@ -169,7 +171,7 @@ async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
 
 
 def target_of(scope: Scope) -> Target | None:
-    """Returns the sandbox that a request is for, or None if it is for the server itself."""
+    """Returns the sandbox and port that a request is for; None if the request is for the control plane."""
     headers = Headers(scope=scope)
     if ident := headers.get("e2b-sandbox-id"):
         return Target(ident, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))
@@ -181,7 +183,7 @@ def target_of(scope: Scope) -> Target | None:
 
 
 def _port(text: str) -> int:
-    """Returns a port number. If `text` is no port number, returns 0, on which nothing can listen."""
+    """Parses a port number. Returns 0, on which no program can listen, if `text` is not a port number."""
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
     return port if port < 1 << 16 else 0
 
@@ -197,7 +199,7 @@ def _check_token(sandbox: Sandbox, request: Request) -> None:
 
 
 def _check_traffic(sandbox: Sandbox, scope: Scope) -> None:
-    """Raises ApiError if the sandbox's ports need a token that the request lacks."""
+    """Raises ApiError if the sandbox's ports are protected by a token that the request does not carry."""
     given = Headers(scope=scope).get("e2b-traffic-access-token", "")
     if sandbox.traffic_token and not hmac.compare_digest(
         given.encode(), sandbox.traffic_token.encode()

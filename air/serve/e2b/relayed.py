@@ -1,4 +1,4 @@
-"""Prepares the headers and the path of a request that is passed on to a port of a sandbox."""
+"""Builds the headers and the path of a request that is forwarded to a program on a port of a sandbox."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ HOP_BY_HOP = {
     *(b"trailer", b"transfer-encoding", b"upgrade", b"expect"),
 }
 OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
-"""Headers that are for this server, and not for the program in the box."""
+"""Request headers that are meant for this server; they are not forwarded."""
 
 
 def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Returns the headers that the program in the box gets."""
+    """Returns the headers for the program in the box: the client's headers without those for this server and
+    this connection, with the `Host` that the sandbox's settings demand."""
     headers = [
         (name, value)
         for name, value in scope["headers"]
@@ -28,7 +29,7 @@ def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[byt
 
 
 def target(scope: Scope) -> bytes:
-    """Returns the path and query of a request, as the client sent them."""
+    """Returns a request's path and query, exactly as the client sent them."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
     return path + (b"?" + query if query else b"")

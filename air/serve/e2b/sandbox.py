@@ -1,4 +1,4 @@
-"""Defines `Sandbox`: one sandbox of a client, with its box, its time of end, and its programs."""
+"""Defines `Sandbox`: one E2B sandbox, with its box, its timeout, and air's helper programs in the box."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from air.serve.e2b.program import Program
 
 State = Literal["running", "paused"]
 ENVD_VERSION = "0.6.13"
-"""The version of envd (E2B's program in a sandbox) whose calls are served. Clients adapt to this version."""
+"""The version of envd (E2B's program in a sandbox) that this server imitates. Clients adapt their requests to
+it."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """The settings that the creator of a sandbox asked for."""
+    """The settings that a client chose when it created the sandbox."""
 
     template: str
     metadata: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     pause_at_end: bool = False
-    """Whether the sandbox is paused, not ended, when its time is over."""
+    """Whether the sandbox is paused at its timeout, and not ended."""
     keep_processes: bool = True
-    """Whether the pause at the end of the time keeps the processes. Otherwise only the files are kept."""
+    """Whether a pause at the timeout keeps the processes. Otherwise only the files are kept."""
     resume_on_traffic: bool = False
     public: bool = True
-    """Whether the ports of the sandbox need no token."""
+    """Whether anybody may send requests to the sandbox's ports without a token."""
     host_header: str = ""
-    """The header `Host` that programs on the sandbox's ports get; `${PORT}` in it stands for the port. Empty:
-    the header that the client sent."""
+    """The value of the header `Host` in requests to programs on the sandbox's ports; `${PORT}` stands for the
+    port. Empty: the `Host` that the client sent."""
     internet: bool | None = None
 
 
 class Sandbox:
-    """One sandbox. Its box is replaced when a pause kept only the files."""
+    """One sandbox. It has no box while it is paused without its processes, and gets a new box when it is
+    resumed."""
 
     def __init__(self, wishes: Wishes, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
@@ -53,58 +55,58 @@ class Sandbox:
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """The lock that a task holds while it changes the sandbox's state."""
+        """Held by a task while it changes the sandbox's state."""
         self.copying = asyncio.Lock()
-        """The lock that is held while the box is frozen for a snapshot, so that no command starts in the
-        box."""
+        """Held while the box is frozen for a snapshot, so that no command starts in the box."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
-        """The files of a paused sandbox whose processes were not kept."""
+        """The workspace of a sandbox that is paused without its processes; else None."""
         self.dead = False
         self.tags: dict[int, str] = {}
-        """The tags of processes, by process id."""
+        """The tags that clients gave to processes, by process id."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        """Tasks that end with the sandbox."""
+        """Tasks that are cancelled when the sandbox's box ends."""
         self.extras: dict[str, Any] = {}
-        """Objects that modules of this package keep with the sandbox, by name."""
+        """Objects that other modules attach to the present box of the sandbox, by name."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
 
     @property
     def running_box(self) -> Box:
-        """The box of a running sandbox. Raises SandboxGone if it is paused or has ended."""
+        """The box of a running sandbox. Raises SandboxGone if the sandbox is paused or has ended."""
         if self.box is None or self.dead or self.state != "running":
             raise SandboxGone(self.id)
         return self.box
 
     async def awake_box(self) -> Box:
-        """Returns `running_box` as soon as commands can start in it; waits for the end of a running
-        snapshot."""
+        """Waits until no snapshot is being taken, so that commands can start; then returns `running_box`."""
         async with self.copying:
             return self.running_box
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the sandbox's time is over."""
+        """The number of seconds until the sandbox's timeout."""
         return self.ends_at - time.time()
 
     def program(self, name: str) -> Program:
-        """Returns the sandbox's program called `name`, which runs as root."""
+        """Returns the helper program called `name`, which runs in the box as root."""
         if name not in self.programs:
             self.programs[name] = Program(self.awake_box, name)
         return self.programs[name]
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Box]:
-        """Async context manager: yields the box; raises SandboxGone if the box ends meanwhile."""
+        """Async context manager: yields the box. Raises SandboxGone if the sandbox is not running, or if its
+        box ends during the block."""
         try:
             yield self.running_box
         except BoxDiedError as error:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets when the sandbox's time is over; then `at_end` is called once, in a task of its own."""
+        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in its own
+        task."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 
@@ -116,13 +118,14 @@ class Sandbox:
         self._timer = asyncio.create_task(wait())
 
     def stop_timer(self) -> None:
-        """Makes the sandbox live on until `set_end` is called again."""
+        """Cancels the timeout, until `set_end` is called again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def forget_programs(self) -> None:
-        """Drops all programs and tasks of the present box, before the box ends."""
+        """Cancels all tasks and kills all helper programs of the present box. Call it before the box is
+        closed."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -134,14 +137,14 @@ class Sandbox:
             await program.close()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Runs a coroutine in a task that ends with the sandbox's box."""
+        """Runs a coroutine in a task that is cancelled when the sandbox's box ends."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def created(self, domain: str) -> dict[str, Any]:
-        """Returns the JSON object that the creator of the sandbox gets."""
+        """Returns the JSON object that a client gets when it creates or connects to the sandbox."""
         body: dict[str, Any] = {
             "templateID": self.wishes.template,
             "sandboxID": self.id,
@@ -153,7 +156,7 @@ class Sandbox:
         return body | ({"trafficAccessToken": self.traffic_token} if self.traffic_token else {})
 
     def listed(self) -> dict[str, Any]:
-        """Returns the sandbox's JSON object for lists."""
+        """Returns the JSON object that describes the sandbox in lists."""
         limits = self.spec.limits
         return {
             "templateID": self.wishes.template,
@@ -171,7 +174,7 @@ class Sandbox:
         }
 
     def details(self, domain: str) -> dict[str, Any]:
-        """Returns the JSON object with all public details of the sandbox."""
+        """Returns the JSON object that describes the sandbox in full, with its token."""
         wishes = self.wishes
         lifecycle = {
             "onTimeout": "pause" if wishes.pause_at_end else "kill",
@@ -183,5 +186,5 @@ class Sandbox:
 
 
 def stamp(seconds: float) -> str:
-    """Returns a time (seconds since the epoch) as text in E2B's format."""
+    """Formats a time in epoch seconds as E2B does: ISO 8601 in UTC, ending in `Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,4 +1,5 @@
-"""`Sandboxes`: creates, finds, pauses and ends the sandboxes of one server, and keeps their snapshots."""
+"""Defines `Sandboxes`, which creates, finds, pauses and ends the sandboxes of one server, and stores
+snapshots of them."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ from air.serve.e2b.sandbox import Sandbox, Wishes
 from air.serve.e2b.templates import Templates
 
 CREATE_SECONDS = 50.0
-"""Seconds that the creation of a sandbox waits for a box. E2B's clients give up after 60."""
+"""Seconds that the creation of a sandbox waits for a box. E2B's clients wait at most 60 seconds."""
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class KeptSnapshot:
-    """A snapshot that a client took. It can serve as a template of new sandboxes."""
+    """A snapshot that a client took of a sandbox. New sandboxes can be created from it."""
 
     id: str
     name: str
@@ -36,7 +37,7 @@ class KeptSnapshot:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The snapshot's JSON object for lists."""
+        """The snapshot as the JSON object that clients get."""
         return {"snapshotID": self.id, "names": [self.name] if self.name else []}
 
 
@@ -56,7 +57,7 @@ class Sandboxes:
         return list(self._sandboxes.values())
 
     def find(self, sandbox_id: str) -> Sandbox:
-        """Returns a sandbox. Raises ApiError if there is none with this id."""
+        """Returns the sandbox with this id. Raises ApiError if there is none."""
         self._drop_dead()
         sandbox = self._sandboxes.get(sandbox_id)
         if sandbox is None:
@@ -64,7 +65,8 @@ class Sandboxes:
         return sandbox
 
     async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
-        """Creates a sandbox from an image or from a snapshot, and starts its time of `seconds`."""
+        """Creates a sandbox from an image or a snapshot, with a timeout of `seconds`. Raises ApiError if its
+        template does not exist, or its box does not start."""
         kept = self.snapshots.get(wishes.template)
         spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
         return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
@@ -77,8 +79,8 @@ class Sandboxes:
         return sandbox
 
     async def _box(self, spec: BoxSpec, files: Snapshot | None = None) -> Box:
-        """Leases a box, with the `files` of a snapshot if given. Raises ApiError if the box does not
-        start."""
+        """Takes a box from the pool, and fills its workspace from the snapshot `files`, if given. Raises
+        ApiError if the box does not start."""
         stack = AsyncExitStack()
         try:
             box = await stack.enter_async_context(
@@ -101,7 +103,8 @@ class Sandboxes:
         return box
 
     def set_end(self, sandbox: Sandbox, seconds: int) -> None:
-        """Sets the end of a sandbox's time to `seconds` from now."""
+        """Sets a sandbox's timeout to `seconds` from now. At the timeout, the sandbox is paused or ended, as
+        its creator chose."""
         sandbox.set_end(seconds, lambda: self._at_end(sandbox))
 
     async def _at_end(self, sandbox: Sandbox) -> None:
@@ -117,8 +120,8 @@ class Sandboxes:
             await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
-        """Ends a sandbox and everything in it. Returns before its box is removed or reset, which happens in
-        the background."""
+        """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
+        method returns."""
         self._sandboxes.pop(sandbox.id, None)
         await to_the_end(self._end(sandbox))
 
@@ -131,14 +134,15 @@ class Sandboxes:
             await files.close()
 
     async def _give_back(self, sandbox: Sandbox) -> None:
-        """Ends the box of a sandbox."""
+        """Closes the programs of a sandbox's box, and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
         await sandbox.forget_programs()
         if box is not None:
             await self._leases.pop(box).aclose()
 
     def _drop_dead(self) -> None:
-        """Forgets the sandboxes whose boxes have ended by themselves."""
+        """Removes the sandboxes whose boxes have ended, for instance because a process in the box used too
+        much memory."""
         for sandbox in list(self._sandboxes.values()):
             if sandbox.box is not None and not getattr(sandbox.box, "alive", True):
                 del self._sandboxes[sandbox.id]
@@ -147,9 +151,11 @@ class Sandboxes:
                 task.add_done_callback(self._ends.discard)
 
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
-        """Pauses a sandbox: freezes its processes or, if `memory` is false, keeps only its files.
+        """Pauses a sandbox. With `memory`, its processes are frozen; otherwise only its workspace is kept,
+        and its box is returned to the pool.
 
-        Raises ApiError if the sandbox is already paused, or if the server allows no further paused sandbox.
+        Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
+        reached.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -169,14 +175,15 @@ class Sandboxes:
                     raise
 
     def paused(self) -> tuple[int, int]:
-        """Returns how many sandboxes are paused with their processes, and how many only with their files."""
+        """Returns two numbers: the sandboxes that are paused with their processes, and those that are paused
+        with only their files."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
         with_processes = sum(each.box is not None for each in paused)
         return with_processes, len(paused) - with_processes
 
     def _check_room(self, memory: bool) -> None:
-        """Raises ApiError if no further sandbox may be paused, with its processes (`memory`) or only
-        files."""
+        """Raises ApiError if the server's limit on sandboxes paused with processes (`memory`), or on
+        snapshots (not `memory`), is reached."""
         config, (frozen, files) = self._server.config, self.paused()
         if memory and frozen >= config.most_paused:
             raise ApiError(
@@ -192,7 +199,7 @@ class Sandboxes:
             )
 
     async def resume(self, sandbox: Sandbox) -> bool:
-        """Resumes a paused sandbox; returns whether it was paused."""
+        """Resumes a paused sandbox. Returns False if it was not paused."""
         async with sandbox.lock:
             if sandbox.state == "running":
                 return False
@@ -206,21 +213,24 @@ class Sandboxes:
             return True
 
     async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
-        """Resumes a paused sandbox, or lengthens the time of a running one; returns whether it resumed."""
+        """Resumes a sandbox if it is paused, and makes it live for at least `seconds` more. Returns whether
+        it was paused."""
         resumed = await self.resume(sandbox)
         if resumed or sandbox.seconds_left < seconds:
             self.set_end(sandbox, seconds)
         return resumed
 
     async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
-        """Keeps a copy of a sandbox's workspace as a template. The sandbox lives on."""
+        """Stores a copy of a sandbox's workspace, from which new sandboxes can be created. The sandbox
+        continues to run."""
         self._check_room(memory=False)
         kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, await self._files(sandbox))
         self.snapshots[kept.id] = kept
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        """Copies the workspace of a running sandbox. Requests to it wait meanwhile."""
+        """Returns a copy of a running sandbox's workspace. New commands and changes of its state wait
+        meanwhile."""
         async with sandbox.lock, sandbox.copying:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
@@ -235,7 +245,8 @@ class Sandboxes:
                 raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
-        """Creates sandboxes with copies of a sandbox's workspace. Each succeeds or fails by itself."""
+        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. The
+        result has a sandbox, or the error with which its creation failed, for each."""
         async with await self._files(sandbox) as files:
 
             async def one() -> Sandbox | ApiError:
@@ -247,14 +258,15 @@ class Sandboxes:
             return await asyncio.gather(*(one() for _ in range(count)))
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Removes a snapshot. Sandboxes that were made from it live on. Raises ApiError if it is unknown."""
+        """Deletes a snapshot. Sandboxes that were created from it continue. Raises ApiError if there is no
+        such snapshot."""
         kept = self.snapshots.pop(snapshot_id, None)
         if kept is None:
             raise ApiError(404, f"template {snapshot_id!r} not found")
         await kept.files.close()
 
     async def close(self) -> None:
-        """Ends all sandboxes and removes all snapshots."""
+        """Ends all sandboxes, and deletes all snapshots."""
         for sandbox in list(self._sandboxes.values()):
             with contextlib.suppress(BoxDiedError):
                 await self.kill(sandbox)

@@ -1,4 +1,5 @@
-"""Templates of sandboxes: the container images of this machine, by the names that clients use."""
+"""Templates of sandboxes. A template is the name of a container image on this machine, with or without the
+prefix `air-`, or a name of E2B's."""
 
 from __future__ import annotations
 
@@ -11,24 +12,26 @@ from air.serve.e2b.bodies import LONGEST
 from air.serve.e2b.errors import ApiError
 
 OWN = {"base": "air-e2b", "code-interpreter-v1": "air-e2b", "code-interpreter": "air-e2b"}
-"""E2B's own templates, and the images that take their place."""
+"""The images that replace E2B's own templates."""
 _MARGIN = 3600
-"""Seconds for which a box outlives the longest time of a sandbox, so that the sandbox ends it in order."""
+"""Seconds that are added to the longest timeout of a sandbox for the lifetime of its box, so that the sandbox
+always ends before its box does."""
 
 
 class Templates:
-    """Maps templates to images, and to the settings of boxes that start from them."""
+    """Finds the image of a template, and the settings of boxes that start from it."""
 
     def __init__(self, limits: BoxLimits) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})
 
     async def spec(self, template: str) -> BoxSpec:
-        """Returns the settings of a sandbox's box. Raises ApiError if there is no such template."""
+        """Returns the settings of the box of a sandbox with this template. Raises ApiError if there is no
+        such template."""
         image = await self.image(template)
         return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
     async def image(self, template: str) -> str:
-        """Returns the name of the image that is this template. Raises ApiError if there is none."""
+        """Returns the image's name for a template. Raises ApiError if there is no such image."""
         if name := OWN.get(template):
             return name
         for name in (template, f"air-{template}"):
@@ -38,7 +41,7 @@ class Templates:
 
 
 def _exists(name: str) -> bool:
-    """Whether the container engine has the image. Raises ApiError if it cannot tell."""
+    """Whether the container engine has an image with this name. Raises ApiError if the engine fails."""
     if not name.strip() or name.startswith("-"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Passes a WebSocket connection to a program in a sandbox."""
+"""Forwards a WebSocket connection to a program in a sandbox."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from air.serve.e2b.relayed import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20
-"""The maximum size of one message."""
+"""The maximum size of one message in bytes."""
 CLOSE_SECONDS = 5.0
-"""Seconds that the program in the box has to close the connection after the client left."""
+"""Seconds that the program in the box has to close the connection after the client has disconnected."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -29,7 +29,8 @@ _OF_THE_HANDSHAKE = {
 async def serve(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Opens the connection to the box, then copies messages in both directions until one side closes."""
+    """Opens a WebSocket to the program in the box over the connection `streams`, then copies messages in both
+    directions until one side closes."""
     reader, writer = streams
     headers = request_headers(sandbox, port, scope)
     host = dict(headers)[b"host"].decode("latin-1")
@@ -54,7 +55,8 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Opens the connection to the box; returns whether it is open. Reads no byte after the handshake."""
+    """Performs the WebSocket handshake with the program in the box; returns whether it succeeded. Reads
+    nothing beyond the handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()
@@ -102,7 +104,8 @@ def _message(kind: Opcode, data: bytes) -> dict[str, Any]:
 
 
 async def _to_box(protocol: ClientProtocol, writer: asyncio.StreamWriter, receive: Receive) -> None:
-    """Sends the client's messages to the box until the client leaves."""
+    """Forwards the client's messages to the box until the client disconnects, then closes the connection to
+    the box."""
     while (message := await receive())["type"] == "websocket.receive":
         if (text := message.get("text")) is not None:
             protocol.send_text(text.encode())
@@ -124,7 +127,7 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
 
 
 async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
-    """Reads bytes that the box has sent; returns whether the box may send more."""
+    """Reads bytes from the box into `protocol`. Returns False at the end of the stream."""
     data = await reader.read(PIECE)
     if data:
         protocol.receive_data(data)

@@ -1,5 +1,6 @@
-"""Episodes of air's tasks that clients of a server play: the code that `openenv` and `ors` share.
+"""Episodes of air's tasks whose agent is a client of the server. The protocols `openenv` and `ors` share this
+code.
 
-`offers` describes a task that a server offers, `catalogue` lists all of them, and `play` is one episode of a
-client. `server` holds the shared state, and limits how many clients play at once.
+`offers` describes one task that a server offers, and `catalogue` lists all of them. `play` runs one episode
+of a client. `server` holds the state that the protocols share, and limits the number of clients.
 """

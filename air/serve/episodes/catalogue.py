@@ -1,4 +1,4 @@
-"""All tasks that a server offers, and their episodes by split and index."""
+"""The catalogue of a server: the tasks that it offers, and a list of their episodes for each split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks of a server, in the order in which its settings name them."""
+    """All tasks that a server offers, in the order of its settings."""
 
     def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
         self.offers = {offer.id: offer for offer in offers}
@@ -21,11 +21,12 @@ class Catalogue:
     splits = ("train", "validation")
 
     def count(self) -> int:
-        """Returns the number of episodes in the list of each split."""
+        """Returns the number of episodes in the list of a split; all splits have the same number."""
         return len(self.offers) * self._seeds
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
-        """Returns the task and the seed of an episode in a split's list, in which tasks alternate.
+        """Returns the task id and the seed of entry `index` (from 0) in a split's list of episodes. The tasks
+        take turns in the list.
 
         Raises UsageError if there is no such split or index.
         """
@@ -38,7 +39,7 @@ class Catalogue:
         return list(self.offers)[number], first + seed
 
     def offer(self, task: str) -> Offer:
-        """Returns an offered task by its id. Raises UsageError if the server does not offer it."""
+        """Returns the offered task with this id. Raises UsageError if the server does not offer it."""
         if task not in self.offers:
             raise UsageError(
                 f"the server does not offer task {task!r}",
@@ -49,9 +50,10 @@ class Catalogue:
 
 @asynccontextmanager
 async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
-    """Async context manager: yields the tasks that the settings name, ready to be played.
+    """Async context manager: loads the tasks that the settings name, opens their pools of boxes if they need
+    boxes, and yields the catalogue.
 
-    Raises UsageError if a task does not exist or cannot be played here.
+    Raises UsageError if a task does not exist, or cannot run on this machine.
     """
     worlds = {name: sources.load(name) for name in config.tasks if sources.is_world(name)}
     boxed = [name for name in config.tasks if name not in worlds or worlds[name].in_boxes]

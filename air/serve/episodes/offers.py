@@ -1,4 +1,5 @@
-"""Defines `Offer`: one task that a server offers to clients, with its tools, limits, actions and rewards."""
+"""Defines `Offer`: one task that a server offers to its clients, with its tools, limits, actions and
+rewards."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ Schema = Mapping[str, Any]
 
 
 def tool(name: str, description: str, **arguments: str) -> Schema:
-    """Returns the schema of a tool whose arguments are texts, each with its description."""
+    """Returns the schema of a tool in the form of OpenAI's `tools`. `arguments` has the description of each
+    argument; all arguments are strings."""
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
     parameters = {"type": "object", "properties": properties, "required": list(arguments)}
     function = {"name": name, "description": description, "parameters": parameters}
@@ -24,15 +26,16 @@ def tool(name: str, description: str, **arguments: str) -> Schema:
 
 
 ACT = tool("act", "Carries out an action, as the task describes it.", answer="The action.")
-"""The tool of a world that takes text and has no tools of its own."""
+"""The tool that a server offers for a world without tools of its own. Its argument is the action as text."""
 
 
 class Mistake(Exception):
-    """Exception for an action that the task cannot take. The client's agent reads its message."""
+    """Error: a message or tool call is not a valid action of the task. The client's agent gets the error's
+    text."""
 
 
 class Offer(Protocol):
-    """One task that a server offers."""
+    """Interface of one task that a server offers."""
 
     @property
     def id(self) -> str:
@@ -41,56 +44,59 @@ class Offer(Protocol):
 
     @property
     def tools(self) -> Sequence[Schema]:
-        """The tools that a client may call, in the form of OpenAI's `tools`."""
+        """The tools that a client can call, in the form of OpenAI's `tools`."""
         ...
 
     @property
     def max_turns(self) -> int:
-        """The number of actions after which an episode ends."""
+        """The maximum number of actions in an episode."""
         ...
 
     @property
     def seconds(self) -> float:
-        """The time limit of an episode."""
+        """The time limit of an episode in seconds."""
         ...
 
     @property
     def no_reward(self) -> float | None:
-        """The reward of an action that the task did not accept."""
+        """The reward of an action that the task rejected: 0, or None for a task without rewards for each
+        action."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:
-        """Async context manager: yields a world after its reset, and the first observation, which has all
-        that the agent must know. Leaving the block frees the world's resources."""
+        """Async context manager: yields a world after its reset, and the first text for the agent
+        (instructions and first observation). Leaving the block frees the world's resources."""
         ...
 
     def said(self, message: str) -> Action:
-        """Converts a message to an action. Raises Mistake if the message is no action."""
+        """Converts a text message of the agent to an action. Raises Mistake if the message is not a valid
+        action."""
         ...
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts a call of one of `tools` to an action. Raises Mistake if the arguments are wrong."""
+        """Converts a call of one of `tools` to an action. Raises Mistake if the arguments are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:
-        """Returns the reward of a step; None if the task gives none for such a step."""
+        """Returns the reward of a step; None if it has none. In a research task, only a grading has a
+        reward."""
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Ends an episode that reached a limit. Returns the reward of this end, or None if it has no
-        reward."""
+        """Settles an episode that reached its limit of actions or time. Returns the additional reward for
+        this end, or None."""
         ...
 
 
 @dataclass(frozen=True)
 class WorldOffer:
-    """Offers a world that is no research task."""
+    """The offer of a task whose world is not a research task."""
 
     task: WorldTask
     max_turns: int
     seconds: float
     env: ResearchEnv | None = None
-    """The environment that lends boxes to the world; None for a world that needs no boxes."""
+    """The environment that provides the world with a box; None if the world needs no box."""
     no_reward: float | None = 0.0
 
     @property
@@ -131,8 +137,8 @@ class WorldOffer:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the only argument of a tool, a text. Raises Mistake if it is missing, or if there are
-    others."""
+    """Returns the value of the argument `name`, a text. Raises Mistake if the argument is missing, or there
+    are others."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
         raise Mistake(f"The arguments must be one text: `{name}`.")

@@ -1,4 +1,4 @@
-"""One episode of one of air's tasks, whose agent is a client of the server."""
+"""Runs one episode of a task, in which a client of the server is the agent."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from air.serve.episodes.offers import Mistake, Offer
 from air.worlds.base import Refusal, World
 
 GRACE_SECONDS = 60.0
-"""Seconds after an episode's time limit in which a further action still gets the reward of the end. Then the
-episode ends by itself, so that no client holds a box for longer."""
+"""Seconds after an episode's time limit in which one more action of the client still gets the final reward.
+Afterwards the server ends the episode, so that the client does not occupy a box for longer."""
 _LOG = logging.getLogger(__name__)
 
 
 class NotPlaying(Exception):
-    """Exception for an action without a running episode: before its start, or after its end."""
+    """Error: a client acts before its episode has begun, or after the episode has ended."""
 
 
 class UnknownTool(Mistake):
-    """The task has no tool of that name."""
+    """Error: the agent called a tool that the task does not have."""
 
 
 class Failed(Exception):
-    """Air or the machine failed, so the episode has ended without a further reward."""
+    """Error: an infrastructure failure has ended the episode, without a further reward."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The result of one action of the client's agent."""
+    """The result of one action of the agent: the observation as text, the reward, and whether the episode has
+    ended."""
 
     text: str
     reward: float | None
     done: bool
     mistake: Mistake | None = None
-    """Why the task did not accept the action; None if it did."""
+    """The reason why the task rejected the action; None if it accepted the action."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Play:
-    """One episode. `start` begins it, `close` ends it. Only one method may run at a time."""
+    """One episode of a client. `start` begins it, and `close` ends it. The caller must not run two methods at
+    the same time."""
 
     def __init__(
         self,
@@ -64,9 +66,10 @@ class Play:
         self.turns = 0
         self.done = False
         self.failed = False
-        """Whether air or the machine ended the episode: after a failure, or long after its time limit."""
+        """Whether the server ended the episode: because of an infrastructure failure, or because the client
+        did not act for `GRACE_SECONDS` after the time limit."""
         self.over_since = math.inf
-        """When the episode ended, by the monotonic clock; infinity while it has not."""
+        """The monotonic time at which the episode ended; infinity while it runs."""
         self._note, self._on_end, self._grace = note, on_end, grace
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()
@@ -76,7 +79,7 @@ class Play:
         self._turn_runs = False
 
     async def start(self) -> str:
-        """Begins the episode, and returns all that the agent must know first. Raises Failed."""
+        """Starts the episode, and returns the first text for the agent. Raises Failed."""
         try:
             self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
         except BaseException as error:
@@ -99,11 +102,12 @@ class Play:
             self._expired = asyncio.create_task(self._end("expired"))
 
     async def say(self, message: str) -> Turn:
-        """Carries out a message of the agent. Raises NotPlaying and Failed."""
+        """Performs the action in a text message of the agent. Raises NotPlaying if no episode runs, and
+        Failed."""
         return await self._turn(lambda: self.offer.said(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
-        """Carries out a call of a tool. Raises NotPlaying and Failed."""
+        """Performs the agent's call of the tool `name`. Raises NotPlaying if no episode runs, and Failed."""
 
         def action() -> Action:
             names = [each["function"]["name"] for each in self.offer.tools]
@@ -114,7 +118,7 @@ class Play:
         return await self._turn(action)
 
     async def close(self) -> None:
-        """Ends the episode and frees its box. Further calls do nothing."""
+        """Ends the episode and frees its box. Does nothing if the episode has ended already."""
         await to_the_end(self._end("left"))
         if self._expired is not None:
             await to_the_end(self._expired)
@@ -161,7 +165,8 @@ class Play:
     async def _limit(
         self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
     ) -> Turn:
-        """Ends the episode because it reached a limit. The reward of the end is added to the last reward."""
+        """Ends the episode at a limit of actions or time. The turn's reward is `reward`, that of the last
+        action, plus the task's reward for such an end."""
         last = await self.offer.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})

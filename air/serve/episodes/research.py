@@ -1,4 +1,5 @@
-"""Research tasks in boxes, as a server offers them. A message is a shell script, `validate` or `submit`."""
+"""Research tasks as a server offers them. A client's message is a shell script, `validate` or `submit`, or a
+script whose last line is one of these words."""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ TOOLS = (
     tool("validate", "Scores the artefact. The reward is the change of the score."),
     tool("submit", "Scores the artefact as validate does, and ends the episode."),
 )
-"""The tools of a research task."""
+"""The tools of every research task: `bash`, `validate` and `submit`."""
 
 
 @dataclass(frozen=True)
 class ResearchOffer:
-    """Offers a research task in a box of the pool."""
+    """The offer of a research task, whose episodes run in boxes of a pool."""
 
     spec: TaskSpec
     env: ResearchEnv
@@ -85,10 +86,10 @@ class ResearchOffer:
 
 @asynccontextmanager
 async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator[dict[str, Offer]]:
-    """Async context manager: yields the research tasks with these ids, with pools of boxes and of grader
-    boxes.
+    """Async context manager: yields the offers of the tasks `names` by id, and opens the pools of boxes and
+    of grader boxes for them.
 
-    Raises UsageError if a task does not exist or cannot be played here.
+    Raises UsageError if a task does not exist, or cannot run on this machine.
     """
     env = ResearchEnv(_env_config(config, names))
     try:
@@ -109,7 +110,7 @@ async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator
 
 
 def _env_config(config: EpisodesConfig, names: Sequence[str]) -> ResearchEnvConfig:
-    """Returns the settings of the environment that lends boxes and graders."""
+    """Returns the settings of the environment that provides the episodes with boxes and graders."""
     runtime = "docker" if config.provider == "docker" else "subprocess"
     return ResearchEnvConfig.model_validate(
         {

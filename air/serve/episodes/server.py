@@ -1,4 +1,4 @@
-"""The state that the protocols of a server of episodes share: its tasks, and a limit on the number of
+"""The state that the protocols of an episode server share: its tasks, and a limit on the number of its
 clients."""
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from air.serve.metrics import Metrics
 
 
 class Full(Exception):
-    """Error: the largest allowed number of clients is already playing."""
+    """Error: the maximum number of clients already plays."""
 
 
 class Places:
-    """Counts the clients that play, and refuses more than the server allows."""
+    """Counts the clients that play, and enforces the server's limit."""
 
     def __init__(self, total: int, metrics: Metrics) -> None:
         self.total, self.taken = total, 0
@@ -30,19 +30,19 @@ class Places:
         metrics.gauge("air_serve_sessions_max", "Most clients at once.", lambda: self.total)
 
     def take(self) -> None:
-        """Counts one more client. Raises Full if the server allows no more."""
+        """Adds one client to the count. Raises Full if the limit is reached."""
         if self.taken >= self.total:
             raise Full(f"Server at capacity: {self.taken}/{self.total} sessions active")
         self.taken += 1
 
     def free(self) -> None:
-        """Counts one client less."""
+        """Subtracts one client from the count."""
         self.taken -= 1
 
 
 @dataclass(frozen=True)
 class EpisodesServer(BaseServer):
-    """The state that the protocols of a server of episodes share."""
+    """The state that the protocols of an episode server share."""
 
     config: EpisodesConfig
     catalogue: Catalogue
@@ -54,9 +54,10 @@ class EpisodesServer(BaseServer):
         return {"tasks": list(self.catalogue.offers), "sessions": sessions}
 
     def play(self, task: str, seed: int, on_end: Callable[[], None] = lambda: None) -> Play:
-        """Returns a new episode, which `Play.start` begins. `on_end` is called once, after its end.
+        """Returns a new episode of a task with this seed; `Play.start` begins it. `on_end` is called once,
+        after the episode's end.
 
-        Raises UsageError if the task is not offered.
+        Raises UsageError if the server does not offer the task.
         """
         return Play(self.catalogue.offer(task), seed, self._note, on_end)
 
@@ -72,9 +73,10 @@ async def serve_episodes(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Serves episodes until a signal arrives. Calls `say` with one line once the server accepts requests.
+    """Runs an episode server until SIGINT or SIGTERM. Passes one line of text with the server's URL to `say`
+    once the server accepts requests. `protocols` are the constructors of its protocols.
 
-    Raises UsageError if the address is in use, or a task cannot be played here.
+    Raises UsageError if the address is in use, or a task does not exist or cannot run on this machine.
     """
 
     @asynccontextmanager

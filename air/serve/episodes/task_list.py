@@ -1,4 +1,4 @@
-"""The requests for splits and lists of tasks, which OpenEnv and ORS have in common."""
+"""The requests for splits and lists of tasks, which the protocols OpenEnv and ORS have in common."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from air.serve.episodes.catalogue import Catalogue
 from air.serve.episodes.server import EpisodesServer
 
 NAME = "air"
-"""The name of the one environment of a server."""
+"""The name of the environment that a server offers. OpenEnv and ORS have environment names in the paths of
+requests; a server of air has only this one."""
 T = TypeVar("T", bound=BaseModel)
 
 
 class Refused(Exception):
-    """Error: a request is answered with an HTTP status other than success, and a text with the reason."""
+    """Error: a request is refused with the HTTP status `status`; `detail` is the reason."""
 
     def __init__(self, status: int, detail: Any) -> None:
         super().__init__(str(detail))
         self.status, self.detail = status, detail
 
     def response(self) -> Response:
-        """Returns the answer."""
+        """Returns the HTTP response for this error."""
         return JSONResponse({"detail": self.detail}, self.status)
 
 
 class Closed(BaseModel):
-    """The base class of request bodies in which unknown keys are refused."""
+    """Base class of request bodies. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -55,7 +56,8 @@ class _Range(_Split):
 def answering(
     handler: Callable[[Request], Awaitable[Any]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Returns an endpoint that answers with what `handler` returns as JSON, or with its refusal."""
+    """Returns an endpoint that responds with the return value of `handler` as JSON. If `handler` raises
+    Refused or UsageError, the response is that error."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -70,7 +72,8 @@ def answering(
 
 
 async def body(request: Request, kind: type[T], most_mb: float) -> T:
-    """Returns the body of a request. Raises Refused if it is malformed."""
+    """Reads a request's JSON body of at most `most_mb` MiB, and returns it as an object of the class `kind`.
+    Raises Refused if it is malformed or too large."""
     try:
         return kind.model_validate_json(await body_of(request, most_mb) or b"{}")
     except ValidationError as error:
@@ -80,13 +83,14 @@ async def body(request: Request, kind: type[T], most_mb: float) -> T:
 
 
 def problems(error: ValidationError) -> list[dict[str, Any]]:
-    """Returns what is wrong with a body or a message, in the form of OpenEnv and ORS."""
+    """Converts pydantic's errors about a body or message to a list of objects, the form that clients of
+    OpenEnv and ORS expect."""
     rows: list[dict[str, Any]] = json.loads(error.json(include_url=False, include_input=False))
     return rows
 
 
 def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Sequence[BaseRoute]:
-    """Returns the routes for lists of tasks, with each of the prefixes."""
+    """Returns the routes for lists of splits and tasks, once for each prefix of their paths."""
     tasks, most = server.catalogue, server.config.max_body_mb
 
     async def environments(_: Request) -> list[str]:
@@ -130,8 +134,8 @@ def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Seq
 
 
 def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
-    """Returns entry `index` of a split's list in the form for clients. Raises UsageError if there is no such
-    entry."""
+    """Returns the description of entry `index` in a split's list, as clients get it: task id and seed. Raises
+    UsageError if there is no such entry."""
     task, seed = tasks.entry(split, index)
     return {"task": task, "seed": seed}
 
@@ -143,6 +147,6 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
 
 
 def check(request: Request) -> None:
-    """Raises Refused if the request's path names an environment that the server does not have."""
+    """Raises Refused if the request's path contains another environment's name than `NAME`."""
     if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

@@ -1,1 +1,2 @@
-"""Serves `POST /evaluate`: a frozen model answers each proposed question k times, as in `air coevolve`."""
+"""Serves `POST /evaluate`, which says how hard proposed questions are: a model that is not trained answers
+each question several times. `air coevolve` uses the same request."""

@@ -1,4 +1,4 @@
-"""The server of `POST /evaluate`; `air.train.coevolve.evaluate_service` answers its requests."""
+"""The server of `air serve evaluate`. `air.train.coevolve.evaluate_service` handles its requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from air.train.coevolve.executor import Executor, answering
 
 @dataclass(frozen=True)
 class EvaluateServer(BaseServer):
-    """The state that the requests of one server share."""
+    """The state that the requests of one server share: the model that answers, and the queue of requests."""
 
     config: EvaluateConfig
     executor: Executor
@@ -41,7 +41,7 @@ class EvaluateServer(BaseServer):
 
 
 class Evaluate(Protocol):
-    """Serves `POST /evaluate`."""
+    """The protocol with the route `POST /evaluate`."""
 
     name = "evaluate"
 
@@ -62,7 +62,7 @@ class Evaluate(Protocol):
 async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
-    """Async context manager: loads the model, and yields the object that the requests of a server share."""
+    """Async context manager: loads the model, and yields the server's state."""
     model, settings = config.played()
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
     async with answering(model, settings, config.seed, name=config.model_name) as executor:
@@ -71,7 +71,7 @@ async def opened(
 
 
 async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
-    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    """Runs the server until SIGINT or SIGTERM. `options` are keyword arguments of `air.serve.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
     )

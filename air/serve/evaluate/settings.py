@@ -13,33 +13,38 @@ from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import Settings, of_run, run_of
 
 TASK = "posed:later"
-"""The id of a placeholder task for proposed questions. Each request brings a task of its own."""
+"""The id of a placeholder task, which the model's environment needs at its start. Each request then brings
+its own questions."""
 
 
 class EvaluateConfig(ListenConfig):
-    """Settings of a server whose model answers questions."""
+    """Settings of a server whose model answers proposed questions."""
 
     model: str = Field(min_length=1)
-    """The folder of a run of `rl`, a checkpoint, the folder of a model, a hub id, or an endpoint's URL."""
+    """The model: the folder of a training run, a checkpoint, a model's folder, a Hugging Face hub id, or the
+    URL of an endpoint."""
     model_name: str = ""
-    """The name of the model at an endpoint."""
+    """The model's name at the endpoint. Only for an endpoint."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """The sampling temperature if a request names none. None: that of the model's run, or 1."""
+    """The sampling temperature of requests that set none. None: that of the model's training run, or 1
+    without one."""
     max_tokens: int | None = Field(None, ge=1)
-    """The longest reply in tokens if a request names no limit. None: that of the model's run, or 1024."""
+    """The maximum number of tokens of a reply, for requests that set none. None: that of the model's training
+    run, or 1024 without one."""
     context: int | None = Field(None, ge=1)
-    """The longest episode in tokens. None: that of the model's run, or 8192."""
+    """The maximum number of tokens of an episode. None: that of the model's training run, or 8192 without
+    one."""
     seed: int = Field(0, ge=0)
-    """The seed of all answers: equal questions and settings get equal answers, apart from rounding."""
+    """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
+    rounding differences."""
     max_requests: int = Field(4, ge=1)
-    """The largest number of requests at once. Further requests queue."""
+    """The maximum number of requests that run at the same time. Further requests wait in a queue."""
     max_queued: int = Field(256, ge=0)
-    """The largest number of requests that wait for their turn. Further requests are refused with status
-    503."""
+    """The maximum number of requests in the queue. Further requests are refused with the status 503."""
 
     @property
     def is_endpoint(self) -> bool:
-        """Whether the model is served elsewhere."""
+        """Whether another server runs the model: `model` is a URL."""
         return self.model.startswith(("http://", "https://"))
 
     @model_validator(mode="after")
@@ -53,8 +58,9 @@ class EvaluateConfig(ListenConfig):
         return self
 
     def played(self) -> tuple[str, Settings]:
-        """Returns the folder or id of the model, and the settings with which it answers. They are those of
-        its run if the model is a run's checkpoint. Raises ConfigError and MissingError."""
+        """Returns the model's folder, hub id or URL, and the settings with which it answers: those of its
+        training run, if it comes from one, changed by the settings here. Raises ConfigError and
+        MissingError."""
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}

@@ -1,1 +1,2 @@
-"""SandboxFusion's protocol: `/run_code`, `/run_jupyter`, and the endpoints of datasets."""
+"""SandboxFusion's protocol: `/run_code` runs a program, `/run_jupyter` runs notebook cells, and the dataset
+endpoints grade completions."""

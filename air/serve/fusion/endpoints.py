@@ -1,4 +1,5 @@
-"""One endpoint of SandboxFusion's protocol: how its request is read, its errors answered, and described."""
+"""One HTTP endpoint of SandboxFusion's protocol: parses requests, calls a handler, and converts errors to
+responses."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.programs import BadRequest
 
 Handler = Callable[[Any, dict[str, Any]], Awaitable[BaseModel]]
-"""The type of functions that answer a request. The dict gets facts for the log."""
+"""The type of functions that handle a parsed request. Their second argument is a dict to which they add
+fields for the log."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path to which requests of one class are posted."""
+    """A path for POST requests, with the classes of its request and response bodies and its handler."""
 
     path: str
     request: type[BaseModel]
@@ -31,7 +33,7 @@ class Endpoint:
     handle: Handler
 
     def route(self, server: Server) -> Route:
-        """Returns the route that serves this endpoint."""
+        """Returns the HTTP route of this endpoint on `server`."""
 
         async def answered(request: Request) -> Response:
             try:
@@ -47,7 +49,7 @@ class Endpoint:
             except BadRequest as error:
                 return _refused(error)
             except NoBoxInTime as error:
-                # Clients try again after 504 alone; `Retry-After` is for those that look.
+                # Most clients retry only after 504; `Retry-After` is for those that read it.
                 headers = {"Retry-After": "1"}
                 return JSONResponse({"detail": str(error)}, 504, headers)
             except InfrastructureError as error:  # a grader's: never a wrong answer of the model
@@ -64,7 +66,7 @@ def _refused(error: BadRequest) -> Response:
 
 
 def _invalid(errors: Sequence[Any]) -> Response:
-    """Returns the answer to a request that is not valid: one entry for each fault, with the field's place."""
+    """Returns the response to an invalid request, with one entry per error, which names the wrong field."""
     details = [
         {"type": each["type"], "loc": ["body", *each["loc"]], "msg": each["msg"]} for each in errors
     ]

@@ -1,11 +1,12 @@
-"""Runs cells in a new Jupyter kernel: this program runs inside a box, whose image has jupyter_client.
+"""A program that runs inside a box: runs cells in a new Jupyter kernel. The box's image must have
+jupyter_client.
 
     python3 kernel_driver.py REQUEST.json RESULT.json
 
-REQUEST has `cells`, `cell_timeout`, `total_timeout` and `most_output` (characters of one stream of one
-cell). RESULT is written after every cell: `cells`, and `ended`, one of `all`, `time` (the time limit was
-exceeded) and `died` (the kernel ended). If no kernel starts, the exit status is `NOT_STARTED`. It imports
-nothing of air.
+The object in REQUEST has `cells`, `cell_timeout`, `total_timeout` and `most_output` (the maximum number of
+characters that are kept of each output stream of a cell). RESULT is written again after every cell. It has
+`cells`, and `ended`: `all` (so far all cells have ended), `time` (the time limit is exceeded) or `died` (the
+kernel has ended). If no kernel starts, the exit status is `NOT_STARTED`. The program imports nothing of air.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOT_STARTED = 75
 
 
 def main(request_path: str, result_path: str) -> None:
-    """Runs all cells, and stops early only if the time is over or the kernel is dead."""
+    """Runs the cells one after another. Stops early only if the total time is over or the kernel has died."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
         request = json.load(file)
     manager, client = _started()
@@ -52,7 +53,8 @@ def main(request_path: str, result_path: str) -> None:
 
 
 def _started() -> tuple[Any, Any]:
-    """Starts a kernel. Returns its manager and its client; ends this program if it does not start."""
+    """Starts a kernel. Returns its manager and its client. Exits with status `NOT_STARTED` if the kernel does
+    not start."""
     try:
         manager = KernelManager(kernel_name="python3")
         manager.start_kernel()
@@ -68,14 +70,14 @@ def _started() -> tuple[Any, Any]:
 
 
 class Cell:
-    """Collects what one cell writes, shows and raises."""
+    """Collects the output, the displayed results and the exceptions of one cell."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.result: dict[str, Any] = {"stdout": "", "stderr": "", "display": [], "error": []}
 
     def add(self, kind: str, content: dict[str, Any]) -> None:
-        """Adds one message of the kernel."""
+        """Adds the content of one message from the kernel."""
         if kind == "stream":
             name = content["name"]
             room = self._most - len(self.result[name])
@@ -87,12 +89,12 @@ class Cell:
             self.result["error"].append({name: content[name] for name in names})
 
     def fail(self, name: str, text: str) -> None:
-        """Adds an error that the kernel did not report itself."""
+        """Adds an error that this program found, such as a dead kernel."""
         self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
 
 
 def _run(manager: Any, client: Any, code: str, cell: Cell, limit: float) -> str:
-    """Runs one cell; at its time limit interrupts it. Returns how it ended, as in RESULT."""
+    """Runs one cell, and interrupts it at the time `limit`. Returns `all`, `time` or `died`, as in RESULT."""
     ident = client.execute(code, store_history=True, allow_stdin=False)
     interrupted = False
     while True:

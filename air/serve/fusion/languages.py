@@ -1,6 +1,6 @@
-"""The languages that SandboxFusion names, and the commands that compile and run each of them in a box.
+"""The programming languages of SandboxFusion, with the commands that compile and run their programs in a box.
 
-A server supports only those languages whose compilers and interpreters are in its image.
+A server supports the languages whose compilers and interpreters its image has.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES = (
     *("rust", "cuda", "lua", "R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit"),
     *("kotlin_script", "jest", "verilog", "python_gpu", "lean", "swift", "racket"),
 )
-"""The languages of SandboxFusion. Air adds `c`."""
+"""The names of all languages that SandboxFusion knows. air also knows `c`."""
 _PROGRAM = "air_program"
 # Debian's packages of Go and Node lie in /usr/share. Without modules, Go looks for nothing on the network.
 _GO = {
@@ -38,28 +38,30 @@ _GO = {
     "GOCACHE": "/workspace/.go",
     "GOPATH": "/workspace/.gopath:/usr/share/gocode",
 }
-# Java takes no notice of a file that does not exist.
+# Java ignores entries of the class path that do not exist.
 _JARS = ".:*:/usr/share/java/javatuples.jar"
 _NODE = {"NODE_PATH": "/usr/share/nodejs"}
 
 
 @dataclass(frozen=True)
 class Language:
-    """How programs of one language run. The commands name the program's file as `{file}`."""
+    """The commands that compile and run programs of one language. In a command, `{file}` stands for the
+    program's file."""
 
     file: str
-    """The name of the program's file in the workspace."""
+    """The program's file name in the workspace."""
     run: tuple[str, ...]
     """The command that runs the program, without a shell."""
     compile: tuple[str, ...] = ()
-    """The command that compiles the program; empty if it needs none."""
+    """The command that compiles the program, without a shell; empty if none is needed."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of both commands."""
+    """Environment variables for both commands."""
     needs: tuple[str, ...] = ()
-    """Shell tests that must succeed in the image, besides that the commands' programs exist there."""
+    """Shell tests that must succeed in an image with this language, in addition to a test that the commands
+    exist."""
 
     def check(self) -> str:
-        """Returns a shell command that succeeds in a box whose image has this language."""
+        """Returns a shell command that succeeds if the box's image supports this language."""
         programs = {command[0] for command in (self.compile, self.run) if command}
         there = [f"command -v {name}" for name in sorted(programs) if not name.startswith("./")]
         return " && ".join([*there, *self.needs])
@@ -110,18 +112,18 @@ LANGUAGES: dict[str, Language] = {
         "iverilog -Wall -Winfloop -Wno-timescale -g2012 -s tb -o test.vvp {file}",
     ),
 }
-"""The settings of each language. A language of `NAMES` that is missing here cannot run in any image."""
+"""The settings of each supported language. For the other languages in `NAMES`, air has no commands."""
 
 
 def source(language: str, code: str) -> str:
-    """Returns the text of a program's file."""
+    """Returns the text to write into a program's file: `code`, for PHP with an opening tag."""
     if language == "php" and not re.search(r"<\?(php|=)", code):
         return f"<?php\n{code}"
     return code
 
 
 async def available(box: Box) -> tuple[str, ...]:
-    """Returns the languages that the image of `box` has. Raises BoxStartError if it cannot be found out."""
+    """Returns the languages that the image of `box` supports. Raises BoxStartError if the check fails."""
     tests = [f"if {each.check()}; then echo {name}; fi" for name, each in LANGUAGES.items()]
     result = await box.exec("{\n" + "\n".join(tests) + "\n} | grep -v /", timeout=60)
     if result.timed_out or result.code > 1:

@@ -1,4 +1,4 @@
-"""The requests and answers of SandboxFusion's protocol that run code. Unknown fields are ignored."""
+"""The request and response bodies of SandboxFusion's endpoints that run code. Unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 
 COMPILE, RUN, TOTAL = 10.0, 10.0, 45.0
 _SKIPPED = "IGNORE_THIS_FILE"
-"""A file whose name contains this text is not written, as in the original."""
+"""Files whose name contains this text are not written. SandboxFusion itself has the same rule."""
 
 
 def _inside(path: str) -> str:
-    """Returns a path of the workspace in its shortest form. Raises ValueError if it leads outside."""
+    """Returns a path in the workspace in normal form. Raises ValueError if it leads outside of the
+    workspace."""
     short = posixpath.normpath(path)
     outside = short.startswith(("/", "../")) or short in (".", "..")
     if outside or "\0" in path or path.endswith("/"):
@@ -35,9 +36,11 @@ def _decoded(files: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def first_fault(*kinds: type) -> BeforeValidator:
-    """Returns a check that ends at the first item of a list or value of a dict that has none of these types.
+    """Returns a pydantic validator that raises ValueError at the first item of a list, or value of a dict,
+    that is of none of these types.
 
-    pydantic itself collects every fault, and one request can have millions: they would take gigabytes here.
+    pydantic alone would collect the errors of all items. A request with millions of wrong items would then
+    need gigabytes of memory.
     """
 
     def checked(value: Any) -> Any:
@@ -55,24 +58,25 @@ Texts = Annotated[list[str], first_fault(str)]
 
 
 class Message(BaseModel):
-    """The base class of requests and answers."""
+    """Base class of request and response bodies."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class FilesRequest(Message):
-    """The fields that both kinds of request have."""
+    """The fields that `/run_code` and `/run_jupyter` have in common."""
 
     memory_limit_MB: int = -1
-    """Memory of the program in MiB; -1: the server's default."""
+    """The memory limit of the program in MiB. -1: the server's own limit."""
     files: Files = Field(default_factory=dict)
-    """Files to write first: base64 by path inside the workspace. A file that is null is skipped."""
+    """Files to write before the program runs: base64 content by path in the workspace. A null content means
+    no file."""
     fetch_files: Texts = Field(default_factory=list)
-    """Paths of files to return afterwards. Those that do not exist are left out. Together they may be as
-    large as the workspace."""
+    """Paths of files whose contents are returned after the run. Files that do not exist are left out.
+    Together they may be as large as the workspace."""
 
     def contents(self) -> dict[str, bytes]:
-        """Returns the files to write."""
+        """Returns the decoded contents of the files to write, by path."""
         return {
             _inside(path): base64.b64decode(content)
             for path, content in self.files.items()
@@ -81,68 +85,72 @@ class FilesRequest(Message):
 
 
 class RunCodeRequest(FilesRequest):
-    """A program to compile, if its language needs that, and to run."""
+    """The body of `/run_code`: a program to run, after compilation if its language needs that."""
 
     code: str
-    """The program."""
+    """The program's source code."""
     language: str
-    """The language of the program, e.g. `python`."""
+    """The program's language, such as `python`."""
     compile_timeout: float = Field(COMPILE, ge=0)
     """Seconds that the compiler may take."""
     run_timeout: float = Field(RUN, ge=0)
     """Seconds that the program may take."""
     stdin: str | None = None
-    """The program's standard input; null: empty."""
+    """The text for the program's standard input. Null: no input."""
 
 
 class RunJupyterRequest(FilesRequest):
-    """Cells to run, one after another, in a new Jupyter kernel. Later cells run even if one fails."""
+    """The body of `/run_jupyter`: cells to run one after another in a new Jupyter kernel. If a cell raises an
+    exception, the next ones still run."""
 
     cells: Texts
-    """The code of the cells."""
+    """The source code of each cell."""
     cell_timeout: float = Field(0, ge=0)
-    """Seconds that one cell may take; 0: as long as `total_timeout` allows."""
+    """Seconds that each cell may take. 0: only `total_timeout` limits it."""
     total_timeout: float = Field(TOTAL, ge=0)
-    """Seconds that all cells may take, without the kernel's start."""
+    """Seconds that all cells together may take, not counting the kernel's start."""
     kernel: Literal["python3"] = "python3"
-    """The kernel."""
+    """The name of the kernel."""
 
 
 class CommandResult(Message):
-    """The result of one command."""
+    """The result of one command: a compiler, a program, or the program that runs cells."""
 
     status: Literal["Finished", "Error", "TimeLimitExceeded"]
-    """`Error`: the server failed, and `stderr` says how."""
+    """`Finished`: the command ended before its time limit. `TimeLimitExceeded`: it was killed at the limit.
+    `Error`: the server failed, and `stderr` has the reason."""
     execution_time: float | None = None
     """Seconds that the command took; null after an error."""
     return_code: int | None = None
-    """Exit status: 128 + N if signal N ended the command; null if it did not end by itself."""
+    """The exit status, or 128 + N if the signal N ended the command. Null if it was killed at its time limit
+    or the server failed."""
     stdout: str | None = None
-    """Standard output, up to the time limit if that was exceeded."""
+    """The standard output; after an exceeded time limit, the output until then."""
     stderr: str | None = None
     """Standard error."""
 
 
 class Answer(Message):
-    """The fields that both kinds of answer have."""
+    """The fields that both kinds of responses have."""
 
     status: Literal["Success", "Failed", "SandboxError"]
-    """`Failed`: the program failed or exceeded its time. `SandboxError`: the server failed."""
+    """`Success`: the program exited with status 0. `Failed`: the program failed, or exceeded its time limit.
+    `SandboxError`: the server failed."""
     message: str = ""
-    """The reason for a `SandboxError`."""
+    """The reason of a `SandboxError`; else empty."""
     executor_pod_name: str | None = None
-    """Always null; the original names its Kubernetes pod here."""
+    """Always null. SandboxFusion itself returns the name of its Kubernetes pod."""
     files: Annotated[dict[str, str], first_fault(str)] = Field(default_factory=dict)
-    """The fetched files: base64 by the path in the request."""
+    """The contents of the requested files, as base64, by the path in the request."""
 
 
 class RunCodeAnswer(Answer):
-    """The result of a program."""
+    """The response of `/run_code`: the result of a program."""
 
     compile_result: CommandResult | None = None
-    """The compiler's result; null if the language needs no compiler."""
+    """The result of the compiler; null if the language needs none."""
     run_result: CommandResult | None = None
-    """The program's result; null if it was not compiled."""
+    """The result of the program; null if the compilation failed."""
 
 
 class Cell(Message):
@@ -151,23 +159,26 @@ class Cell(Message):
     stdout: str
     stderr: str
     display: Annotated[list[dict[str, Any]], FailFast()]
-    """Results and pictures: data by MIME type."""
+    """Displayed results and pictures. Each is a dict of data by MIME type."""
     error: Annotated[list[dict[str, Any]], FailFast()]
-    """Exceptions: `ename`, `evalue`, `traceback`."""
+    """The cell's exceptions, each with `ename` (its class), `evalue` (its message) and `traceback`."""
 
 
 class RunJupyterAnswer(Answer):
-    """The results of the cells that ran to their end."""
+    """The response of `/run_jupyter`: the outputs of the cells that were run. The last one may have been
+    interrupted at a time limit."""
 
     driver: CommandResult | None = None
-    """The result of the program that talks to the kernel."""
+    """The result of the program in the box that runs the cells."""
     cells: Annotated[list[Cell], FailFast()] = Field(default_factory=list)
 
 
 def status_of(
     *results: CommandResult | None,
 ) -> tuple[Literal["Success", "Failed", "SandboxError"], str]:
-    """Returns the status of an answer, and its message, by SandboxFusion's rules."""
+    """Returns the status and the message of a response. The status is `SandboxError` if one of the commands
+    has the status `Error`, `Failed` if one exceeded its time limit or exited with another status than 0, else
+    `Success`."""
     known = [result for result in results if result is not None]
     for result in known:
         if result.status == "Error":

@@ -1,4 +1,4 @@
-"""Runs the cells of `/run_jupyter` in a real kernel inside a box."""
+"""Runs the cells of `/run_jupyter` in a Jupyter kernel inside a box."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from air.serve.fusion.programs import (
 
 FOLDER = "/tmp/air-kernel"
 RESULT_BYTES = 4 * OUTPUT_BYTES
-"""Maximum size in bytes of the file with all results. A cell can overwrite the file, and reading it takes
-many times its size in the server's memory."""
+"""The maximum size in bytes of the result file that the server reads. A cell can overwrite the file, and the
+server needs many times its size as memory to parse it."""
 NOT_STARTED = 75
-"""The exit status of the driver if no kernel has started, so that no cell has run."""
+"""The exit status of the program in the box if the kernel did not start, so that no cell has run."""
 START_SECONDS = 180.0
-"""Seconds that a kernel may take to start and to end, besides the time limit of the cells."""
+"""Seconds that the kernel may take to start and to end, in addition to the time limit of the cells."""
 CHECK = 'python3 -c "import ipykernel, jupyter_client"'
 
 
@@ -42,14 +42,15 @@ class Notebooks:
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
         self.available = False
-        """Whether the server's image has a kernel."""
+        """Whether the server's image has a Jupyter kernel."""
 
     async def look(self, box: Box) -> None:
-        """Finds out whether the image of `box` has a kernel."""
+        """Sets `available` by checking whether the image of `box` has a Jupyter kernel."""
         self.available = (await box.exec(CHECK, timeout=60)).ok
 
     async def run(self, request: RunJupyterRequest) -> RunJupyterAnswer:
-        """Runs the cells of a request. Raises what `Programs.run` raises."""
+        """Runs the cells of a request. Raises BadRequest if the image has no kernel, and the errors of
+        `Programs.run`."""
         if not self.available:
             raise BadRequest("the server's image has no Jupyter kernel", "kernel")
         self._programs.check_seconds(request.total_timeout, "total_timeout")
@@ -75,7 +76,7 @@ async def _run(box: Box, request: RunJupyterRequest) -> RunJupyterAnswer:
     command = ["python3", driver, asked, answer]
     outcome = await exec_first(box, request, own, command, timeout=seconds)
     ran = result_of(outcome, first=True)
-    # A file of the client, for instance a module, may run before the kernel and end with any status.
+    # A file of the request, such as a Python module, may run before the kernel and exit with any status.
     if ran.status == "Error" or (ran.return_code == NOT_STARTED and not request.files):
         return RunJupyterAnswer(status="SandboxError", message=ran.stderr or "", driver=ran)
     try:

@@ -1,5 +1,5 @@
-"""The OpenAPI description of SandboxFusion's endpoints, and a page that shows it and loads nothing from
-elsewhere."""
+"""Builds the OpenAPI description of SandboxFusion's endpoints, and an HTML page of it that needs no external
+files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _STYLE = (
 
 
 def description(endpoints: Sequence[Endpoint], gets: dict[str, str]) -> dict[str, Any]:
-    """Returns the description as a JSON object. `gets` are the paths without a body, and what they return."""
+    """Returns the OpenAPI description as a JSON object. `gets` maps the paths of GET requests to a text about
+    their result."""
     used = [(each.request, "validation") for each in endpoints]
     used += [(each.answer, "serialization") for each in endpoints]
     names, schemas = models_json_schema(
@@ -57,7 +58,7 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def page(text: dict[str, Any]) -> str:
-    """Returns the description as an HTML page."""
+    """Returns the OpenAPI description `text` as an HTML page."""
     parts = []
     for path, methods in text["paths"].items():
         for method, each in methods.items():

@@ -1,4 +1,5 @@
-"""Runs the programs of requests, each in a box of its own, and translates the results."""
+"""Runs the programs of requests, each in a box of its own, and converts the results to SandboxFusion's
+form."""
 
 from __future__ import annotations
 
@@ -22,21 +23,22 @@ from air.serve.fusion.messages import (
 )
 
 OUTPUT_BYTES = 8 << 20
-"""The largest number of bytes that are kept of a command's standard output, and of its standard error. The
-middle of a longer output is left out, and a line says so."""
+"""The maximum number of bytes that are kept of a command's standard output, and as many of its standard
+error. The middle of a longer output is replaced by a line that says so."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds of the client's waiting time that the server reserves for its own work."""
+"""Seconds of the client's waiting time that are reserved for the server's own work."""
 FOLDERS = ("/mnt",)
-"""Writable folders besides the workspace. SandboxFusion's users write files into /mnt."""
+"""Writable folders in a box besides the workspace. Programs written for SandboxFusion write files into
+/mnt."""
 TRIES = 2
 A = TypeVar("A", bound=Answer)
 T = TypeVar("T")
 
 
 class BadRequest(AirError):
-    """Error: the request itself is invalid, so no server could run it. `status` is the answer's HTTP
-    status."""
+    """Error: the request is invalid. `field` is the wrong field, and `status` the HTTP status of the
+    response."""
 
     def __init__(self, message: str, field: str, status: int = 422) -> None:
         super().__init__(message)
@@ -49,12 +51,14 @@ class Programs:
     def __init__(self, server: Server) -> None:
         self._server = server
         self.languages: tuple[str, ...] = ()
-        """The languages of the server's image. If Python is among them, later boxes start it in advance."""
+        """The languages that the server's image supports. If Python is one of them, boxes start a Python
+        interpreter in advance."""
 
     def spec(self, memory_mb: int = -1) -> BoxSpec:
-        """Returns the settings of the box for a request with this memory limit.
+        """Returns the settings of the box for a request with this memory limit in MiB (-1: the server's
+        limit).
 
-        Raises BadRequest if the server allows less memory.
+        Raises BadRequest if the request wants more memory than the server allows.
         """
         spec = self._server.config.spec.model_copy(update={"scratch": FOLDERS})
         if not self._server.config.fresh_boxes:
@@ -72,7 +76,8 @@ class Programs:
         return spec.model_copy(update={"limits": limits})
 
     def language(self, name: str) -> Language:
-        """Returns a language of the server's image. Raises BadRequest for others."""
+        """Returns the language with this name. Raises BadRequest if the server's image does not support
+        it."""
         if name in self.languages:
             return LANGUAGES[name]
         raise BadRequest(
@@ -82,7 +87,8 @@ class Programs:
         )
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Runs a program. Raises BadRequest, and NoBoxInTime if it would have to queue for too long."""
+        """Compiles (if needed) and runs a request's program in a box. Raises BadRequest, and NoBoxInTime if
+        no box becomes free in time."""
         language = self.language(request.language)
         self.check_seconds(request.compile_timeout, "compile_timeout")
         self.check_seconds(request.run_timeout, "run_timeout")
@@ -104,9 +110,10 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Does `work` in a box, as `in_box` does, and turns failures into answers of the class `failed`.
+        """Calls `work` with a box, as `in_box` does. If the program or the server fails, returns a response
+        of the class `failed` that says so.
 
-        Raises BadRequest, and NoBoxInTime if the request would have to queue for too long.
+        Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
         try:
             return await self.in_box(spec, asked, needed, work)
@@ -121,7 +128,7 @@ class Programs:
             return failed(status="SandboxError", message=str(error))
 
     def check_seconds(self, seconds: float, name: str) -> None:
-        """Raises BadRequest if a time limit is longer than a box lives."""
+        """Raises BadRequest if a request's time limit, the field `name`, exceeds half of a box's lifetime."""
         most = self._server.config.limits.seconds / 2
         if seconds > most:
             raise BadRequest(f"must be at most {most:.0f} seconds on this server", name)
@@ -129,10 +136,12 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Does `work` in a box. If the box fails and the program is not to blame, tries once more.
+        """Calls `work` with a box. If the box fails through no fault of the program, tries once more with
+        another box.
 
-        The client waits for `asked` seconds plus the server's `queue_seconds`, and the program may take
-        `needed` seconds. The difference is the time that the request may spend in the queue.
+        `asked` is the sum of the time limits in the request, and `needed` the part of it that the program can
+        use. The client is assumed to wait for `asked` seconds plus the server's `queue_seconds`; so the
+        request may wait for a box for that time less `needed`.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS
@@ -158,9 +167,10 @@ async def exec_first(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ExecResult:
-    """Writes a request's files and then `own` files of the server, and runs the first command of a box.
+    """Writes the request's files and then the server's `own` files into a box, runs the first command in the
+    box, and returns its result.
 
-    Raises BadRequest if the files do not fit.
+    Raises BadRequest if the files do not fit into the workspace.
     """
     try:
         return await box.exec(
@@ -177,9 +187,10 @@ async def exec_first(
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
-    """Returns the files that exist at these paths, encoded as base64.
+    """Returns the contents of those files in `paths` that exist, as base64, by path.
 
-    Raises BadRequest if they are larger together than the workspace: a request can name a file many times.
+    Raises BadRequest if they are together larger than the workspace. This is possible, because several paths
+    can name the same file.
     """
     most = box.spec.limits.disk_mb << 20
     size, files = 0, {}
@@ -228,9 +239,10 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
 
 
 def result_of(result: ExecResult, *, first: bool) -> CommandResult:
-    """Converts a command's result to the protocol's form.
+    """Converts the result of a command to SandboxFusion's form.
 
-    If the `first` command of a box could not be started, the server is at fault: no code has run yet.
+    If the `first` command of a box could not be started, the status is `Error`: the server is at fault,
+    because no code of the client has run yet.
     """
     stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
     if first and not result.began:

@@ -36,7 +36,7 @@ _GETS = {
 
 
 class Fusion(Protocol):
-    """SandboxFusion's protocol on one server."""
+    """The protocol of SandboxFusion's clients, on one server."""
 
     name = "sandboxfusion"
 
@@ -126,7 +126,7 @@ class Fusion(Protocol):
         return answer
 
     def _count(self, answer: Answer, language: str, facts: dict[str, Any]) -> None:
-        """Counts a run, and puts its result into the log's line."""
+        """Counts a run in the metrics, and adds its status to `facts`, the fields of the log line."""
         facts["result"] = answer.status
         if answer.message:
             facts["message"] = answer.message

@@ -1,1 +1,2 @@
-"""OpenEnv's protocol, for its stock clients. `protocol` has the routes, `session` one client's WebSocket."""
+"""OpenEnv's protocol, for its own unmodified clients. `protocol` has the routes, `session` handles one
+client's WebSocket, and `frames` has the messages."""

@@ -1,4 +1,5 @@
-"""The messages of OpenEnv's WebSocket: what clients send, checked, and what the server answers."""
+"""The messages of OpenEnv's WebSocket: classes that check the client's messages, and functions that build the
+server's."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from air.serve.episodes.task_list import Closed
 
 
 class Reset(Closed):
-    """The data of `reset`: which task, by its id or by its place in a split's list, and the seed."""
+    """The data of a client's message `reset`: the task, chosen by its id or by split and index, and the
+    seed."""
 
     seed: int | None = Field(None, ge=0, lt=1 << 63)
     episode_id: str | None = Field(None, max_length=255)
@@ -23,26 +25,27 @@ class Reset(Closed):
 
 
 class Metadata(Closed):
-    """The base class of all actions. It has metadata because OpenEnv's own clients may send it, empty."""
+    """Base class of the data of `step`. It allows empty metadata, which OpenEnv's own clients may send."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
 
 class Message(Metadata):
-    """The action of a client that sends text."""
+    """The data of `step` from a client that sends actions as text."""
 
     model_config = ConfigDict(title="MessageAction")
     message: str = Field(description="What the agent does: see the first observation.")
 
 
 class ListTools(Metadata):
-    """Asks for the tools of the task. It is no action and has no reward."""
+    """The data of a `step` that requests the list of the task's tools. It is not an action, and has no
+    reward."""
 
     type: Literal["list_tools"]
 
 
 class CallTool(Metadata):
-    """The action of a client that calls tools."""
+    """The data of `step` from a client that sends actions as tool calls."""
 
     type: Literal["call_tool"]
     tool_name: str
@@ -50,29 +53,30 @@ class CallTool(Metadata):
 
 
 def step_kind(data: dict[str, Any]) -> type[Message | ListTools | CallTool]:
-    """Returns the class that checks the data of a `step`."""
+    """Returns the class with which the data of a `step` must be checked."""
     kinds: dict[Any, type[Message | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
     return kinds.get(str(data.get("type")), Message)
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
-    """Returns an answer as JSON text. NaN is never sent, because it is no JSON and would break a client."""
+    """Returns a server message of the type `kind` as JSON text. Raises ValueError for NaN and infinity, which
+    are not JSON."""
     return json.dumps({"type": kind, "data": data}, allow_nan=False)
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns an error as JSON text."""
+    """Returns an error message as JSON text."""
     return text("error", {"message": message, "code": code, **more})
 
 
 def first(prompt: str, metadata: dict[str, Any]) -> str:
-    """Returns the answer to `reset`."""
+    """Returns the response to `reset`, with the first text for the agent."""
     return _observation({"text": prompt}, None, False, metadata)
 
 
 def of_turn(turn: Turn, action: Message | CallTool) -> str:
-    """Returns the answer to an action."""
+    """Returns the response to an action."""
     shown: dict[str, Any] = {"text": turn.text}
     if isinstance(action, CallTool):
         shown = {"tool_name": action.tool_name, "result": None, "error": None}
@@ -87,12 +91,12 @@ def of_turn(turn: Turn, action: Message | CallTool) -> str:
 
 
 def of_tools(tools: list[dict[str, Any]]) -> str:
-    """Returns the answer to `list_tools`."""
+    """Returns the response to `list_tools`."""
     return _observation({"tools": tools}, None, False, {})
 
 
 def described(tools: tuple[Schema, ...]) -> list[dict[str, Any]]:
-    """Returns tools in OpenEnv's form."""
+    """Converts tool schemas from OpenAI's form to OpenEnv's."""
     functions = [each["function"] for each in tools]
     return [
         {
@@ -132,4 +136,4 @@ SCHEMAS: dict[str, Any] = {
         },
     },
 }
-"""The answer of `/schema`."""
+"""The response to `GET /schema`: the JSON schemas of actions, observations and states."""

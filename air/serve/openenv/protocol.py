@@ -1,7 +1,7 @@
-"""OpenEnv's protocol: episodes on `/ws`, and requests that describe the server.
+"""OpenEnv's protocol: episodes over the WebSocket `/ws`, and HTTP requests that describe the server.
 
-A client plays its episodes on one WebSocket. OpenEnv's requests `POST /reset` and `POST /step` make a new
-environment for each request, so they cannot play an episode. They are refused.
+A client plays its episodes over one WebSocket. OpenEnv's HTTP requests `POST /reset` and `POST /step` would
+create a new environment each time, so they cannot play an episode; they are refused.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from air.serve.openenv import frames
 from air.serve.openenv.session import Session, rpc
 
 RESERVED = {"reset", "step", "state", "close"}
-"""Names that OpenEnv does not allow for tools."""
+"""Names that OpenEnv does not permit for tools."""
 
 
 class OpenEnv(Protocol):
-    """Serves OpenEnv's clients."""
+    """The protocol of OpenEnv's clients. The constructor raises ConfigError if a task has a tool with a
+    reserved name."""
 
     name = "openenv"
 
@@ -111,8 +112,8 @@ async def _close(socket: WebSocket) -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    """Returns a description of the HTTP requests that clients can send, in the format OpenAPI. It leaves out
-    `/reset`, `/step` and `/state`, because the server refuses these requests."""
+    """Returns the OpenAPI description of the HTTP requests. It does not list `/reset`, `/step` and `/state`,
+    because the server refuses them."""
     paths = {
         "/health": "get",
         "/metadata": "get",

@@ -1,4 +1,5 @@
-"""One client's WebSocket: its episodes, one after the other, until it leaves or is silent for too long."""
+"""Handles the WebSocket of one client, over which it plays episodes one after the other. The connection ends
+when the client leaves or sends nothing for too long."""
 
 from __future__ import annotations
 
@@ -18,16 +19,18 @@ from air.serve.episodes.task_list import problems
 from air.serve.openenv import frames
 
 MOST_WAITING = 64
-"""The most messages of a client that wait for their answers. A client that sends more is disconnected."""
+"""The maximum number of a client's messages that wait for responses. A client that sends more is
+disconnected."""
 MOST_SEED = 1 << 31
 
 
 class _Bye(Exception):
-    """The client sent `close`."""
+    """Raised when the client has sent the message `close`."""
 
 
 class _Problem(Exception):
-    """A message that gets an error as its answer. The connection goes on."""
+    """Error: a client's message is invalid. The server responds with an error message, and keeps the
+    connection open."""
 
     def __init__(self, code: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -35,7 +38,7 @@ class _Problem(Exception):
 
 
 class Session:
-    """Serves one client. When the connection ends, a running episode ends at once."""
+    """The connection of one client. When the connection ends, its running episode is ended at once."""
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket
@@ -43,10 +46,10 @@ class Session:
         self._episode_id: str | None = None
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         self._size = 0
-        """The number of characters in all messages that wait."""
+        """The total number of characters in the messages that wait for responses."""
 
     async def run(self) -> None:
-        """Answers messages until the client leaves. Frees its box before it returns."""
+        """Handles the client's messages until it disconnects. Then ends its episode and frees the box."""
         reading = asyncio.create_task(self._read())
         working = asyncio.create_task(self._work())
         try:
@@ -61,7 +64,8 @@ class Session:
                 raise error
 
     async def _read(self) -> None:
-        """Reads messages; returns when the client has left, even during a long step."""
+        """Stores the client's messages for `_work`; returns when the client has disconnected, even while a
+        step runs."""
         while True:
             try:
                 message = await self._socket.receive_text()
@@ -162,7 +166,7 @@ class Session:
 
 
 def _parsed(message: str) -> tuple[str, dict[str, Any]]:
-    """Returns the type and the data of a message. Raises _Problem if the text is no message."""
+    """Parses a client's message into its type and data. Raises _Problem if it is malformed."""
     try:
         body = json.loads(message)
     except (ValueError, RecursionError) as error:
@@ -184,14 +188,15 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def tools(server: EpisodesServer, play: Play | None) -> tuple[Any, ...]:
-    """Returns the tools of an episode. Without an episode, returns the tools of the server's first task."""
+    """Returns the tools of the episode `play`, in OpenAI's form. If it is None, returns the tools of the
+    server's first task."""
     offer = next(iter(server.catalogue.offers.values())) if play is None else play.offer
     return tuple(offer.tools)
 
 
 def rpc(server: EpisodesServer, request: Any, play: Play | None = None) -> dict[str, Any]:
-    """Answers a JSON-RPC request of MCP (Model Context Protocol). Only lists tools: calls must be sent as
-    steps, because only steps have rewards."""
+    """Handles a JSON-RPC request of MCP (Model Context Protocol). Only the listing of tools is supported:
+    tools are called by `step` instead, because only steps have rewards."""
     wanted = request if isinstance(request, dict) else {}
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": wanted.get("id")}
     if wanted.get("jsonrpc") != "2.0":

@@ -1,4 +1,4 @@
-"""ORS, the Open Reward Standard, for the clients of `openreward` and TRL.
+"""ORS (Open Reward Standard), a protocol for the clients `openreward` and TRL.
 
-`protocol` has the routes, `sessions` the clients' episodes, `events` the streamed answers.
+`protocol` has the routes, `sessions` the clients' episodes, and `events` the streamed responses.
 """

@@ -1,4 +1,5 @@
-"""Answers as server-sent events, which a client can ask for again after its connection was lost."""
+"""Streams the result of a tool call as server-sent events. After a lost connection, a client can request the
+events again."""
 
 from __future__ import annotations
 
@@ -8,25 +9,26 @@ from collections.abc import AsyncIterator
 from starlette.responses import StreamingResponse
 
 PING_SECONDS = 10.0
-"""Seconds between two comments in a stream without events. Clients give up after 30 seconds of silence."""
+"""Seconds between two keepalive comments in a stream that has no events. Clients give up after 30 seconds
+without data."""
 CHUNK = 4096
 
 
 def event(name: str, data: str) -> str:
-    """Returns one event. `data` has no line ends."""
+    """Returns the text of one event. `data` must not contain line breaks."""
     return f"event: {name}\ndata: {data}\n\n"
 
 
 def stream(events: AsyncIterator[str]) -> StreamingResponse:
-    """Returns the answer that sends these events."""
+    """Returns the HTTP response that streams these events."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def of_call(task_id: str, call: asyncio.Task[str]) -> AsyncIterator[str]:
-    """Yields the events of a call: its id, then its result in pieces, or an error.
+    """Yields the events of a tool call: first its id, then its result in pieces, or an error.
 
-    The call goes on if the client leaves, and the client can ask for the call's events again.
+    The call continues if the client disconnects; the client can then request the events again by the id.
     """
     yield event("task_id", task_id)
     while not call.done():

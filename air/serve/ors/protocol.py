@@ -1,7 +1,8 @@
-"""The routes of ORS (Open Reward Standard): sessions, which the header `X-Session-ID` names, and calls of
-tools with streamed results.
+"""The routes of ORS (Open Reward Standard): sessions, which the header `X-Session-ID` identifies, and tool
+calls with streamed results.
 
-Each path is served with and without the environment's name before it, because stock clients omit the name.
+Each path exists with and without the environment's name as its first part, because common clients leave the
+name out.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class _Call(Closed):
 
 
 class Ors(Protocol):
-    """Serves ORS's clients."""
+    """The protocol of ORS's clients."""
 
     name = "ors"
 
@@ -63,7 +64,7 @@ class Ors(Protocol):
 
     @property
     def sessions(self) -> int:
-        """The number of sessions that are kept."""
+        """The number of sessions that the server holds."""
         return self._sessions.count
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -167,7 +168,7 @@ def _id(request: Request) -> str:
 
 
 def _described(tools: Sequence[Schema]) -> dict[str, Any]:
-    """Returns tools in ORS's form."""
+    """Converts tool schemas from OpenAI's form to ORS's."""
     functions = [each["function"] for each in tools]
     return {
         "tools": [

@@ -1,4 +1,5 @@
-"""The sessions of ORS (Open Reward Standard). Each has one episode, and an id that only its client knows."""
+"""The sessions of ORS (Open Reward Standard). A session has one episode, and an id that only its client
+knows."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The largest number of running calls of a session. Further calls are refused."""
+"""The maximum number of unfinished calls in a session. Further calls are refused."""
 KEPT_CALLS = 4
-"""The number of ended calls whose results a client can still ask for."""
+"""The number of finished calls per session whose results are stored, so that a client can request them
+again."""
 OVER_SECONDS = 120.0
-"""Seconds for which a session is kept after the end of its episode, however often it is pinged. During this
-time, its client can ask for the last result again."""
+"""Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings. In
+this time, the client can request the last result again."""
 MOST_IDS = 10_000
-"""The largest number of ids that were given out and have no session yet. Further ids replace the oldest."""
+"""The maximum number of session ids that were issued but not used yet. A further id replaces the oldest."""
 
 
 class Session:
-    """One episode of a client, whose calls run one after the other."""
+    """A session: one episode of a client. Its tool calls run one after the other."""
 
     def __init__(self, play: Play, prompt: str) -> None:
         self.play, self.prompt = play, prompt
@@ -36,7 +38,8 @@ class Session:
         self._calls: dict[str, asyncio.Task[str]] = {}
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Begins a call of a tool and returns its id. Raises Refused if too many have not ended."""
+        """Starts a tool call in the background, and returns the call's id. Raises Refused if `MOST_CALLS`
+        calls are unfinished."""
         running = [task_id for task_id, call in self._calls.items() if not call.done()]
         if len(running) >= MOST_CALLS:
             raise Refused(429, f"{MOST_CALLS} calls of this session have not ended")
@@ -47,16 +50,16 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns the call with the id `task_id`; None if this session has no such call."""
+        """Returns the call with the id `task_id` as a task; None if the session has no such call."""
         return self._calls.get(task_id)
 
     @property
     def busy(self) -> bool:
-        """Whether a call has not ended."""
+        """Whether a call of this session is unfinished."""
         return any(not call.done() for call in self._calls.values())
 
     async def close(self) -> None:
-        """Ends the calls and the episode."""
+        """Cancels the session's calls, and ends its episode."""
         for call in self._calls.values():
             await ended(call)
         await self.play.close()
@@ -74,7 +77,8 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Returns the result of a call. If a mistake ended the episode, the result has the reward of that end."""
+    """Returns the result of a call as a JSON object. An invalid call gets an error without a reward, unless
+    it ended the episode: then the result has the episode's final reward."""
     if turn.mistake is not None and not turn.done:
         reason = "not_found" if isinstance(turn.mistake, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
@@ -88,17 +92,17 @@ def _result(turn: Turn) -> dict[str, Any]:
 
 
 class Sessions:
-    """All sessions of a server. A session is deleted if its client sends nothing for too long, or some time
-    after its episode is over."""
+    """All sessions of a server. A session is deleted if its client sends nothing for too long, and some time
+    after its episode has ended."""
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
         self._ids: dict[str, None] = {}
         self._sessions: dict[str, Session | None] = {}
-        """The sessions by id. The value is None while the session's episode is being started."""
+        """The sessions by id. The value is None while the session's episode starts."""
 
     def new_id(self) -> str:
-        """Returns a new id for a session. Nobody can guess the id."""
+        """Returns a new session id, which cannot be guessed."""
         session_id = str(uuid.uuid4())
         self._ids[session_id] = None
         while len(self._ids) > MOST_IDS:
@@ -106,7 +110,8 @@ class Sessions:
         return session_id
 
     async def create(self, session_id: str, task: str, seed: int) -> None:
-        """Begins the episode of a session. Raises Refused and UsageError."""
+        """Starts the episode of a new session with the issued id `session_id`. Raises Refused if the id is
+        invalid, the server is full or the start fails, and UsageError if the task is not offered."""
         if session_id in self._sessions:
             raise Refused(400, "Session already exists")
         if session_id not in self._ids:
@@ -132,8 +137,8 @@ class Sessions:
         self._sessions[session_id] = Session(play, prompt)
 
     def find(self, session_id: str) -> Session:
-        """Returns a session, and counts the call as a sign that its client is alive. Raises Refused if there
-        is no such session."""
+        """Returns the session with this id, and notes that its client is alive. Raises Refused if there is no
+        such session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise Refused(404, "Active environment not found")
@@ -141,14 +146,14 @@ class Sessions:
         return session
 
     async def delete(self, session_id: str) -> None:
-        """Ends a session and frees its box. Does nothing if there is none."""
+        """Deletes a session and frees its box. Does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             await to_the_end(session.close())
 
     async def reap(self) -> None:
-        """Deletes sessions with silent clients, and sessions whose episode is over. Runs until it is
-        cancelled."""
+        """Deletes sessions whose clients are silent for too long, and sessions whose episode ended some time
+        ago, until it is cancelled."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))
@@ -162,18 +167,19 @@ class Sessions:
 
     @property
     def count(self) -> int:
-        """The number of sessions, also of those whose episode is over."""
+        """The number of sessions, including those whose episode has ended."""
         return len(self._sessions)
 
     async def close(self) -> None:
-        """Ends all sessions."""
+        """Deletes all sessions."""
         for session_id in list(self._sessions):
             await self.delete(session_id)
 
     def chosen(
         self, spec: Mapping[str, Any] | None, split: str | None, index: int | None
     ) -> tuple[str, int]:
-        """Returns the task and the seed that a client asks for. Raises UsageError."""
+        """Returns the task and the seed that a client chose, by a task specification or by split and index.
+        Raises UsageError if the choice is invalid."""
         if (spec is None) == (split is None or index is None) or (split is None) != (index is None):
             raise UsageError("give `task_spec`, or `split` and `index`")
         if spec is None:

@@ -1,1 +1,1 @@
-"""The service of rollouts: plays episodes of tasks with a model that a request names."""
+"""The service `air serve rollouts`: plays episodes of tasks with a model whose address the request gives."""

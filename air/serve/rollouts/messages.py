@@ -1,4 +1,4 @@
-"""The body of `POST /rollouts`, and the answer to it."""
+"""The request and response bodies of `POST /rollouts`."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "mo
 
 
 class Body(BaseModel):
-    """A request: which tasks are played, and with which model."""
+    """The request body: which task is played, with which seeds or ids, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: str = Field(min_length=1)
-    """A task, as a run file names it, such as `agentgym:textcraft@http://HOST:PORT` or `game:sokoban6`."""
+    """The id of a task, in the form that run files use, such as `agentgym:textcraft@http://HOST:PORT` or
+    `game:sokoban6`."""
     model: str = Field(min_length=1)
-    """The name of the model at its server."""
+    """The model's name at the server `base_url`."""
     base_url: str
-    """The address of a server with OpenAI's chat completions, with or without `/v1` at its end."""
+    """The URL of a server with OpenAI's chat completions API, with or without `/v1` at its end."""
     ids: list[int] = Field(min_length=1)
-    """The episodes to play, in this order. For AgentGym: ids of its tasks. For all other tasks: seeds."""
+    """The episodes to play. For AgentGym, the ids of its tasks; for all other tasks, the seeds."""
     max_round: int = Field(ge=1)
-    """The number of turns of an episode."""
+    """The maximum number of turns in an episode."""
     n: int = Field(1, ge=1)
-    """The number of episodes for each id."""
+    """The number of episodes that are played for each entry of `ids`."""
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(512, ge=1)
-    """The largest number of tokens of a reply."""
+    """The maximum number of tokens in a reply."""
     seed: int = 0
-    """The seed of the model's sampling. The seed of each episode's sampling is computed from it."""
+    """The seed of the model's sampling. Each episode samples with another seed, which is derived from it."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
-    """An action format of air. None: the task's own, which is a form of ReAct for AgentGym."""
+    """The name of an action format of air. None: the task's own action format; for AgentGym, a form of
+    ReAct."""
 
     @field_validator("ids")
     @classmethod
@@ -55,29 +57,32 @@ class Body(BaseModel):
 
 
 class Played(BaseModel):
-    """One episode. `score` and `raw_score` are null if air, the environment's server or the model failed."""
+    """The result of one episode. `score` and `raw_score` are null if air, the environment's server or the
+    model failed."""
 
     id: int
     sample: int
-    """The number of this episode, from 0, among the `n` episodes for the same entry of `ids`."""
+    """The number of this episode (from 0) among the `n` episodes of the same entry of `ids`."""
     score: float | None
-    """The task's score: from 0 to 1 in AgentGym and in tasks with a scale, else the world's reward."""
+    """The score of the episode: from 0 to 1 in AgentGym and in tasks with a score scale, else the world's
+    reward."""
     raw_score: float | None
-    """The number from which `score` is computed: AgentGym's own score, or a research task's metric."""
+    """The value from which `score` was computed: AgentGym's own score, or the metric of a research task."""
     success: bool | None
     done: bool
-    """Whether the task ended the episode. False if a limit ended it."""
+    """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""
     rounds: int
     stop_reason: StopReason
     error: str | None
     conversation: list[dict[str, Any]]
-    """The messages in the form of AgentGym's trajectories, with the keys `from`, `loss` and `value`."""
+    """The chat messages in the form of AgentGym's trajectories, with the keys `from`, `loss` and `value`."""
     rewards: list[float]
-    """The world's reward for each action, or the delta of each validate."""
+    """The rewards: for each action in a world, or for each validate of a research task."""
 
 
 class Answer(BaseModel):
-    """The answer: the episodes in the order of `ids`, and means over those that have a score."""
+    """The response: the episodes in the order of `ids`, and the means over those episodes that have a
+    score."""
 
     env: str
     rollouts: list[Played]
@@ -86,7 +91,7 @@ class Answer(BaseModel):
 
 
 def answer(env: str, played: list[Played]) -> Answer:
-    """Returns the answer to a request. Without any score, the means are null."""
+    """Builds the response to a request. The means are null if no episode has a score."""
     scores = [one.score for one in played if one.score is not None]
     successes = [float(one.success) for one in played if one.success is not None]
     return Answer(

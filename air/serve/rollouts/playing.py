@@ -1,4 +1,4 @@
-"""Plays the episodes of one request, in the environment that training and evaluation use too."""
+"""Plays the episodes of one request, with the same environment as training and evaluation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from air.train.evaluation.play import endpoint
 from air.train.loop.rollout import Rollout, play, seeded, serving
 
 KEY_ENV = "AIR_ROLLOUTS_KEY"
-"""The environment variable with the API key that is sent to the servers of models. Clients that may send
-requests choose these servers, so they can get the key."""
+"""The name of the environment variable with the API key for model servers. Because each request chooses its
+model server, anybody who may send requests can obtain this key."""
 _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
@@ -28,15 +28,15 @@ _REASONS: dict[str, StopReason] = {
     "length": "context",
     "agent_timeout": "timeout",
 }
-"""Maps air's reasons for the end of an episode to the service's. Any other reason is the task's or the
-agent's own, and becomes `done`."""
+"""Maps air's reasons for the end of an episode to those of the response. All other reasons, such as `submit`,
+become `done`."""
 
 
 async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) -> list[Played]:
-    """Plays all episodes of a request; returns them in the request's order. `gate` limits how many play at
-    once.
+    """Plays all episodes of a request, and returns their results in the order of `ids`. `gate` limits how
+    many episodes run at the same time.
 
-    Raises UsageError if the task does not exist or does not suit the action format.
+    Raises UsageError if the task does not exist, or does not work with the action format.
     """
     source_config = SourceConfig.model_construct(
         name="rollouts", ratio=1.0, group_size=1, env=_environment(body, config)
@@ -89,7 +89,7 @@ def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
 
 
 def _names(body: Body) -> list[str]:
-    """Returns the ids of the tasks to load. Each task of an AgentGym server has an id of its own."""
+    """Returns the ids of the tasks to load. AgentGym needs one task id for each entry of `ids`."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]
@@ -105,7 +105,7 @@ def _agentgym(env: str, number: int) -> str:
 
 
 def _tasks(body: Body, loaded: Sequence[AirTask]) -> list[AirTask]:
-    """Returns the task of each id, in order."""
+    """Returns the task, with its seed, for each entry of `ids`. `loaded` are the tasks of `_names`."""
     if body.env.startswith(_AGENTGYM):
         by_id = {task.data.task_id: task for task in loaded}
         return [by_id[_agentgym(body.env, number)] for number in body.ids]
@@ -149,7 +149,7 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the score, the number that it comes from, and whether the task was solved."""
+    """Returns the score, the value from which it was computed, and whether the task was solved."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target
@@ -162,7 +162,7 @@ def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
 
 
 def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
-    """Returns the messages of an episode in the form of AgentGym's trajectories."""
+    """Returns the chat messages of an episode in the form of AgentGym's trajectories."""
     if rollout.trace is None or not rollout.trace.branches:
         return []
     return [_message(message) for message in rollout.trace.branches[-1].messages]

@@ -1,4 +1,5 @@
-"""`POST /rollouts`: plays episodes of a task with the model at an address, and answers when all are over."""
+"""The server of `POST /rollouts`, which plays episodes with the model at a given URL, and responds when all
+have ended."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ from air.serve.rollouts.settings import RolloutsConfig
 
 @dataclass(frozen=True)
 class RolloutsServer(BaseServer):
-    """What the requests of one server share."""
+    """The state that the requests of one server share."""
 
     config: RolloutsConfig
     gate: asyncio.Semaphore
 
 
 class Rollouts(Protocol):
-    """Serves `POST /rollouts`."""
+    """The protocol with the route `POST /rollouts`."""
 
     name = "rollouts"
 
@@ -88,12 +89,12 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the object that the requests of a server share."""
+    """Async context manager: yields the server's state."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
-    """Serves until a signal arrives, as `air.serve.server.run` does, which takes the same `options`."""
+    """Runs the server until SIGINT or SIGTERM. `options` are keyword arguments of `air.serve.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

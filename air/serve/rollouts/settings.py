@@ -11,15 +11,16 @@ from air.serve.settings import ListenConfig
 
 
 class RolloutsConfig(ListenConfig):
-    """Settings of a server that plays episodes on request."""
+    """Settings of a server that plays episodes when a client requests them."""
 
     max_episodes: int = Field(32, ge=1)
-    """The largest number of episodes at once, over all requests. Further episodes queue."""
+    """The maximum number of episodes at the same time, over all requests. Further episodes wait in a
+    queue."""
     max_rollouts: int = Field(4096, ge=1)
-    """The largest number of episodes of one request. A request for more is refused."""
+    """The maximum number of episodes in one request. A larger request is refused."""
     task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for tasks. If any is given, air's own tasks are not used."""
+    """Folders that are searched for tasks. If any is given, the tasks that ship with air are not searched."""
     mlgym_root: Path | None = None
     """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`."""
     provider: Literal["docker", "process"] = "docker"
-    """The kind of box in which research tasks are played."""
+    """The kind of box in which research tasks run: a container, or a plain process."""

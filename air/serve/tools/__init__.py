@@ -1,6 +1,7 @@
-"""`air serve tools`: tools for the clients of verl-tool's `POST /get_observation`, and of OpenAI's chat
-completions, with a loop of tool calls.
+"""`air serve tools`: runs tools for clients of verl-tool's `POST /get_observation`, and for clients of
+OpenAI's chat completions, whose model calls the tools in a loop.
 
-`sessions` opens tools with a box of their own. `trajectories` keeps sessions by the client's ids for
-`observations`; a chat (`chat`, `chat_loop`) has a session until its answer.
+`sessions` opens the tools, with a box if they need one. `observations` handles `/get_observation`; for it,
+`trajectories` keeps a session for each trajectory id of a client. `chat` and `chat_loop` handle chats, each
+of which has a session until its answer.
 """

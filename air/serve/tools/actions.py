@@ -1,5 +1,5 @@
-"""Finds the tool call in a model's reply, in the forms of verl-tool, and writes the observation in the same
-form.
+"""Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and formats the
+observation to match.
 
 | tool | forms of an action | observation |
 |---|---|---|
@@ -9,7 +9,7 @@ form.
 | `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
 | any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
 
-A reply can have any length, so every search in this module takes linear time.
+A reply can be very long, so every search in this module takes linear time.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ FENCE = "```"
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call in a reply."""
+    """A tool call in a model's reply."""
 
     tool: str
     arguments: Any
-    """The arguments: an object, or any other value that the reply has in its place."""
+    """The arguments: normally an object, but a model can write any JSON value here."""
     shown: Callable[[str], str]
-    """A function that returns an observation in the form that belongs to the call, such as
+    """A function that formats an observation to match the syntax of the call, such as
     `<result>…</result>`."""
 
 
 @dataclass(frozen=True)
 class End:
-    """A reply that ends its trajectory, such as a final answer."""
+    """A reply that ends its trajectory, for instance with a final answer."""
 
 
 def read(
     reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
 ) -> Call | End | None:
-    """Returns the tool call in a reply, or the end of the trajectory; None if the reply asks for neither. The
-    first of the server's `tools` whose form the reply has gets the call. `extra` is the action's
-    `extra_fields`."""
+    """Returns the tool call in a reply, `End` if the reply ends the trajectory, or None if it does neither.
+    The syntaxes of the server's `tools` are tried in their order, then `<tool_call>`. `extra` is the
+    `extra_fields` of the action."""
     for tool in tools:
         reader = _READERS.get(tool)
         if reader is not None and (found := reader(reply, extra or {})) is not None:
@@ -60,8 +60,8 @@ def read(
 
 
 def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
-    """Returns the standard input for Python code: the reply's code fence `input`, or else `stdin` of
-    `extra`."""
+    """Returns the standard input for Python code: the text in the reply's code fence `input`, or else `stdin`
+    in `extra`; None if there is neither."""
     for text in fenced(reply, ("input",)):
         return text.strip()
     value = extra.get("stdin")
@@ -69,7 +69,7 @@ def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
 
 
 def between(text: str, start: str, end: str) -> list[str]:
-    """Returns the texts between a start and the next end, from left to right."""
+    """Returns the texts between each marker `start` and the next marker `end`, from left to right."""
     parts, place = [], 0
     while (first := text.find(start, place)) >= 0:
         first += len(start)
@@ -82,7 +82,7 @@ def between(text: str, start: str, end: str) -> list[str]:
 
 
 def fenced(text: str, languages: Collection[str]) -> Iterator[str]:
-    """Yields the texts of the fences with one of these languages."""
+    """Yields the contents of the code fences whose tag is one of `languages`."""
     place = 0
     while (first := text.find(FENCE, place)) >= 0:
         first += len(FENCE)
@@ -174,7 +174,8 @@ _READERS: Mapping[str, Callable[[str, Mapping[str, Any]], Call | None]] = {
 
 
 def _code(reply: str, tag: str, languages: Collection[str]) -> str | None:
-    """Returns the code of all blocks of a reply as one text; None if there is none."""
+    """Joins the code of all blocks in a reply; returns None if there is no block. `tag` is an XML tag;
+    `languages` are the tags of code fences, which count only if there is no such XML tag."""
     parts = between(reply, f"<{tag}>", f"</{tag}>") or list(fenced(reply, languages))
     return "\n".join(part.strip() for part in parts) if parts else None
 

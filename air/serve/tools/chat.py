@@ -1,8 +1,8 @@
-"""Serves OpenAI's chat completions: the model behind `model_url` calls the server's tools, and the answer is
-the model's last message. The path `/chat/completions` works, too: Agent0's evaluation service uses it.
+"""Serves OpenAI's chat completions: the model at `model_url` calls the server's tools in a loop, and the
+client gets the model's last message. The path without `/v1` also exists, because Agent0's evaluation service
+uses it.
 
-Errors have OpenAI's form. If air or the model's endpoint fails, the status is 502 or 503, and there is no
-answer.
+Errors have OpenAI's form. If air or the model's endpoint fails, the status is 502 or 503.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SAMPLING = (
 
 
 class ChatMessage(BaseModel):
-    """One message of a chat. Further keys are passed on."""
+    """One message of a chat. Additional fields are forwarded to the model."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -43,7 +43,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a request. A field that would have no effect is refused; the error names the field."""
+    """The body of a chat completion request. Fields that would be ignored are refused; the error names the
+    field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -60,7 +61,7 @@ class ChatBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     stream: bool | None = None
     user: str | None = None
-    """A name of the client's user. It is ignored."""
+    """The name of the client's user, which is ignored."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -69,8 +70,8 @@ class ChatBody(BaseModel):
         return self
 
     def sampling(self, sample: int) -> dict[str, Any]:
-        """Returns the sampling settings that the model's endpoint gets for number `sample` of the `n`
-        answers."""
+        """Returns the sampling settings for the model, for the answer number `sample` (from 0) of the `n`
+        answers. If the request sets a seed, `sample` is added to it, so that the answers differ."""
         given = {name: getattr(self, name) for name in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         if self.seed is not None:
@@ -79,7 +80,7 @@ class ChatBody(BaseModel):
 
 
 class Chat(Protocol):
-    """Serves chat completions."""
+    """The protocol with the routes of chat completions and `/v1/models`."""
 
     name = "chat"
 
@@ -133,7 +134,8 @@ class Chat(Protocol):
         return JSONResponse(_completion(config.model, talks))
 
     async def _talks(self, body: ChatBody) -> list[Talk]:
-        """Holds `n` chats at once, each with tools of its own."""
+        """Runs the chat `n` times at the same time, each with tools of its own; returns the finished
+        chats."""
         sessions, config = self._server.sessions, self._server.config
         messages = with_instructions(
             [one.model_dump(exclude_unset=True) for one in body.messages], self._form.instructions
@@ -163,7 +165,7 @@ class Chat(Protocol):
 
 
 def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Returns a chat whose system message also says how to call tools."""
+    """Adds `text`, the instructions on how to call tools, to the system message of a chat."""
     first = messages[0]
     if not text:
         return messages
@@ -210,7 +212,7 @@ def failed(
     param: str | None = None,
     code: str | None = None,
 ) -> Response:
-    """Returns an error in OpenAI's form."""
+    """Returns an error response in OpenAI's form."""
     error = {"message": text, "type": kind, "param": param, "code": code}
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"error": error}, status, headers)

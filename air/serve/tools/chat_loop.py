@@ -1,5 +1,5 @@
-"""The loop of a chat: calls the model, carries out the tool call in its reply, and shows it the result, until
-the model gives a final answer."""
+"""The loop of a chat: requests a reply of the model, performs the tool call in it, and sends the result to
+the model, until the model gives a final answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from air.serve.tools.sessions import BOX_ENDED, Session
 from air.serve.tools.settings import KEY_ENV, ToolsConfig
 
 MOST_REPLY = 4 << 20
-"""The largest answer of the model's server, in bytes."""
+"""The maximum size in bytes of a response of the model's endpoint."""
 
 
 class ModelRefused(Exception):
-    """The model's server refused the request, for instance because the chat is too long for the model."""
+    """Error: the model's endpoint rejected the request, for instance because the chat is too long for the
+    model."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -31,21 +32,21 @@ class ModelRefused(Exception):
 
 @dataclass
 class Talk:
-    """The state of a chat so far."""
+    """The state of a running or finished chat."""
 
     text: str = ""
-    """The final answer, or the last reply if there is none."""
+    """The final answer; before it, the text of the last reply."""
     reason: str = "length"
-    """`stop` after an answer; `length` if a limit ended the chat."""
+    """`stop` after a final answer; `length` if a limit ended the chat."""
     turns: int = 0
     calls: list[str] = field(default_factory=list)
-    """The names of the tools that were called."""
+    """The names of the called tools, in order."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
 class Model:
-    """The model's endpoint. Use it through `async with`."""
+    """HTTP client of the model's endpoint. Use it with `async with`."""
 
     def __init__(self, config: ToolsConfig, request_tools: Sequence[Mapping[str, Any]]) -> None:
         url = config.model_url.rstrip("/")
@@ -68,8 +69,9 @@ class Model:
     async def reply(
         self, messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns the model's reply to a chat. Raises ModelRefused if the model's server rejects the request,
-        and InferenceError if that server fails or its answer is malformed."""
+        """Requests the model's next message; returns the endpoint's whole response. Raises ModelRefused if
+        the endpoint rejects the request, and InferenceError if the endpoint fails or its response is
+        malformed."""
         body = {"model": self._name, "messages": list(messages), **sampling}
         body |= {"tools": self._tools} if self._tools else {}
         try:
@@ -110,9 +112,12 @@ async def talk(
     sampling: Mapping[str, Any],
     max_turns: int,
 ) -> Talk:
-    """Lets the model call tools until it gives a final answer or has no turn left. Raises the errors of
-    `Model.reply` and `Session.call`, with one exception: if the model's own commands ended the box, the model
-    gets a message about that instead."""
+    """Runs a chat until the model gives a final answer, or `max_turns` replies are used up. Returns the
+    chat's final state.
+
+    Raises the errors of `Model.reply` and `Session.call`, except BoxEndedError: if the model's own commands
+    ended the box, the model is told so and can still answer.
+    """
     so_far = Talk()
     history = [dict(message) for message in messages]
     while so_far.turns < max_turns:
@@ -135,8 +140,8 @@ async def talk(
 async def _carried_out(
     so_far: Talk, form: ActionFormat, session: Session, message: Message
 ) -> tuple[str, bool]:
-    """Carries out the tool call in a message. Returns the text for the model, and whether the chat has
-    ended."""
+    """Performs the tool call in a model's message. Returns the text of the result for the model, and whether
+    the chat has ended."""
     try:
         action = form.read(message)
     except FormatError as error:
@@ -163,7 +168,8 @@ def _count(so_far: Talk, usage: Any) -> None:
 
 
 def _message(raw: Mapping[str, Any]) -> Message:
-    """Returns a message of the model. Raises InferenceError if it is malformed."""
+    """Converts a message of the endpoint's response to a `Message`. Raises InferenceError if it is
+    malformed."""
     try:
         calls = tuple(
             MessageCall(
@@ -182,7 +188,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
-    """Returns a message of the model in the form that the next request contains."""
+    """Converts a model's message to the form in which later requests repeat it."""
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         sent["tool_calls"] = [

@@ -1,11 +1,12 @@
-"""`POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's executors call.
+"""`POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's training code uses.
 
     {"trajectory_ids": […], "actions": […], "extra_fields"?: […], "finish"?: […], "is_last_step"?: […]}
         → {"observations": […], "dones": […], "valids": […], "processing_time_ms"}
 
-An action is a model's whole reply (`air.serve.tools.actions`). `valids` says whether it asked for a tool, and
-`dones` whether the trajectory has ended: by `finish`, a final answer, or a box that its own code ended. After
-`is_last_step` the trajectory ends as well. A failure of air's own is status 503, and never an observation.
+All lists have one entry per action. An action is a whole reply of a model (see `air.serve.tools.actions`).
+`valids` says whether the action called a tool. `dones` says whether its trajectory has ended: by `finish`, by
+a final answer, or because its own code ended its box. After an action with `is_last_step`, the trajectory is
+ended, too. If air itself fails, the status is 503; a failure is never an observation.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from air.serve.tools.trajectories import Trajectories, TrajectoryLost
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
-"""The largest number of characters of an action. A longer action counts as a reply without a tool call."""
+"""The maximum number of characters of an action. A longer action is treated as one without a tool call."""
 
 
 class Body(BaseModel):
-    """The body of a request. Other fields are ignored, as in the original."""
+    """The body of a request. Other fields are ignored, as in verl-tool."""
 
     trajectory_ids: list[str] = Field(min_length=1)
     actions: list[str]
@@ -62,19 +63,19 @@ class Body(BaseModel):
         return self
 
     def extra(self, index: int) -> dict[str, Any]:
-        """Returns the `extra_fields` of the action at position `index`; an empty dict if it has none."""
+        """Returns the `extra_fields` of the action number `index` (from 0); an empty dict if it has none."""
         return (self.extra_fields[index] if self.extra_fields else None) or {}
 
     def flag(self, name: str, index: int) -> bool:
-        """Returns the value of `finish` or `is_last_step` (`name`) for the action at position `index`. A
-        value in the action's extra fields takes precedence."""
+        """Returns the flag `name` (`finish` or `is_last_step`) of the action number `index`. A flag in the
+        action's `extra_fields` takes precedence over the request's list."""
         values: list[bool] | None = getattr(self, name)
         return bool(self.extra(index).get(name, values[index] if values else False))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one action."""
+    """The result of one action: its entries in `observations`, `dones` and `valids`."""
 
     observation: str | dict[str, str]
     done: bool
@@ -82,8 +83,8 @@ class Outcome:
 
 
 def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
-    """Returns one value for each action: its tool call (`Call`), the end of its trajectory (`End`), or None
-    if the action asks for neither."""
+    """Returns for each action its tool call (`Call`), the end of its trajectory (`End`), or None if it is
+    neither."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -93,7 +94,7 @@ def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
 
 
 class Observations(Protocol):
-    """Serves `POST /get_observation`."""
+    """The protocol with the route `POST /get_observation`."""
 
     name = "observations"
 
@@ -141,7 +142,8 @@ class Observations(Protocol):
         )
 
     async def _outcomes(self, body: Body) -> list[Outcome]:
-        """Carries out all actions at the same time. If air fails in one of them, the others still finish."""
+        """Performs all actions at the same time, and returns their results. If air fails in one of them, the
+        others still finish; then the error is raised."""
         tools = self._server.sessions.tools.tools
         wishes = await asyncio.to_thread(_wishes, body, tools)
         fields = {

@@ -1,4 +1,4 @@
-"""The state that the protocols of a server of tools share, and the start of the server."""
+"""The state that the protocols of a tool server share, and the function that runs the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from air.serve.tools.settings import ToolsConfig
 
 @dataclass(frozen=True)
 class ToolsServer(BaseServer):
-    """The state that the protocols of one server share."""
+    """The state that the protocols of a tool server share."""
 
     config: ToolsConfig
     sessions: Sessions
@@ -30,14 +30,14 @@ class ToolsServer(BaseServer):
         return {"tools": list(sessions.tools.tools), "sessions": counts}
 
     def count(self, tool: str) -> None:
-        """Counts a call of a tool."""
+        """Counts a call of the tool called `tool` in the metrics."""
         self.metrics.add("air_serve_tool_calls_total", "Calls of tools.", tool=tool)
 
 
 @asynccontextmanager
 async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterator[ToolsServer]:
-    """Async context manager: loads the tools, and ends every box afterwards. Raises UsageError if a tool does
-    not exist, or cannot be used here."""
+    """Async context manager: loads the tools, and yields the server's state; closes all boxes at the end.
+    Raises UsageError if a tool does not exist or cannot be used on this machine."""
     tools = config.tool_set()
     if tools.box is not None and tools.box.provider == "process":
         log.event("warning", text=NOT_ISOLATED)
@@ -51,7 +51,8 @@ async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterat
 async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
-    """Serves tools until a signal arrives. `options` are those of `air.serve.server.run`."""
+    """Runs a tool server until SIGINT or SIGTERM. `options` are keyword arguments of
+    `air.serve.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

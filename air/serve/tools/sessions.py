@@ -1,5 +1,5 @@
-"""Sessions: the tools that are opened for one trajectory or chat, with a box of their own if they need a
-box."""
+"""Sessions of a tool server. A session is the set of tools opened for one trajectory or chat, with a box if
+the tools need one."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from air.serve.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0
-"""Seconds in which a session's box must start. The session begins only when there is room for its box."""
+"""Seconds within which the box of a new session must start. Waiting for a free session is not included."""
 
 BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
-"""The text for the model if its own commands ended the box of its session."""
+"""The observation for the model if its own commands ended the box of its session."""
 
 
 class Session:
-    """The open tools of one trajectory or chat. Calls of tools that share a state wait for each other."""
+    """A session: the opened tools of one trajectory or chat. Calls of tools that share a state run one after
+    the other."""
 
     def __init__(self, tools: OpenTools, box: Box | None) -> None:
         self._tools, self._box = tools, box
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool. Raises BoxEndedError if the commands in the box ended the box, and
-        InfrastructureError if anything else failed that no agent can cause."""
+        """Calls a tool, and returns its result. Raises BoxEndedError if the agent's commands ended the box,
+        and InfrastructureError if something failed that an agent cannot cause."""
         if self._box is None:
             return await self._tools.call(name, arguments)
         async with self._box.attributing():
@@ -40,7 +41,7 @@ class Session:
 
 
 class Sessions:
-    """All open sessions of one server: limits their number, and holds the boxes that they use."""
+    """The sessions of one server: limits how many are open at the same time, and provides their boxes."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
@@ -58,15 +59,15 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for room."""
+        """The number of requests that wait for sessions."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
-        """Waits until the server has room for all `count` sessions, and reserves it. The request that has
-        waited longest is served first.
+        """Waits until `count` more sessions may be opened, and reserves them. Requests are served first come,
+        first served.
 
-        Raises NoBoxInTime if there is no room within `within` seconds, and QueueFull if too many requests
-        wait.
+        Raises NoBoxInTime if that takes longer than `within` seconds, and QueueFull if too many requests wait
+        already.
         """
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
@@ -96,7 +97,7 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Releases the room that `admit` reserved for `count` sessions."""
+        """Releases the reservation of `count` sessions."""
         self.taken -= count
         self._let_in()
 
@@ -111,9 +112,10 @@ class Sessions:
     async def open(
         self, key: str, fields: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Session]:
-        """Async context manager: opens the tools. Their seed is computed from `key`. Call `admit` first.
+        """Async context manager: opens a session that `admit` has reserved. The random seed of its tools is
+        computed from `key`. `fields` are the fields of the request that tools may read.
 
-        Raises InfrastructureError if a box or a state cannot be made.
+        Raises InfrastructureError if a box or the state of a tool cannot be created.
         """
         seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "replace")).digest()[:4])
         async with AsyncExitStack() as stack:

@@ -15,45 +15,49 @@ from air.serve.settings import ListenConfig
 from air.tools import ToolSet, load
 
 KEY_ENV = "AIR_MODEL_KEY"
-"""The environment variable with the API key that is sent to the model's endpoint."""
+"""The name of the environment variable with the API key for the model's endpoint."""
 
 
 class ToolsFile(BaseConfig):
-    """A TOML file that names tools with their settings."""
+    """A TOML file that lists tools with their settings."""
 
     tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
-    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
-    settings. Relative paths begin at the file's folder."""
+    """The tools. Each is a name, a function (`FILE.py:NAME` or `MODULE:NAME`), or a table with the key `name`
+    and settings. Relative paths start at this file's folder."""
 
 
 class ToolsConfig(ListenConfig):
-    """Settings of a server of tools."""
+    """Settings of a tool server."""
 
     tools: tuple[str, ...] = Field(min_length=1)
-    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML files with the key `tools`."""
+    """The tools. Each is a name, a function (`FILE.py:NAME` or `MODULE:NAME`), or a TOML file with the key
+    `tools`."""
     public: tuple[str, ...] = ()
-    """The names of those `extra_fields` of a request that tools may read, such as the position of a game."""
+    """The keys of a request's `extra_fields` that tools may read, such as the position in a game."""
     max_sessions: int = Field(32, ge=1)
-    """The largest number of trajectories and chats that are open at once. Each has a box if the tools need
-    one."""
+    """The maximum number of open trajectories and chats. Each has its own box if the tools need one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds without a request after which a trajectory ends."""
+    """Seconds after which a trajectory without requests is ended."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a trajectory ends, however often it is used. A running call is not interrupted."""
+    """The lifetime of a trajectory in seconds, however often it is used. A running request is not
+    interrupted; the trajectory ends after it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds that a request waits for room for its new trajectories. Then it is refused."""
+    """Seconds for which a request waits until its new trajectories or chats may be opened. Then it is
+    refused."""
     max_queued: int = Field(1000, ge=0)
-    """The largest number of requests that wait for room. Further requests are refused at once."""
+    """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
+    once."""
     max_actions: int = Field(1024, ge=1)
-    """The largest number of actions in one request."""
+    """The maximum number of actions in one request."""
     model_url: str = ""
-    """The address of a server with OpenAI's chat completions, for chats. Empty: there are no chats."""
+    """The URL of a server with OpenAI's chat completions API, whose model answers chats. Empty: no chats are
+    served."""
     model: str = ""
-    """The name of the model at `model_url`. Clients of this server use the same name."""
+    """The name of the model at `model_url`. Requests of this server's clients use the same name."""
     format: str = "tool_calls"
-    """The action format of chats: how the model calls tools."""
+    """The action format of chats, in which the model writes tool calls."""
     max_turns: int = Field(8, ge=1, le=1000)
-    """The largest number of the model's replies in one chat."""
+    """The maximum number of the model's replies in one chat."""
     model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds that one reply of the model may take."""
 
@@ -66,7 +70,8 @@ class ToolsConfig(ListenConfig):
         return self
 
     def tool_set(self) -> ToolSet:
-        """Loads the tools. Raises UsageError if one does not exist or cannot be used."""
+        """Loads the tools. Raises UsageError if a tool does not exist or cannot be used, and ConfigError if a
+        tool's limits do not suit `session_seconds` or `max_sessions`."""
         tools = ToolSet(tool for name in self.tools for tool in _load(name))
         if tools.box is not None and tools.box.limits.seconds < self.session_seconds:
             raise ConfigError(
@@ -86,7 +91,8 @@ class ToolsConfig(ListenConfig):
         return tools
 
     def action_format(self, tools: ToolSet) -> ActionFormat:
-        """Returns the action format of chats. Raises ConfigError if it cannot call the tools."""
+        """Returns the action format of chats, prepared for these tools. Raises ConfigError if the format
+        cannot express tool calls."""
         try:
             return actions.get(self.format).with_tools(tools.schemas, answers=True)
         except ConfigError as error:

@@ -1,4 +1,5 @@
-"""The trajectories of a server's clients: each id has a session, until the client or a time limit ends it."""
+"""The trajectories of a tool server's clients. Each trajectory id has a session, until the client or a time
+limit ends it."""
 
 from __future__ import annotations
 
@@ -18,22 +19,23 @@ from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult
 
 MOST_REMEMBERED = 10_000
-"""The number of ended trajectories that are remembered, so that their clients get an error about the end."""
+"""The maximum number of trajectories that ended without their client's request and are remembered, so that a
+further request for them gets an error."""
 _LOG = logging.getLogger(__name__)
 
 
 class TrajectoryLost(AirError):
-    """Error: a trajectory has ended although its client did not finish it, and its state is lost."""
+    """Error: the trajectory has ended without its client's request, so its state is lost."""
 
 
 class Trajectory:
-    """One trajectory. Its session begins with its first call."""
+    """One trajectory of a client. Its first tool call opens its session."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of requests that use this trajectory now."""
+        """The number of requests that are using this trajectory."""
         self.ended = False
         self.session: Session | None = None
         self.turn = asyncio.Lock()
@@ -41,7 +43,7 @@ class Trajectory:
 
 
 class Trajectories:
-    """All open trajectories of one server, by their ids."""
+    """All open trajectories of one server, by id."""
 
     def __init__(self, sessions: Sessions, config: ToolsConfig, metrics: Metrics) -> None:
         self._sessions, self._config, self._metrics = sessions, config, metrics
@@ -52,7 +54,8 @@ class Trajectories:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager: ends trajectories whose time is over, and all at the end of the block."""
+        """Async context manager: ends trajectories that reach a time limit during the block, and all others
+        at the end of the block."""
         sweep = asyncio.create_task(self._sweep())
         try:
             yield
@@ -65,10 +68,11 @@ class Trajectories:
 
     @asynccontextmanager
     async def used(self, fields: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[None]:
-        """Async context manager: no time limit ends the trajectories with these ids during the block.
-        `fields` has each trajectory's public fields, by id. New trajectories begin all at once.
+        """Async context manager: protects trajectories from time limits during the block, and creates those
+        that do not exist yet (all of them or none). `fields` has, by trajectory id, the fields of the request
+        that tools may read.
 
-        Raises TrajectoryLost, and the errors of `Sessions.admit`. After an error, no trajectory has begun.
+        Raises TrajectoryLost, and the errors of `Sessions.admit`; then no trajectory was created.
         """
         self._check(fields)
         if count := sum(name not in self.open for name in fields):
@@ -106,7 +110,8 @@ class Trajectories:
                 )
 
     async def call(self, name: str, tool: str, arguments: Any) -> ToolResult:
-        """Calls a tool in a trajectory that is in use. Calls of one trajectory wait for each other, in order.
+        """Calls a tool in a trajectory; call it inside the block of `used`. Calls in one trajectory run one
+        after the other.
 
         Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError, and
         TrajectoryLost if an earlier call of the same request ended the trajectory.
@@ -132,14 +137,16 @@ class Trajectories:
                 raise
 
     async def finish(self, name: str) -> None:
-        """Ends a trajectory because its client asks for that. Does nothing if there is no such trajectory."""
+        """Ends a trajectory at its client's request. Does nothing if there is no such trajectory."""
         self._lost.pop(name, None)
         ending = self._end(name, "finished")
         if ending is not None:
             await asyncio.shield(ending)
 
     def _end(self, name: str, how: str, *, lost: str = "") -> asyncio.Task[None] | None:
-        """Ends a trajectory in the background. `lost`: the reason that its client must get; empty if none."""
+        """Ends a trajectory in the background, and returns the task that does so; None if there is no such
+        trajectory. `how` is the reason in the metrics. `lost` is the reason for the error of later requests;
+        empty: they get no error."""
         trajectory = self.open.pop(name, None)
         if trajectory is None:
             return None
@@ -165,7 +172,7 @@ class Trajectories:
             self._sessions.free()
 
     async def _sweep(self) -> None:
-        """Ends the trajectories that have reached a time limit."""
+        """Ends the trajectories that have reached a time limit, until it is cancelled."""
         idle, age = self._config.idle_seconds, self._config.session_seconds
         while True:
             await asyncio.sleep(min(idle, age) / 10)

@@ -1,7 +1,8 @@
-"""Writes and checks documents of ATIF, the Agent Trajectory Interchange Format of the Harbor project.
+"""Converts trajectories to ATIF, the Agent Trajectory Interchange Format of the Harbor project, and checks
+ATIF documents.
 
-Follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", up to v1.8, and the models of
-the package harbor 0.25.
+The implementation follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", up to v1.8,
+and the models of the package harbor 0.25.
 """
 
 from air.trajectories.atif.rules import NEWEST, RULES, VERSIONS, problems

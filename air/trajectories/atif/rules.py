@@ -1,4 +1,4 @@
-"""Checks documents against the rules of ATIF, without any package of Harbor's."""
+"""The rules of the ATIF format, and a check of documents against them. It needs no package of Harbor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 VERSIONS = ("1.4", "1.5", "1.6", "1.7", "1.8")
-"""The versions that can be written, from the oldest."""
+"""The versions of ATIF that can be written, oldest first."""
 NEWEST = VERSIONS[-1]
 _PREFIX = "ATIF-v"
 SINCE: dict[str, dict[str, str]] = {
@@ -18,9 +18,10 @@ SINCE: dict[str, dict[str, str]] = {
     "tool_call": {"extra": "1.7"},
     "result": {"extra": "1.7"},
 }
-"""The version that added each field that the oldest version lacks, by kind of object and by field."""
+"""The ATIF version that introduced a field, by kind of object and field name. Fields of the oldest version in
+`VERSIONS` are not listed."""
 PARTS_SINCE = "1.6"
-"""The version from which a message can be a list of parts instead of a text."""
+"""The first ATIF version in which a message can be a list of parts instead of a text."""
 _PART_SINCE = {"text": "1.6", "image": "1.6", "audio": "1.8"}
 Object = dict[str, Any]
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
@@ -32,9 +33,9 @@ class Rule:
 
     name: str
     says: str
-    """The rule's text for people."""
+    """A description of the rule for readers."""
     broken: Callable[[Object], Iterator[str]]
-    """Yields a text for each place where a document breaks the rule."""
+    """A function that yields one message for each violation of the rule in a document."""
 
 
 _FIELDS: dict[str, dict[tuple[type, ...], str]] = {
@@ -73,7 +74,8 @@ _FIELDS: dict[str, dict[tuple[type, ...], str]] = {
         (dict,): "extra",
     },
 }
-"""The names of the fields of each kind of ATIF object, by the Python types that their values may have."""
+"""The fields of each kind of ATIF object: field names (separated by spaces), by the Python types that their
+values may have."""
 _TYPES = {
     kind: {name: types for types, names in fields.items() for name in names.split()}
     for kind, fields in _FIELDS.items()
@@ -88,9 +90,10 @@ _REQUIRED = {
 
 
 def problems(document: Object) -> list[str]:
-    """Checks an ATIF document against `RULES` and returns a message for each violation.
+    """Checks an ATIF document against `RULES`. Returns one message for each violation.
 
-    If fields are missing, unknown or of the wrong type, the other rules are not checked.
+    If the first rule is violated (fields are missing, unknown or of the wrong type), the other rules are not
+    checked.
     """
     for rules in (RULES[:1], RULES[1:]):
         if messages := [f"{rule.name}: {one}" for rule in rules for one in rule.broken(document)]:
@@ -99,7 +102,7 @@ def problems(document: Object) -> list[str]:
 
 
 def schema(version: str) -> str:
-    """Returns the text with which a document names its version of ATIF."""
+    """Returns the value of `schema_version` in documents of this ATIF version."""
     return f"{_PREFIX}{version}"
 
 
@@ -108,7 +111,7 @@ def _version(document: Object) -> str:
 
 
 def objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every JSON object of a document as (kind, path in the document, object)."""
+    """Yields every JSON object in a document, as a tuple (kind, path in the document, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -168,7 +171,7 @@ def _since(document: Object) -> Iterator[str]:
 
 
 def _parts(document: Object) -> Iterator[str]:
-    """Checks messages and results that are lists of parts."""
+    """Yields the violations in messages and tool results that are lists of parts."""
     version = _version(document)
     fields = {"step": "message", "result": "content"}
     for kind, where, value in objects(document):
@@ -183,7 +186,7 @@ def _parts(document: Object) -> Iterator[str]:
 
 
 def _wrong_part(part: Any, version: str) -> str:
-    """Returns what is wrong with one part of a message, or an empty text."""
+    """Returns what is wrong with one part of a message, or "" if it is valid."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in _PART_SINCE or _PART_SINCE[kind] > version:
         return f"has type {kind!r}, which ATIF-v{version} does not know"
@@ -289,4 +292,4 @@ RULES: tuple[Rule, ...] = (
         "subagents", "embedded ones have ids of their own; references can be resolved", _subagents
     ),
 )
-"""The rules of ATIF. The other rules are checked only in a document that obeys the first rule."""
+"""The rules of ATIF. The rules after the first are only checked in documents that satisfy the first."""

@@ -1,4 +1,4 @@
-"""Converts trajectories to ATIF documents. Data for which ATIF has no field is stored in `extra`."""
+"""Converts trajectories to ATIF documents. Data without a field in ATIF is stored under `extra`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ODD = (KeyError, TypeError, ValueError)
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
-    """Converts a trajectory to an ATIF document of `version`, a dictionary that can be written as JSON.
+    """Converts a trajectory to an ATIF document: a dictionary that can be written as JSON.
 
-    Fields of ATIF that this version does not have are left out. With `tokens`, token ids and logprobs of the
-    replies are read from the verifiers trace beside the trajectory. Raises ConfigError if the trajectory has
-    no first line or an invalid time, or the trace lacks the tokens.
+    Fields that ATIF's version `version` does not have are left out. With `tokens`, the token ids and
+    log-probabilities of the replies are added from the verifiers trace beside the trajectory. Raises
+    ConfigError if the trajectory has no first line, a time is invalid, or the tokens are missing.
     """
     start, end = one.start, one.end
     if start is None:
@@ -75,7 +75,8 @@ def _about(start: Start) -> Object:
 
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
-    """Converts one turn: reply, tool calls, observation, tokens and gradings."""
+    """Converts one turn (reply, tool calls, observation, tokens and gradings) to a step of ATIF. `nodes` are
+    the nodes of the verifiers trace; empty: without tokens."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -101,7 +102,8 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _calls(step: Step) -> list[Object]:
-    """Returns a turn's tool calls: those from the model server, or else the parts of the parsed action."""
+    """Returns the tool calls of a turn in ATIF's form: those that the model server returned or, without any,
+    the parts of the parsed action (script, answer, tool, `validate` or `submit`)."""
     if step.tool_calls:
         return [_message_call(step, n, one) for n, one in enumerate(step.tool_calls)]
     call = step.call
@@ -127,7 +129,8 @@ def _arguments(tool: ToolUse) -> Object:
 
 
 def _message_call(step: Step, number: int, call: MessageCall) -> Object:
-    """Returns a tool call of the model server. Malformed arguments are given as `text`."""
+    """Converts a tool call that the model server returned. If its arguments are not a JSON object, they
+    become the argument `text`."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -166,7 +169,8 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Returns the nodes, with their tokens, of the verifiers trace beside the trajectory."""
+    """Returns the nodes (messages with tokens) of the verifiers trace that belongs to a trajectory. Raises
+    ConfigError if there is no such trace, or it has no tokens."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)

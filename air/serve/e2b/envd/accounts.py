@@ -1,4 +1,4 @@
-"""The accounts of a sandbox, which clients may name as the user of a command."""
+"""The user accounts in a sandbox's box. Clients choose one of them to run a command."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ DEFAULT = "user"
 
 @dataclass(frozen=True)
 class Account:
-    """One account from the box's `/etc/passwd`."""
+    """One user account from the box's `/etc/passwd`."""
 
     name: str
     home: str
 
     def path(self, path: str) -> str:
-        """Returns an absolute path: relative ones and `~` start at the home folder."""
+        """Returns `path` as an absolute path. A relative path starts at the account's home folder; so does
+        `~`."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self.home, path))
 
 
 async def account(sandbox: Sandbox, name: str) -> Account:
-    """Returns the account with this name. Raises RpcError if the box has none.
+    """Returns the account with this name. Raises RpcError if the box has no such account.
 
-    `user` is the default account of E2B's clients. An image without it has another default: the account with
-    the number 1000, or root.
+    `user` is the default account of E2B's clients. If the image has no account `user`, that name stands for
+    the account with the user id 1000, or else for root.
     """
     try:
         data = await sandbox.running_box.read("/etc/passwd", user="root", max_bytes=1 << 20)

@@ -1,5 +1,6 @@
-"""Serves `/files` of envd (E2B's program in a sandbox): downloads and uploads of files. A file may be raw, in
-a form, or compressed, and its address may be signed."""
+"""The endpoint `/files` of envd (E2B's program in a sandbox), for downloads and uploads. An upload has the
+file's bytes as its body, perhaps compressed by gzip, or is a multipart form. Instead of a token, a request's
+URL can contain a signature."""
 
 from __future__ import annotations
 
@@ -37,14 +38,15 @@ _LOG = logging.getLogger(__name__)
 
 
 def signature(path: str, operation: str, user: str, token: str, expiration: str | None) -> str:
-    """Returns the signature of an address for one operation (`read` or `write`) on one file."""
+    """Returns the signature that permits one operation (`read` or `write`) on the file `path` as the account
+    `user`. `token` is the sandbox's secret; `expiration` is a time in epoch seconds as text, or None."""
     parts = [path, operation, user, token, *([expiration] if expiration is not None else [])]
     digest = hashlib.sha256(":".join(parts).encode()).digest()
     return "v1_" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def signed(request: Request, sandbox: Sandbox) -> bool:
-    """Whether the request's signature is valid for this sandbox."""
+    """Whether the signature in the request's URL is valid for this sandbox."""
     query = request.query_params
     operation = "read" if request.method == "GET" else "write"
     wanted = signature(
@@ -58,7 +60,7 @@ def signed(request: Request, sandbox: Sandbox) -> bool:
 
 
 def check_expiration(request: Request) -> None:
-    """Raises ApiError if the request's signature has expired."""
+    """Raises ApiError if the time `signature_expiration` in the request's URL is past or malformed."""
     expiration = request.query_params.get("signature_expiration")
     if expiration is not None and not (expiration.isascii() and expiration.isdigit()):
         raise ApiError(401, "signature_expiration is not a number")
@@ -67,7 +69,7 @@ def check_expiration(request: Request) -> None:
 
 
 async def files(sandbox: Sandbox, request: Request) -> Response:
-    """Answers `GET /files` and `POST /files`."""
+    """Handles `GET /files` (download) and `POST /files` (upload)."""
     if request.method not in ("GET", "POST"):
         raise ApiError(405, f"/files serves GET and POST, not {request.method}")
     try:
@@ -103,7 +105,8 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
-    """Yields a file's bytes: exactly `size` bytes, or all bytes if `size` is negative."""
+    """Yields the bytes of the open file `handle` in the sandbox: exactly `size` bytes, or up to the end of
+    the file if `size` is negative. Then closes the file."""
     try:
         async with sandbox.use():
             while size:
@@ -118,7 +121,8 @@ async def _pieces(
 
 
 async def _closed(program: Program, handle: int) -> None:
-    """Closes a file in the sandbox. If the sandbox is gone, there is nothing to close."""
+    """Closes the open file `handle` in the sandbox. A sandbox that is gone, and other failures, raise no
+    error."""
     try:
         await program.ask("close", handle=handle)
     except (SandboxGone, BoxDiedError):
@@ -147,11 +151,11 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
 async def _form(
     sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a form. A single file gets the path in the query; several files get their own
-    names.
+    """Writes the files of a multipart form into the sandbox, and yields their paths. A single file is written
+    to `path`, if given; otherwise each file is written under the name in the form.
 
-    The parser stores the files on this machine first. So they may together be as large as a sandbox's
-    workspace, and no larger.
+    The parser first stores the form on this machine. So the form must not be larger than a sandbox's
+    workspace.
     """
     program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
     parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
@@ -178,7 +182,7 @@ async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
 
 
 async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the body. Raises RpcError when it exceeds `size` bytes."""
+    """Yields the pieces of the request's body. Raises RpcError once they exceed `size` bytes in total."""
     async for data in _body(request):
         size -= len(data)
         if size < 0:
@@ -187,7 +191,7 @@ async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the body, decompressed if the client compressed it."""
+    """Yields the pieces of the request's body, decompressed if the client sent it with gzip."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
@@ -224,8 +228,9 @@ def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    """Returns the metadata for uploaded files, from the headers `X-Metadata-…`. Of equal headers, the first
-    counts."""
+    """Returns the metadata for uploaded files: the request headers `X-Metadata-…`, by the rest of their
+    names. If a header occurs twice, the first one counts. Raises ApiError if they are malformed or too
+    long."""
     metadata: dict[str, str] = {}
     for name, value in request.headers.items():
         if name.startswith(_METADATA):

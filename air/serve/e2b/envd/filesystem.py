@@ -1,4 +1,5 @@
-"""The service `filesystem.Filesystem` of envd (E2B's program in a sandbox): calls for files and folders."""
+"""The service `filesystem.Filesystem` of envd (E2B's program in a sandbox): remote calls that list, move,
+remove and watch files and folders."""
 
 from __future__ import annotations
 
@@ -20,14 +21,16 @@ from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
-"""The largest number of changes that wait until the client of a watcher takes them."""
+"""The maximum number of changes that are stored for a watcher until its client fetches them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""The times, in epoch seconds, that a date can name: the years 1 to 9999. A file may have any time."""
+"""The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
+9999). Modification times of files may lie outside."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 def entry_of(entry: dict[str, Any]) -> Message:
-    """Converts an answer of air's program in the box to envd's form of a file or folder."""
+    """Converts the description of a file or folder from the form of air's program in the box to envd's
+    form."""
     seconds = min(max(float(entry.pop("modified")), _FIRST), _LAST)
     modified = datetime.fromtimestamp(seconds, UTC)
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
@@ -68,7 +71,7 @@ async def remove(files: Program, user: str, message: Message) -> Message:
 
 
 class Watcher:
-    """One watched folder, with the changes in it that its client has not received yet."""
+    """A watcher of one folder. It stores the changes that its client has not received yet."""
 
     def __init__(self) -> None:
         self.changes: deque[Message] = deque()
@@ -76,7 +79,8 @@ class Watcher:
         self.error: AirError | None = None
 
     def put(self, change: Message) -> None:
-        """Adds a change. If too many changes wait, the client gets an error instead of them."""
+        """Stores a change. If the client has not fetched `MOST_EVENTS` changes, or the box lost some, the
+        watcher fails instead: later, `take` raises RpcError."""
         if "overflow" in change or len(self.changes) >= MOST_EVENTS:
             self.error = RpcError("resource_exhausted", "changes were lost: there were too many")
         elif "entry" in change:
@@ -86,7 +90,8 @@ class Watcher:
         self.news.set()
 
     def take(self) -> list[Message]:
-        """Returns the changes since the last call. Raises the error that ended the watcher."""
+        """Returns the changes since the last call, and forgets them. If there are none and the watcher has
+        failed, raises its error."""
         changes = list(self.changes)
         self.changes.clear()
         self.news.clear()
@@ -96,31 +101,33 @@ class Watcher:
 
 
 class Watchers:
-    """All watchers of a sandbox. Receives the events of air's program in the box."""
+    """All watchers of one sandbox. It receives the changes that air's program in the box reports."""
 
     def __init__(self, files: Program) -> None:
         self._files = files
         self._watchers: dict[int, Watcher] = {}
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
-        """The watchers whose clients ask for changes, by the ids that these clients know."""
+        """The watchers whose clients poll for changes: watcher numbers by the ids that the clients know."""
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one change. The change may arrive before the answer that gives its watcher's number."""
+        """Receives one reported change, and gives it to its watcher. A change can arrive before the response
+        that tells the watcher's number; then it is stored for `add`."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
         else:
             self._early.append((header["watch"], header["event"]))
 
     def lost(self, error: AirError) -> None:
-        """Ends all watchers with an error."""
+        """Marks all watchers as failed with this error, because the program in the box has ended."""
         for watcher in self._watchers.values():
             watcher.error = error
             watcher.news.set()
 
     async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
-        """Begins to watch a folder."""
+        """Starts to watch the folder that a request's message names, as the account `user`. Returns the
+        watcher and its number."""
         wire.refuse_unknown(
             message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
             "allow_network_mounts",
@@ -139,7 +146,7 @@ class Watchers:
         return number, watcher
 
     def of(self, message: Message) -> Watcher:
-        """Returns the watcher that a message names."""
+        """Returns the watcher whose id is in a request's message. Raises RpcError if there is none."""
         wire.refuse_unknown(message, "watcherId", "watcher_id")
         ident = message.get("watcherId") or message.get("watcher_id")
         if ident not in self.polled:
@@ -147,13 +154,13 @@ class Watchers:
         return self._watchers[self.polled[str(ident)]]
 
     async def drop(self, number: int) -> None:
-        """Ends a watcher."""
+        """Stops the watcher with this number."""
         self._watchers.pop(number, None)
         await self._files.ask("unwatch", handle=number)
 
 
 def watchers_of(sandbox: Sandbox) -> Watchers:
-    """Returns the watchers of a sandbox."""
+    """Returns the `Watchers` of a sandbox, which the first call creates."""
     if "watchers" not in sandbox.extras:
         sandbox.extras["watchers"] = Watchers(sandbox.program("files"))
     watchers: Watchers = sandbox.extras["watchers"]
@@ -161,7 +168,8 @@ def watchers_of(sandbox: Sandbox) -> Watchers:
 
 
 async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
-    """Streams the changes in a folder."""
+    """Handles `WatchDir`: streams the changes in a folder until the client disconnects or its deadline
+    passes."""
     try:
         message = await wire.only_message(request)
         watchers = watchers_of(sandbox)
@@ -199,7 +207,8 @@ async def _dropped(watchers: Watchers, number: int) -> None:
 
 
 async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Message:
-    """Begins to watch a folder for a client that will poll for the changes."""
+    """Handles `CreateWatcher`: starts to watch a folder, and returns the id with which the client polls for
+    changes."""
     watchers = watchers_of(sandbox)
     number, _ = await watchers.add(user, message)
     ident = secrets.token_hex(8)
@@ -208,12 +217,13 @@ async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Messa
 
 
 async def watcher_events(sandbox: Sandbox, _: str, message: Message) -> Message:
-    """Returns the changes since the last call."""
+    """Handles `GetWatcherEvents`: returns the changes that a watcher found since the client's last
+    request."""
     return {"events": watchers_of(sandbox).of(message).take()}
 
 
 async def remove_watcher(sandbox: Sandbox, _: str, message: Message) -> Message:
-    """Ends a watcher."""
+    """Handles `RemoveWatcher`: stops a watcher."""
     watchers = watchers_of(sandbox)
     watchers.of(message)
     ident = str(message.get("watcherId") or message.get("watcher_id"))

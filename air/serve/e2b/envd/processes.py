@@ -1,4 +1,5 @@
-"""The service `process.Process` of envd (E2B's program in a sandbox): calls for processes."""
+"""The service `process.Process` of envd (E2B's program in a sandbox): remote calls that start and control
+processes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 async def start(sandbox: Sandbox, request: Request) -> Response:
-    """Starts a process and streams its output. The process lives on when the client leaves."""
+    """Handles `Start`: starts a process, and streams its output. The process continues if the client
+    disconnects."""
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process", "pty", "tag", "stdin")
@@ -74,7 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError if a working folder is missing. The home folder is not checked."""
+    """Raises RpcError if `folder`, the working folder of a new process, is not a folder. The account's home
+    folder is not checked."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -94,7 +97,7 @@ def _environment(
 
 
 async def connect(sandbox: Sandbox, request: Request) -> Response:
-    """Streams the output of a running process from now on."""
+    """Handles `Connect`: streams the output of a running process, beginning with the next output."""
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process")
@@ -111,8 +114,8 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
 async def _events(
     sandbox: Sandbox, command: RunningCommand, seconds: float | None
 ) -> AsyncIterator[Message]:
-    """Yields the output of a process and its end. Raises RpcError after `seconds`, or at the process's
-    timeout."""
+    """Yields the output of a process as messages, then a message about its end. Raises RpcError if the
+    process runs for longer than `seconds`, or was killed at its own time limit."""
     end = wire.end_of(seconds)
     try:
         async with _calls(sandbox):
@@ -152,7 +155,7 @@ def _event(kind: str, body: Message) -> Message:
 
 
 async def list_processes(sandbox: Sandbox, message: Message) -> Message:
-    """Lists the running processes that a client started."""
+    """Handles `List`: returns the running processes that clients started, with their settings and tags."""
     configs = await _configs(sandbox)
     return {
         "processes": [
@@ -164,8 +167,8 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Returns, by process id, the settings with which a client started each running process. Forgets
-    processes that ended."""
+    """Returns the settings with which clients started the processes that still run, by process id. Removes
+    the entries of ended processes."""
     configs: dict[int, dict[str, Any]] = sandbox.extras.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
     for gone in configs.keys() - running:
@@ -175,7 +178,7 @@ async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
 
 
 async def send_input(sandbox: Sandbox, message: Message) -> Message:
-    """Writes to a process's standard input or terminal."""
+    """Handles `SendInput`: writes bytes to a process's standard input or terminal."""
     wire.refuse_unknown(message, "process", "input")
     await _write(await _selected(sandbox, message), message)
     return {}
@@ -194,7 +197,8 @@ async def _write(command: RunningCommand, message: Message) -> None:
 
 
 async def stream_input(sandbox: Sandbox, request: Request) -> Response:
-    """Writes a stream of messages to a process, in their order."""
+    """Handles `StreamInput`: writes the client's stream of messages to one process's standard input or
+    terminal, in order."""
     command: RunningCommand | None = None
     passed_on(request.scope, endless=True)
     try:
@@ -213,7 +217,7 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
 
 
 async def send_signal(sandbox: Sandbox, message: Message) -> Message:
-    """Sends SIGTERM or SIGKILL to a process and its group."""
+    """Handles `SendSignal`: sends SIGTERM or SIGKILL to a process and its process group."""
     wire.refuse_unknown(message, "process", "signal")
     number = _SIGNALS.get(message.get("signal", 0))
     if number is None:
@@ -223,7 +227,8 @@ async def send_signal(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
-    """Closes a process's standard input."""
+    """Handles `CloseStdin`: closes a process's standard input. Raises RpcError if the process has a
+    terminal."""
     wire.refuse_unknown(message, "process")
     command = await _selected(sandbox, message)
     if command.info.terminal:
@@ -233,7 +238,7 @@ async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def update(sandbox: Sandbox, message: Message) -> Message:
-    """Changes the size of a process's terminal."""
+    """Handles `Update`: changes the size of a process's terminal."""
     wire.refuse_unknown(message, "process", "pty")
     command = await _selected(sandbox, message)
     if (pty := message.get("pty")) is not None:
@@ -242,7 +247,8 @@ async def update(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
-    """Returns the process that a message selects by its id or its tag."""
+    """Returns the process that a message selects by process id or by tag. Raises RpcError if no such process
+    runs."""
     selector = _object(message, "process")
     pid = selector.get("pid")
     if "tag" in selector:
@@ -257,7 +263,8 @@ async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
 
 @contextlib.asynccontextmanager
 async def _calls(sandbox: Sandbox) -> AsyncIterator[None]:
-    """Async context manager: turns the box's errors into those of a remote call."""
+    """Async context manager: converts errors of the box, raised in the block, to RpcError, or to SandboxGone
+    if the box is gone."""
     try:
         yield
     except BoxDiedError as error:

@@ -1,7 +1,8 @@
-"""The Connect protocol in JSON: single calls, streams of messages, and their deadlines.
+"""The Connect protocol (remote calls over HTTP) with JSON messages: single calls, streams of messages, and
+deadlines.
 
-A message of a stream is a flag byte, its length as four bytes (big-endian), and JSON. The last message has
-the flag 2 and holds an error or nothing.
+In a stream, each message is one flag byte, the length of the JSON in four bytes (big-endian), and the JSON.
+The last message has the flag 2, and contains an error or nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _STREAM = "application/connect+json"
 
 
 def frame(message: Message, flag: int = 0) -> bytes:
-    """Returns one message of a stream."""
+    """Returns the bytes of one message in a stream."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return _HEAD.pack(flag, len(body)) + body
 
 
 async def frames(request: Request) -> AsyncIterator[Message]:
-    """Yields the messages of the stream that a client sends. Raises RpcError if it is malformed."""
+    """Yields the messages of a request whose body is a stream. Raises RpcError if the stream is malformed."""
     if request.headers.get("content-type", "").split(";")[0] != _STREAM:
         raise RpcError("invalid_argument", f"this stream needs the content type {_STREAM}")
     buffer = bytearray()
@@ -55,7 +56,8 @@ async def frames(request: Request) -> AsyncIterator[Message]:
 
 
 async def only_message(request: Request) -> Message:
-    """Returns the single message of a stream that a client opens with one request."""
+    """Returns the only message of a request whose body is a stream. Raises RpcError unless there is exactly
+    one message."""
     only: Message | None = None
     async for message in frames(request):
         if only is not None:
@@ -67,7 +69,8 @@ async def only_message(request: Request) -> Message:
 
 
 async def call_message(request: Request) -> Message:
-    """Returns the body of a single call."""
+    """Returns the message in the body of a single call. Raises RpcError if the body is not JSON, or too
+    large."""
     kind = request.headers.get("content-type", "").split(";")[0]
     if kind != "application/json":
         raise RpcError("unimplemented", f"only JSON is served, not the content type {kind!r}")
@@ -80,7 +83,7 @@ async def call_message(request: Request) -> Message:
 
 
 def decoded(body: bytes) -> Message:
-    """Returns a message from its JSON. Raises RpcError if it is none."""
+    """Parses a message. Raises RpcError if `body` is not a JSON object."""
     try:
         message = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
@@ -91,13 +94,14 @@ def decoded(body: bytes) -> Message:
 
 
 def refuse_unknown(message: Message, *known: str) -> None:
-    """Raises RpcError if `message` has a field that is not `known`, because it would have no effect."""
+    """Raises RpcError if `message` has a field other than `known`, because air would ignore the field."""
     if unknown := sorted(message.keys() - set(known)):
         raise RpcError("unimplemented", f"field {unknown[0]!r} is not served by air")
 
 
 def deadline(request: Request) -> float | None:
-    """Returns the seconds that the client allows for the call. None: no limit."""
+    """Returns the time limit in seconds that the client set for a call, or None if it set none. Raises
+    RpcError if the header is malformed."""
     text = request.headers.get("connect-timeout-ms")
     if text is None:
         return None
@@ -107,16 +111,17 @@ def deadline(request: Request) -> float | None:
 
 
 def end_of(seconds: float | None) -> float | None:
-    """Returns the time `seconds` from now by the event loop's clock; None if there is no limit.
+    """Returns the time that is `seconds` from now, by the event loop's clock; None if `seconds` is None.
 
-    A stream's iterator uses this time for each wait. Its steps may run in several tasks, so a single
-    `asyncio.timeout` cannot cover them.
+    The iterator of a stream passes this time to every wait. A single `asyncio.timeout` around the iterator
+    would not work, because its steps may run in different tasks.
     """
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
 def user_of(request: Request) -> str:
-    """Returns the account that the client names in `Authorization: Basic`; by default `user`."""
+    """Returns the account's name in the header `Authorization: Basic`, or `user` without this header. Raises
+    RpcError if it is malformed."""
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if not scheme:
         return "user"
@@ -130,7 +135,8 @@ def user_of(request: Request) -> str:
 
 
 async def answer(call: Callable[[], Awaitable[Message]]) -> Response:
-    """Returns the answer to a single call."""
+    """Returns the HTTP response to a single call: the message that `call` returns, or the error that it
+    raises."""
     try:
         return JSONResponse(await call())
     except (RpcError, SandboxGone) as error:
@@ -144,10 +150,11 @@ def stream(
     *,
     keepalive: Message | None = None,
 ) -> Response:
-    """Returns the answer to a call whose messages are `first` and then `events`.
+    """Returns the HTTP response to a streaming call: the message `first`, then the messages of `events`.
 
-    The client's `Keepalive-Ping-Interval` (seconds) is honoured. Past the client's deadline, the stream ends
-    with `deadline_exceeded`. When the client leaves, `events` is closed.
+    If the client requests pings (`Keepalive-Ping-Interval`, in seconds), the message `keepalive` is sent in
+    pauses. An RpcError of `events`, such as one about the deadline, becomes the last message. If the client
+    disconnects, `events` is closed.
     """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
@@ -171,14 +178,15 @@ def stream(
 
 
 def stream_error(error: RpcError) -> Response:
-    """Returns the answer to a call that would have been a stream, but failed before its first message."""
+    """Returns the HTTP response to a streaming call that failed before its first message."""
     return Response(frame({"error": error.body}, END), media_type=_STREAM)
 
 
 async def _with_pings(
     events: AsyncIterator[Message], interval: float | None, ping: Message
 ) -> AsyncIterator[Message]:
-    """Yields `events`, and a keepalive message whenever `interval` seconds pass without any."""
+    """Yields the messages of `events`, and `ping` whenever no message came for `interval` seconds. None: no
+    pings."""
     if interval is None:
         async for message in events:
             yield message
@@ -203,7 +211,7 @@ async def _with_pings(
 
 
 class _NoMore(Exception):
-    """Error: an iterator has ended. A task cannot raise StopAsyncIteration."""
+    """Error: an async iterator has ended. It replaces StopAsyncIteration, which a task must not raise."""
 
 
 async def _next(events: AsyncIterator[Message]) -> Message:

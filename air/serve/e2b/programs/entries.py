@@ -1,6 +1,6 @@
-"""What envd tells about a file or folder of a sandbox.
+"""Describes files and folders of a sandbox in the form of envd, E2B's program in a sandbox.
 
-Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
+Runs in the box: standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ META = "user.e2b."
 
 
 def entry(path: str) -> dict[str, Any]:
-    """Returns what envd tells about a file or folder."""
+    """Returns the description of a file or folder: name, type, size, permissions, owner, time of
+    modification, …."""
     status = os.lstat(path)
     kind, target = status.st_mode, None
     if stat.S_ISLNK(kind):
@@ -46,7 +47,8 @@ def entry(path: str) -> dict[str, Any]:
 
 
 def name_of(look_up: Any, number: int) -> str:
-    """Returns the name of a user or a group, or its number if it has none."""
+    """Returns the name of the user or group with the id `number`, or the id as text if it has no name.
+    `look_up` is `pwd.getpwuid` or `grp.getgrgid`."""
     try:
         return str(look_up(number)[0])
     except KeyError:
@@ -54,7 +56,8 @@ def name_of(look_up: Any, number: int) -> str:
 
 
 def metadata_of(path: str) -> dict[str, str]:
-    """Returns the metadata of a file: its extended attributes `user.e2b.…`."""
+    """Returns the metadata that a client stored with a file: its extended attributes `user.e2b.…`, by the
+    rest of their names."""
     try:
         names = [name for name in os.listxattr(path) if name.startswith(META)]
         return {

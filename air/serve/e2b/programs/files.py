@@ -1,7 +1,8 @@
-"""Works on the files of a sandbox for envd's remote calls. It runs in the box as root, one for each sandbox.
+"""The helper program `files`: reads, writes, lists and watches files of a sandbox. It runs in the box as
+root, one per sandbox.
 
-Requests and answers are frames (`programs.talk`); the changes that a watch saw come as frames with `watch`.
-Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
+Requests and answers are frames (see `programs.talk`). A change in a watched folder is sent as a frame with
+the key `watch`. Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 # Neither pathlib nor contextlib is worth its import at the start of a sandbox.
@@ -28,7 +29,7 @@ MOST_OPEN = 256
 
 
 class User:
-    """An account of the box."""
+    """A user account of the box. The constructor raises Refused if there is no such account."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -40,7 +41,8 @@ class User:
 
     @staticmethod
     def _default() -> pwd.struct_passwd:
-        """Returns `user`; if the image has no such account, the one with the number 1000, or root."""
+        """Returns the account `user`; if the image has none, the account with the user id 1000, or else
+        root."""
         names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == 1000]
         for name in ("user", *names):
             try:
@@ -50,7 +52,8 @@ class User:
         return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Returns an absolute path: relative ones and `~` start at the user's home."""
+        """Returns `path` as an absolute path. A relative path starts at the user's home folder; so does
+        `~`."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
         if path == "~" or path.startswith("~/"):
@@ -58,11 +61,11 @@ class User:
         return os.path.normpath(os.path.join(self.home, path))
 
     def own(self, path: str) -> None:
-        """Makes the user the owner of a file or folder."""
+        """Makes this user the owner of a file or folder."""
         os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def make_folders(self, path: str) -> None:
-        """Creates a folder and the folders above it, as far as they are missing."""
+        """Creates a folder and its missing parent folders; the user owns the new ones."""
         missing = []
         while not os.path.lexists(path):
             missing.append(path)
@@ -75,7 +78,7 @@ class User:
 
 
 def as_code(error: OSError) -> Refused:
-    """Returns the refusal that stands for a failed system call."""
+    """Returns the Refused error, with a code of the Connect protocol, for a failed system call."""
     codes = {
         errno.ENOENT: "not_found",
         errno.ENOTDIR: "invalid_argument",
@@ -94,7 +97,8 @@ def as_code(error: OSError) -> Refused:
 
 
 class Operations:
-    """What can be asked. Each method gets the fields of a request and its bytes."""
+    """The operations of the program: one method for each value of a request's field `op`. A method gets the
+    request's fields and bytes, and returns the fields of the answer."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
@@ -154,7 +158,8 @@ class Operations:
         return {}
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a file for `piece`. A file whose size is unknown, as in /proc, has the size -1."""
+        """Opens a file; the operation `piece` then reads it. The answer has the file's size, or -1 if the
+        size is 0 or unknown, as in /proc."""
         path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
@@ -171,7 +176,8 @@ class Operations:
         return {"data": os.read(self._fd(header), PIECE)}
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Creates or empties a file for `add`, in folders that it creates."""
+        """Creates or empties a file; the operation `add` then writes to it. Missing parent folders are
+        created."""
         user = User(header["user"])
         path = user.path(header["path"])
         self._bounded()
@@ -217,7 +223,8 @@ class Operations:
         return {}
 
     def usage(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Returns what the box uses now: memory, the CPU time so far, and the disk of the root folder."""
+        """Returns what the box uses at present: memory and page cache, CPU time since its start, and the disk
+        space of the root folder."""
         disk = os.statvfs("/")
         used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
         return {
@@ -238,7 +245,8 @@ class Operations:
 
 
 def control_group() -> dict[str, int]:
-    """Returns the memory in bytes and the CPU time in microseconds, by control groups of version 2 or 1."""
+    """Returns the memory and page cache in bytes and the CPU time in microseconds, from the control group
+    (version 2 or 1)."""
     root = "/sys/fs/cgroup"
     if os.path.exists(f"{root}/cgroup.controllers"):
         return {
@@ -254,7 +262,8 @@ def control_group() -> dict[str, int]:
 
 
 def number_in(path: str, key: str) -> int:
-    """Returns the number in a file of the control group, or that in its line `key`."""
+    """Returns the number in a file of the control group. If `key` is not empty, returns the number in the
+    line that begins with `key`, or 0 if there is none."""
     with open(path) as file:
         for line in file:
             words = line.split()
@@ -264,7 +273,7 @@ def number_in(path: str, key: str) -> int:
 
 
 def serve(operations: Operations) -> None:
-    """Does one request, and answers it."""
+    """Reads one request from standard input, carries it out, and writes the answer."""
     header, body = receive()
     answer: dict[str, Any] = {}
     data = b""
@@ -282,7 +291,7 @@ def serve(operations: Operations) -> None:
 
 
 def main() -> None:
-    """Does requests until standard input ends."""
+    """Handles requests, and reports changes in watched folders, until standard input ends."""
     os.umask(0o022)
     operations = Operations()
     poll = select.poll()

@@ -1,8 +1,10 @@
-"""Runs one Jupyter kernel in a sandbox and passes on what its executions yield.
+"""The helper program `kernel`: runs one Jupyter kernel in a sandbox, and reports the outputs of the executed
+code.
 
-It talks as `programs.talk` says. The request `execute` is answered when the code
-has ended; its output comes before that as frames `{"run": id, "output": …}`. `interrupt` stops what runs. It
-needs `ipykernel` in the image, and no import of `air` but of programs beside it.
+Requests and answers are frames (see `programs.talk`). The request `execute` is answered when the code has
+ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
+interrupts the running code, and `restart` restarts the kernel. The image needs `ipykernel`. No import of
+`air` except the modules beside it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ MOST_BYTES = 16 << 20
 
 
 class Kernel:
-    """The kernel, and the executions in it: one at a time."""
+    """The Jupyter kernel. It executes one piece of code at a time."""
 
     def __init__(self, cwd: str) -> None:
         self.cwd = cwd
@@ -75,7 +77,8 @@ class Kernel:
         return {}
 
     async def run(self, code: str, say: Any, silent: bool = False) -> None:
-        """Executes code, and calls `say` with each output."""
+        """Executes code in the kernel, and calls `say` with each output. With `silent`, the code is not
+        counted and has no entry in the history."""
         ident = self.client.execute(
             code, silent=silent, store_history=not silent, allow_stdin=False
         )
@@ -126,7 +129,8 @@ def _setting(env: dict[str, str]) -> str:
 
 
 def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns an output as E2B's code interpreter writes it, or None if there is nothing to say."""
+    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None for
+    messages that are no output."""
     now = datetime.now(UTC).isoformat()
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": now}
@@ -150,7 +154,7 @@ def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def say(header: dict[str, Any]) -> None:
-    """Sends a frame; in place of an output that is too large, an error."""
+    """Sends a frame. An output that is too large is replaced by an error."""
     if "output" in header and len(json.dumps(header)) > MOST_BYTES:
         cut = "the output is larger than 16 MiB"
         error = {"type": "error", "name": "OutputTooLarge", "value": cut, "traceback": cut}
@@ -167,7 +171,7 @@ async def answer(kernel: Kernel, header: dict[str, Any]) -> None:
 
 
 async def run(kernel: Kernel) -> None:
-    """Does requests, also at the same time, until standard input ends."""
+    """Handles requests concurrently until standard input ends; then stops the kernel."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb"))
     tasks = set()
@@ -184,6 +188,6 @@ async def run(kernel: Kernel) -> None:
 
 
 def main() -> None:
-    """Runs a kernel in the folder that the first argument names."""
+    """Runs a kernel whose working folder is the program's first argument."""
     os.umask(0o022)
     asyncio.run(run(Kernel(sys.argv[1])))

@@ -1,9 +1,9 @@
-"""Joins connections to programs in a sandbox with connections to the server, that come from outside.
+"""The helper program `ports`: joins connections to programs in a sandbox with connections to the server.
 
-It runs in the box. A request `dial` names a port of the box and a word: the program connects to that port,
-and then to the port relay (its argument), to which it sends the word as one line. Then it copies bytes in
-both directions. Standard library only, Python >= 3.8, no import of `air` but of programs
-beside it.
+It runs in the box, with the number of the port relay (through which the box reaches the server) as its
+argument. A request `dial` names a port of the box and a secret word. The program connects to the port and to
+the port relay, sends the word as one line to the relay, and then copies bytes in both directions. Standard
+library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIAL_SECONDS = 5.0
 
 
 class End:
-    """One of two joined connections, with the bytes that it has yet to send."""
+    """One of two joined connections, with the bytes that must still be sent on it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -38,7 +38,8 @@ class End:
         return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
 
     def step(self, mask: int) -> None:
-        """Reads and writes what can be read and written now."""
+        """Reads and writes as many bytes as possible without blocking. `mask` tells whether the socket is
+        readable and writable."""
         if mask & selectors.EVENT_READ and self.events & selectors.EVENT_READ:
             data = self.socket.recv(1 << 16)
             self.other.pending += data
@@ -52,7 +53,7 @@ class End:
 
 
 class Joints:
-    """All joined connections."""
+    """All pairs of joined connections."""
 
     def __init__(self, relay_port: int) -> None:
         self.relay_port = relay_port
@@ -80,7 +81,8 @@ class Joints:
             return socket.create_connection(("::1", port), timeout=DIAL_SECONDS)
 
     def step(self, end: End, mask: int) -> None:
-        """Lets bytes flow at one connection, and ends both once all has been said or one is broken."""
+        """Moves bytes on one connection; closes both connections of the pair once both directions have ended,
+        or one has failed."""
         pair = (end, end.other)
         try:
             end.step(mask)
@@ -109,7 +111,7 @@ class Joints:
 
 
 def serve(joints: Joints) -> None:
-    """Does one request, and answers it."""
+    """Reads one request from standard input, carries it out, and writes the answer."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:
@@ -120,7 +122,7 @@ def serve(joints: Joints) -> None:
 
 
 def main() -> None:
-    """Does requests until standard input ends."""
+    """Handles requests and copies bytes until standard input ends."""
     joints = Joints(int(sys.argv[1]))
     joints.selector.register(0, selectors.EVENT_READ)
     try:

@@ -1,7 +1,8 @@
-"""How programs in a sandbox talk with the server: frames on standard input and output.
+"""The messages between the helper programs in a sandbox and the server: frames on standard input and output.
 
-A frame is two lengths of four bytes, JSON, and bytes. Each request has one answer with its `id`. Standard
-library only, Python >= 3.8, no import of `air` but of programs beside it.
+A frame is the lengths of its two parts (four bytes each, big-endian), a JSON object, and bytes. Each request
+gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air` except the
+modules beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HEAD = struct.Struct(">II")
 
 
 class Refused(Exception):
-    """A request cannot be done: a code of the Connect protocol, and why."""
+    """Error: a request cannot be carried out. It has a code of the Connect protocol and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -27,7 +28,7 @@ class Refused(Exception):
 
 
 def receive() -> tuple[dict[str, Any], bytes]:
-    """Returns the next request. Raises EOFError at the end."""
+    """Reads the next request: its JSON object and its bytes. Raises EOFError if standard input has ended."""
     head, size = HEAD.unpack(read_exactly(HEAD.size))
     return json.loads(read_exactly(head)), read_exactly(size)
 

@@ -1,6 +1,6 @@
-"""Watches folders of a sandbox for changes, by inotify.
+"""Watches folders of a sandbox for changes, with inotify.
 
-Standard library only, Python >= 3.8, no import of `air` but of programs beside it.
+Runs in the box: standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Watches:
-    """All watched folders, by inotify."""
+    """All watched folders of the box."""
 
     def __init__(self) -> None:
         self.fd = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         self.watches: dict[int, dict[str, Any]] = {}
         self.folders: dict[int, set[tuple[int, str]]] = {}
-        """For each watch descriptor of the kernel: the watches and the path of the folder below them."""
+        """For each inotify watch descriptor, the pairs of a watch's number and the path of the folder
+        relative to the watched folder."""
 
     def add(self, ident: int, path: str, recursive: bool, include_entry: bool) -> None:
         self.watches[ident] = {"path": path, "recursive": recursive, "entry": include_entry}
@@ -60,7 +61,7 @@ class Watches:
                 _LIBC.inotify_rm_watch(self.fd, number)
 
     def events(self) -> list[tuple[int, dict[str, Any]]]:
-        """Returns what has happened since the last call: pairs of a watch and an event."""
+        """Returns the changes since the last call, as pairs of a watch's number and an event."""
         data, at, news = os.read(self.fd, 1 << 16), 0, []
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)

@@ -1,1 +1,2 @@
-"""SandboxFusion's datasets: problems, and graders that run a model's completion against their tests."""
+"""SandboxFusion's datasets: programming problems, and graders that run a model's completion against a
+problem's tests."""

@@ -1,7 +1,8 @@
-"""Grades Python code by assertions, in the forms of MBPP and HumanEval.
+"""Grades Python code by assertions, for problems in the formats of MBPP and HumanEval.
 
-A line after the assertions writes a secret. A program that ends before its assertions does not write this
-secret."""
+After the assertions, the graded program prints a random secret. A completion passes only if the secret is in
+the output, so a program that exits before the assertions fails.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class _Asserts(Grader):
 
 
 class Mbpp(_Asserts):
-    """A row has `id`, `content`, `labels` (with `test_setup_code`) and `test_list`: assertions."""
+    """Grader for problems in the format of MBPP. A problem has the fields `id`, `content`, `labels` (with
+    `test_setup_code`, code that runs before the completion's) and `test_list`, a list of assertions."""
 
     names = ("MBPPDataset", "AssertDataset")
 
@@ -70,8 +72,10 @@ class Mbpp(_Asserts):
 
 
 class HumanEval(_Asserts):
-    """A row has `task_id`, `prompt`, `entry_point` and `test`, which defines `check(candidate)`. The
-    completion continues the prompt; with `extra.is_freeform`, it has the whole function in a code fence."""
+    """Grader for problems in the format of HumanEval. A problem has the fields `task_id`, `prompt`,
+    `entry_point` (a function's name) and `test`, which defines `check(candidate)`. The completion continues
+    the prompt's code. With `extra.is_freeform`, the completion has the whole function in a code fence
+    instead."""
 
     names = ("HumanEvalDataset",)
 
@@ -96,7 +100,7 @@ class HumanEval(_Asserts):
             code, kind = await self.extracted(
                 request.completion, "python", request.config.custom_extract_logic
             )
-            # The prompt's imports are the function's, too.
+            # The function may need the imports of the prompt.
             imports = [
                 line for line in row["prompt"].split("\n") if line.startswith(("import ", "from "))
             ]

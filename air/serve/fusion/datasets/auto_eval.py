@@ -1,5 +1,5 @@
-"""Grades code by a test program that is appended to it. The code is accepted if the joined program exits with
-status 0."""
+"""Grades code by appending a test program. The code is accepted if the resulting program exits with status
+0."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ _WORDS = {"zh": ("问题：", "答案："), "en": ("Question:", "Answer:")}
 
 
 class AutoEval(Grader):
-    """A row has `id`, `content`, `labels` (`programming_language`, and `execution_language` if the tests run
-    as another language, e.g. `pytest`) and `test`: `code`, in which `#<INSERT>` marks the place of the
-    completion's code, and `asset`, files by path. With `extra.append_flag`, a Python program must also reach
-    its last line: without it, a program that ends early with status 0 is accepted."""
+    """Grader for problems with a test program. A problem has the fields `id`, `content`, `labels` and `test`.
+
+    `labels` has `programming_language`, and `execution_language` if the tests run as another language, such
+    as `pytest`. `test` has `code`, in which `#<INSERT>` marks the place for the completion's code, and
+    `asset`, a dict of files by path. With `extra.append_flag`, a Python program must reach its last line;
+    otherwise a program that exits early with status 0 is accepted, too.
+    """
 
     names = ("AutoEvalDataset", "AutoEvalV4Dataset", "AutoEvalV5Dataset", "AutoEvalV6Dataset")
 
@@ -92,7 +95,8 @@ class AutoEval(Grader):
 
 
 def joined(code: str, test: str, *, quoted: bool) -> str:
-    """Returns the code and its test as one program. `quoted`: the code becomes a Python string."""
+    """Returns a program made of the completion's code and the test. With `quoted`, the code is inserted as a
+    Python string literal."""
     if _PLACE not in test:
         code = code.partition("if __name__ ==")[0]
         return f"{repr(code) if quoted else code}\n{test}"
@@ -101,7 +105,8 @@ def joined(code: str, test: str, *, quoted: bool) -> str:
 
 
 def one_go_file(code: str) -> str:
-    """Returns Go code with one package clause and all imports at its top."""
+    """Makes joined pieces of Go code one valid file: keeps one `package` clause of each name, and moves all
+    imports to the top."""
     packages = dict.fromkeys(re.findall(r"^\s*package\s+(\w+)", code, re.M))
     code = re.sub(r"^\s*package\s+\w+", "", code, flags=re.M)
     groups = re.findall(r"^\s*import\s+\((.*?)\)", code, re.M | re.S)

@@ -28,8 +28,12 @@ _TASK = {
 
 
 class CommonOJ(Grader):
-    """A row has `id`, `content`, `labels` and `test`: a list of `{"input": {"stdin": …}, "output": {"stdout":
-    …}}`. All tests run; with `extra.run_all_cases` false, results end with the first failed test."""
+    """Grader for problems of online judges. A problem has the fields `id`, `content`, `labels` and `test`: a
+    list of `{"input": {"stdin": …}, "output": {"stdout": …}}`.
+
+    The tests run in batches of four, until one fails; the results end with the first failed test. With
+    `extra.run_all_cases`, all tests run.
+    """
 
     names = ("CommonOJDataset",)
 
@@ -97,8 +101,8 @@ def _short(text: str) -> str:
 
 
 def equal(output: str, expected: str) -> bool:
-    """Whether two outputs have the same lines. Case and space around lines do not count, and numbers may
-    differ by a relative error of `RELATIVE`."""
+    """Whether two outputs have the same lines, ignoring case and space around lines. Two numbers are the same
+    if their relative difference is below `RELATIVE`."""
     lines, wanted = (text.strip().lower().split("\n") for text in (output, expected))
     pairs = zip(lines, wanted, strict=False)
     return len(lines) == len(wanted) and all(_same(a.strip(), b.strip()) for a, b in pairs)

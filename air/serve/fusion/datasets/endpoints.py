@@ -1,4 +1,4 @@
-"""The endpoints of datasets."""
+"""The request handlers of SandboxFusion's dataset endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from air.serve.fusion.programs import BadRequest
 
 
 class Datasets:
-    """Answers the requests about the datasets of one server. All methods may raise BadRequest."""
+    """Handles the requests about one server's datasets. All methods raise BadRequest for invalid requests."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Datasets:
         return result
 
     async def get_metrics(self, request: GetMetricsRequest, _: dict[str, Any]) -> Metrics:
-        """Returns the metrics of results."""
+        """Returns the metrics of grading results."""
         self._store.grader(request)
         results = [result.model_dump() for result in request.results]
         return Metrics(overall.get_metrics(results))
@@ -67,7 +67,7 @@ class Datasets:
     async def get_metrics_function(
         self, request: DatasetRequest, _: dict[str, Any]
     ) -> MetricsFunction:
-        """Returns Python code that computes the metrics."""
+        """Returns the source of a Python function that computes the metrics of grading results."""
         self._store.grader(request)
         text = files("air.serve.fusion.datasets").joinpath("overall.py").read_text("utf-8")
         return MetricsFunction(function=text)
@@ -75,7 +75,7 @@ class Datasets:
 
 @contextmanager
 def _rows_checked() -> Iterator[None]:
-    """Context manager: raises BadRequest if a row lacks a field or has a field of a wrong type."""
+    """Context manager: raises BadRequest if a problem lacks a field, or has a field of the wrong type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -1,6 +1,7 @@
-"""Finds the code in a model's completion.
+"""Extracts the code from a model's completion.
 
-Standard library only, no import of air: with `custom_extract_logic` this file also runs inside a box.
+If a request has `custom_extract_logic`, this file also runs as a program inside a box. So it uses only the
+standard library, and imports nothing of air.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
-"""How the code of a completion was found."""
+"""How the code in a completion was found: between code fences, after an opening fence that is not closed,
+without fences by its look, or not at all."""
 FENCED, INCOMPLETE, HEURISTIC = 30, 20, 10
-"""Priorities of blocks by how they were found."""
+"""The priorities of code blocks by the way in which they were found; the highest number is preferred."""
 KINDS: dict[int, Kind] = {FENCED: "fenced", INCOMPLETE: "incomplete_fenced", HEURISTIC: "heuristic"}
 _ALIASES = {
     "python": "python py python3",
@@ -37,7 +39,8 @@ _TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
 
 @dataclass
 class CodeBlock:
-    """A piece of code. The block of the highest priority and of the wanted language is used."""
+    """A piece of code in a completion. Of all blocks, those with the highest priority count; of these, the
+    first in the requested language is used."""
 
     priority: int
     language: str
@@ -45,18 +48,20 @@ class CodeBlock:
 
 
 def language_of(tag: str) -> str:
-    """Returns the language that the tag of a fence means, e.g. `cpp` for `C++`."""
+    """Returns the name of the language for the tag after a code fence, e.g. `cpp` for `C++`."""
     tag = tag.strip()
     return _LANGUAGES.get(tag.lower(), tag.lower() if tag != "R" else "R")
 
 
 def extract_fenced_code(completion: str) -> list[CodeBlock]:
-    """Returns the blocks between two lines of three backticks."""
+    """Returns the code blocks between an opening and a closing fence (lines that begin with three
+    backticks)."""
     return [block for block in _fences(completion) if block.priority == FENCED]
 
 
 def extract_incomplete_fenced_code(completion: str) -> list[CodeBlock]:
-    """Returns the block whose fence is not closed."""
+    """Returns the code block after an opening fence that is never closed, as a list with at most one
+    element."""
     return [block for block in _fences(completion) if block.priority == INCOMPLETE]
 
 
@@ -80,7 +85,7 @@ def _fences(completion: str) -> list[CodeBlock]:
 
 
 def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBlock]:
-    """Returns what looks like code of `language` in a text without fences."""
+    """Returns the parts of a text without fences that look like code in `language`: Python, SQL or bash."""
     if language == "python":
         return [CodeBlock(HEURISTIC, language, code) for code in _python(completion)]
     if language == "sql":
@@ -92,7 +97,8 @@ def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBloc
 
 
 def _python(completion: str) -> list[str]:
-    """Returns the functions and classes in a text, with imports in front of them, as one program."""
+    """Returns a list with one program, the imports, functions and classes in a text, or an empty list if
+    there is no function or class."""
     kept: list[str] = []
     inside = False
     for line in completion.split("\n"):
@@ -108,8 +114,8 @@ def _python(completion: str) -> list[str]:
 
 
 def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[str, Kind]:
-    """Returns the code in a completion and how it was found: `fenced`, `incomplete_fenced`, `heuristic` or
-    `empty`. `custom` are the blocks that the caller's own code has found."""
+    """Returns the code in a completion, and how it was found (see `Kind`). `custom` are code blocks that the
+    request's own extraction code has found."""
     blocks = [
         *_fences(completion),
         *extract_heuristic_code(completion, language),
@@ -124,7 +130,8 @@ def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[st
 
 
 def without_entry_point(code: str, language: str) -> str:
-    """Returns code without its main program, so that tests can be appended."""
+    """Returns `code` without its main program, such as `if __name__ == "__main__":`, so that tests can be
+    appended."""
     marks = {"python": ('if __name__ == "__main__":', "if __name__ == '__main__':")}
     for mark in marks.get(language, ()):
         code = code.partition(mark)[0]
@@ -136,7 +143,8 @@ def without_entry_point(code: str, language: str) -> str:
 
 
 def run_custom(logic: str, completion: str) -> list[CodeBlock]:
-    """Runs the caller's code, and returns the blocks that it submits. Only inside a box."""
+    """Runs `logic`, a request's own extraction code, and returns the code blocks that it submits. Call it
+    only inside a box."""
     blocks: list[CodeBlock] = []
     names: dict[str, Any] = {
         "CodeBlock": CodeBlock,

@@ -1,4 +1,4 @@
-"""What all graders share: how prompts are made, code is extracted, and tests run."""
+"""Base class of all graders: it extracts the code from completions, and runs programs in boxes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ from air.serve.fusion.messages import RunCodeAnswer, RunCodeRequest
 from air.serve.fusion.programs import OUTPUT_BYTES, BadRequest, Programs
 
 AT_ONCE = 4
-"""The largest number of one completion's programs that run at once, so that it does not use all boxes."""
+"""The maximum number of programs of one completion that run at the same time, so that one request cannot
+occupy all boxes."""
 
 
 class Grader(ABC):
-    """Grades completions for the problems of one kind of dataset."""
+    """Base class of graders. A grader builds the prompts of one kind of dataset, and grades completions."""
 
     names: tuple[str, ...]
     """The values of `dataset_type` that select this grader."""
@@ -37,22 +38,24 @@ class Grader(ABC):
         self._programs = programs
 
     def id_of(self, row: Row) -> Id:
-        """Returns the id of a problem."""
+        """Returns the id of a problem (`row`)."""
         ident: Id = row["id"]
         return ident
 
     @abstractmethod
     def prompt(self, row: Row, config: TestConfig) -> Prompt:
-        """Returns the prompt of a problem."""
+        """Returns the prompt of a problem (`row`)."""
 
     @abstractmethod
     async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
-        """Runs the tests of a problem. Raises InfrastructureError if the server failed."""
+        """Runs the tests of a problem (`row`) on the request's completion. Raises InfrastructureError if the
+        server failed."""
 
     async def extracted(
         self, completion: str, language: str, custom_logic: str | None
     ) -> tuple[str, Kind]:
-        """Returns the code in a completion, and how it was found."""
+        """Returns the code in a completion, and how it was found. `custom_logic` is the request's own
+        extraction code, which runs in a box."""
         custom = await self._custom(custom_logic, completion) if custom_logic else []
         return extraction.extract(completion, language, custom)
 
@@ -82,13 +85,13 @@ class Grader(ABC):
             ) from None
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Runs one program. Raises InfrastructureError if the server failed, which does not make an answer
-        wrong."""
+        """Runs one program in a box. Raises InfrastructureError if the server failed, so that the failure is
+        not counted as a wrong answer of the model."""
         answer = await self._programs.run(request)
         if answer.status == "SandboxError":
             raise InfrastructureError(answer.message)
         return answer
 
     async def run_all(self, requests: Sequence[RunCodeRequest]) -> list[RunCodeAnswer]:
-        """Runs several programs, each in a box of its own."""
+        """Runs several programs, each in a box of its own, at most `AT_ONCE` at the same time."""
         return await aio.together([self.run(each) for each in requests], at_once=AT_ONCE)

@@ -1,4 +1,5 @@
-"""The requests and answers of the endpoints of datasets."""
+"""The request and response bodies of the dataset endpoints. A problem of a dataset is called a row, and is a
+JSON object."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MOST_ROWS = 1_000_000
 
 
 def _rows(value: Any) -> Any:
-    """Raises ValueError at the first item of a list that is no row; see `first_fault`."""
+    """Checks that all items of a list are JSON objects; raises ValueError at the first that is not. Other
+    values are returned unchecked. `first_fault` explains why only the first is reported."""
     for place, each in enumerate(value) if isinstance(value, list) else ():
         if not isinstance(each, dict):
             raise ValueError(f"item {place} is no object")
@@ -24,100 +26,102 @@ def _rows(value: Any) -> Any:
 
 
 class TestConfig(Message):
-    """How prompts are written and completions are graded."""
+    """Settings of a request: how prompts are written, and how completions are graded."""
 
     __test__ = False  # no test of pytest's
     dataset_type: str | None = None
-    """The grader, for a dataset that the server does not have, e.g. `CommonOJDataset`."""
+    """The name of the grader, such as `CommonOJDataset`, for a dataset that the server does not have."""
     language: str | None = None
-    """The language of the completion's code."""
+    """The programming language of the completion."""
     locale: str | None = None
-    """The language of the prompt: `en` or `zh`."""
+    """The natural language of the prompt: `en` or `zh`."""
     is_fewshot: bool | None = None
-    """Whether the prompt shows solved examples."""
+    """Whether the prompt contains solved examples."""
     compile_timeout: float | None = Field(None, ge=0)
-    """Seconds that a compiler may take."""
+    """Seconds that the compiler may take."""
     run_timeout: float | None = Field(None, ge=0)
-    """Seconds that one test may take."""
+    """Seconds that each test may take."""
     custom_extract_logic: str | None = None
-    """Python code that finds the code in `completion` and calls `submit_code_blocks`. It runs in a box."""
+    """Python code that finds the code in the variable `completion`, and passes it to `submit_code_blocks`. It
+    runs in a box."""
     provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
-    """The problems, or the row of one problem, that the request brings in place of the server's dataset."""
+    """Problems that the request itself provides, instead of a dataset of the server: a list of rows, or one
+    row."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the grader."""
+    """Further settings, which depend on the grader."""
 
 
 class DatasetRequest(Message):
-    """Names a dataset."""
+    """Base class of the requests that name a dataset."""
 
     dataset: str
-    """The name of the dataset; any if `config.provided_data` is given."""
+    """The name of the dataset. If `config.provided_data` is given, it can be any text."""
     config: TestConfig
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Asks for the problems of a dataset from `offset` on."""
+    """Requests up to `limit` problems of a dataset, beginning with the problem number `offset`."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(MOST_ROWS, ge=0)
 
 
 class GetPromptByIdRequest(DatasetRequest):
-    """Asks for one problem."""
+    """Requests one problem by its id."""
 
     id: Id
 
 
 class SubmitRequest(DatasetRequest):
-    """A model's completion for one problem."""
+    """Requests the grading of a model's completion for one problem."""
 
     id: Id
     completion: str
 
 
 class TestCase(Message):
-    """The result of one test."""
+    """The result of one test of a problem."""
 
     __test__ = False
     passed: bool
     exec_info: RunCodeAnswer
-    """The result of the program."""
+    """The result of running the program."""
     test_info: dict[str, Any] | None = None
-    """The test itself."""
+    """The input and the expected output of the test, for graders whose tests have them; else null."""
 
 
 class EvalResult(Message):
-    """The result of one completion."""
+    """The result of grading one completion."""
 
     id: Id
     accepted: bool
-    """Whether all tests passed."""
+    """Whether the completion passed all tests."""
     extracted_code: str
-    """The code in the completion."""
+    """The code that was extracted from the completion."""
     full_code: str | None = None
-    """The program that ran, with its tests."""
+    """The whole program that ran, including the tests."""
     test_code: str | None = None
     tests: Annotated[list[TestCase], FailFast()]
     extracted_type: Kind | None = None
-    """How the code was found."""
+    """How the code was found in the completion."""
     extra: dict[str, Any] | None = None
 
 
 class GetMetricsRequest(DatasetRequest):
-    """Results of which the metrics are wanted."""
+    """Requests the metrics of grading results."""
 
     results: Annotated[list[EvalResult], FailFast()]
 
 
 class ChatMessage(Message):
-    """One message of a prompt that is a conversation."""
+    """One message of a prompt in chat form."""
 
     role: str
     content: str
 
 
 class Prompt(Message):
-    """One problem."""
+    """The prompt of one problem."""
 
     id: Id
     prompt: str | list[ChatMessage]
@@ -125,24 +129,25 @@ class Prompt(Message):
 
 
 class Prompts(RootModel[list[Prompt]]):
-    """Problems."""
+    """The prompts of several problems."""
 
 
 class Ids(RootModel[list[Id]]):
-    """Ids of problems."""
+    """The ids of several problems."""
 
 
 class Metrics(RootModel[dict[str, Any]]):
-    """Metrics by name."""
+    """The metrics of grading results, by name."""
 
 
 class MetricsFunction(Message):
-    """Python code of a function `get_metrics(results)`."""
+    """The Python source of a function `get_metrics(results)`."""
 
     function: str | None
 
 
 def unpacked(row: Row, name: str) -> Any:
-    """Returns a field of a row. Tables of the original store objects as JSON text."""
+    """Returns the field `name` of a row. SandboxFusion's own tables store objects as JSON text, which is
+    parsed."""
     value = row[name]
     return json.loads(value) if isinstance(value, str) else value

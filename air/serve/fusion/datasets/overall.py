@@ -1,10 +1,11 @@
-"""The metrics of a dataset, over all results. Its text is what `/get_metrics_function` returns."""
+"""Computes the metrics of grading results. The endpoint `/get_metrics_function` returns the source of this
+file."""
 
 from typing import Any
 
 
 def get_metrics(results: list[dict[str, Any]]) -> dict[str, float]:
-    """Returns how many completions were accepted, of how many, and the share of these."""
+    """Returns the number of accepted completions, the number of all completions, and the accepted share."""
     accepted = sum(1 for result in results if result["accepted"])
     share = accepted / len(results) if results else 0.0
     return {"accepted": accepted, "total": len(results), "accuracy": share}

@@ -1,6 +1,7 @@
-"""The problems of a server: the folder of `--datasets`, with a folder of JSON lines for each grader.
+"""Loads a server's datasets from the folder that `--datasets` names. The folder has one subfolder for each
+grader, with one file of JSON lines for each dataset:
 
-DIR/CommonOJDataset/sums.jsonl     the dataset `sums`, graded by CommonOJ
+    DIR/CommonOJDataset/sums.jsonl     the dataset `sums`, graded by CommonOJ
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _GRADERS: tuple[type[Grader], ...] = (CommonOJ, AutoEval, Mbpp, HumanEval)
 
 
 class Store:
-    """The datasets of one server. Raises ConfigError if a file cannot be read."""
+    """The datasets of one server. The constructor raises MissingError if the folder does not exist, and
+    ConfigError if a file is invalid."""
 
     def __init__(self, programs: Programs, folder: Path | None) -> None:
         self._graders = {name: kind(programs) for kind in _GRADERS for name in kind.names}
@@ -42,7 +44,8 @@ class Store:
         return sorted(self._rows)
 
     def grader(self, request: DatasetRequest) -> Grader:
-        """Returns the grader of a request's dataset. Raises BadRequest if there is none."""
+        """Returns the grader for a request's dataset. Raises BadRequest if neither the dataset nor
+        `config.dataset_type` selects a grader."""
         if known := self._grader_of.get(request.dataset):
             return known
         name = request.config.dataset_type
@@ -55,7 +58,7 @@ class Store:
         return self._graders[name]
 
     def rows(self, request: GetPromptsRequest) -> list[Row]:
-        """Returns the problems that a request asks for."""
+        """Returns the problems that a request selects. Raises BadRequest if the dataset does not exist."""
         given = request.config.provided_data
         if given is not None and not isinstance(given, list):
             raise BadRequest("config.provided_data must be a list of rows here", "config", 400)
@@ -63,7 +66,8 @@ class Store:
         return rows[request.offset : request.offset + request.limit]
 
     def row(self, request: GetPromptByIdRequest | SubmitRequest) -> Row:
-        """Returns the problem that a request asks for. Raises BadRequest with status 404 if there is none."""
+        """Returns the one problem that a request selects by its id. Raises BadRequest with status 404 if it
+        does not exist."""
         given = request.config.provided_data
         if isinstance(given, dict):
             return given
