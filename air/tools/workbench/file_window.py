@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SHOWN_BYTES = 64_000
-"""The largest size, in bytes, of a text that a tool shows."""
+"""The maximum size, in bytes, of a text in an observation."""
 LINE_CHARS = 1000
-"""The largest number of characters of a line that are shown; longer lines are cut."""
+"""The maximum number of characters of a line in an observation; longer lines are cut."""
 PATH_CHARS = 200
-"""The largest number of characters of a path that a prompt shows; a longer path loses its beginning."""
+"""The maximum number of characters of a path in a prompt; a longer path loses its beginning."""
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the window's first line that shows `line` (from 1) of `total` a little below the top."""
+    """Returns the first line of a window of `window` lines that shows `line` (from 1) about a sixth below
+    its top. `total` is the number of lines in the file."""
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the window's first line, changed as little as possible to stay within `total` lines."""
+    """Returns `first` as the first line of a window, moved as little as necessary for the window to stay
+    within `total` lines."""
     return max(1, min(first, total - window + 1))
 
 

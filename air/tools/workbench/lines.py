@@ -1,8 +1,7 @@
-"""The lines of a text, found without splitting the whole text.
+"""Access to the lines of a text by number, without splitting the whole text.
 
-A list of the lines of a file of 16 MB can have 16 million entries, and Python makes it without letting
-another thread run. `Lines` counts the line feeds of each piece of the text instead, and splits only what is
-asked for.
+Splitting a file of 16 MB can give a list of 16 million lines, and Python runs no other thread meanwhile.
+`Lines` counts the line feeds of each chunk of the text instead, and splits only the requested lines.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _PIECE = 1 << 14
-"""The number of characters in one piece of the text."""
+"""The number of characters in one chunk of the text."""
 
 
 class Lines:
@@ -22,7 +21,7 @@ class Lines:
         self.text = text
         counts = (text.count("\n", at, at + _PIECE) for at in range(0, len(text), _PIECE))
         self._feeds = list(accumulate(counts))
-        """For each piece, the number of line feeds up to its end."""
+        """The number of line feeds from the start of the text to the end of each chunk."""
 
     def __len__(self) -> int:
         whole = self._feeds[-1] if self._feeds else 0
