@@ -1,13 +1,14 @@
 """Four action formats of AgentFly's agents: `action`, `code`, `bash_swe` and `react_input`.
 
-    action       `<action>` and a text, for a world without tools, or for its one tool
+    action       `<action>` and a text, for a world without tools, or for a world with one tool
     code         the only ```python block is a call of the one tool
-    bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it prints `DONE`
+    bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it contains `DONE`
     react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:`
 
-The one tool is the only tool of the world, and takes one text. A reply without an action is an answer, if the
-world takes answers in words. Thoughts before `</think>` are not read. Text after the action is ignored, as in
-AgentFly: it stays in the reply, so the sampled tokens are unchanged.
+The first three formats need a world with at most one tool, whose only required argument is a text. A reply
+without an action is an answer, if the world accepts answers in words. Thoughts before `</think>` are
+ignored. Text after the action is ignored too, as in AgentFly: the reply itself is not shortened, so the
+sampled tokens are unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class OneTool(WorldFormat):
     """A format whose action is one text: the argument of the only tool or, without tools, an answer."""
 
     form: str
-    """The instructions for writing an action."""
+    """The instructions for the model on how to write an action."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         super().__init__(tools, answers=answers)
@@ -52,11 +53,12 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_in(self, text: str) -> str | None:
-        """Returns the text of the action in a reply without its thought; None if there is no action."""
+        """Returns the text of the action in a reply from which the thought was removed; None if there is no
+        action."""
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns the part of a reply that expresses an action with this text."""
+        """Returns the part of a reply that expresses an action: `text` in this format's markup."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -222,8 +224,8 @@ def _blocks(text: str, languages: Sequence[str]) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Returns the text after each label that begins a line, such as `Action:`. The keys are the labels
-    without the colon. If a label occurs twice, the first text counts."""
+    """Returns the text after each label at the beginning of a line, such as `Action:`. The keys are the
+    labels without the colon. If a label occurs twice, its first text is returned."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.split("\n"):

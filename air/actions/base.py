@@ -83,10 +83,10 @@ class FormatError(Exception):
 
 @dataclass(frozen=True)
 class MessageCall:
-    """A tool call that the model server found in a reply and took out of its text."""
+    """A tool call that the model server parsed from a reply and removed from the reply's text."""
 
     id: str
-    """The id that the observation must name; empty if the server gave none."""
+    """The id that the message with the tool's result must repeat; empty if the server gave none."""
     name: str
     arguments: str
     """The arguments, as the JSON text of an object."""
@@ -94,7 +94,8 @@ class MessageCall:
 
 @dataclass(frozen=True)
 class Message:
-    """A reply of the model. The server may have moved tool calls and reasoning out of its text."""
+    """A reply of the model. The server may have returned tool calls and reasoning separately from the
+    text."""
 
     text: str
     tool_calls: tuple[MessageCall, ...] = ()
@@ -108,7 +109,8 @@ class TextFormat(Protocol):
 
     name: str
     optional: Mapping[str, str]
-    """Maps each optional tool to the text that explains it to a model whose episode has it."""
+    """The explanation of each optional tool, by the tool's name. The prompt contains it if the tool is
+    available."""
     uses_tools: bool
     """Whether actions may be calls of the tools of research tasks. If so, the shell keeps its working
     directory between actions; if not, each script begins in the workspace."""
@@ -168,8 +170,9 @@ class ActionFormat(TextFormat, Protocol):
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
-        """Returns the messages that show the text `shown` to the model, as the answer to `message`. Tool
-        calls that the server took out of the text must each be answered by a message of the role `tool`."""
+        """Returns the messages that show the text `shown` to the model after `message`. If the server
+        parsed tool calls from `message`, each needs a message with the role `tool`, as the chat protocol
+        requires."""
         if not message.tool_calls:
             return [{"role": "user", "content": shown}]
         return [

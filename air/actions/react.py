@@ -12,7 +12,7 @@ from air.actions.world_format import AnswerFormat
 
 _MARK = "Action:"
 _AFTERWARDS = ("Thought:", "Observation:")
-"""Beginnings of lines that no action contains: they show that the model wrote on instead of waiting."""
+"""Labels that may not begin a line of an action: they show that the model continued past its action."""
 
 
 class React(AnswerFormat):

@@ -1,5 +1,5 @@
-"""Splits a line into words as a shell does. The time grows linearly with the length of the line; that of
-`shlex.split` grows with its square."""
+"""Splits a line into words as a shell does. The running time is linear in the length of the line; that of
+`shlex.split` is quadratic."""
 
 from __future__ import annotations
 

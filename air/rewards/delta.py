@@ -26,7 +26,8 @@ from air.rewards.normalise import Scale, phi_error, phi_on
 Mode = Literal["previous", "best"]
 Unscored = Literal["lowest", "unchanged"]
 Counts = Literal["last", "best"]
-"""Which of an episode's validated artefacts counts at the end and is graded on the test split."""
+"""Which of an episode's validated artefacts is graded on the test split at the end: that of the last
+validate, or that with the best score."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,11 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index of the validate whose artefact counts at the end; None without a validate.
+    """Returns the index of the validate whose artefact is graded on the test split at the end; None without
+    a validate.
 
-    `scores` are those of all validates so far; None for an artefact without a score. With `best`, it is the
-    first validate with the best score; if none has a score, it is the last one.
+    `scores` are those of all validates so far; None for an artefact without a score. With `best`, the
+    result is the first validate with the best score, or the last validate if none has a score.
     """
     scored = [index for index, score in enumerate(scores) if score is not None]
     if counts == "last" or not scored:
@@ -70,7 +72,8 @@ def which_counts(
 
 
 class DeltaReward:
-    """Computes an episode's delta rewards: call it (or `of`) for each validate, in their order."""
+    """Computes the delta rewards of an episode. Call the object, or `of`, once for each validate, in
+    order."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"
@@ -93,7 +96,8 @@ class DeltaReward:
         return self._pay(phi, error)
 
     def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
-        """Returns the reward for one validate, which may have no score. None: it is not paid at all."""
+        """Returns the reward for one validate; `score` is None if the artefact has no score. Returns None
+        if such a validate is not paid, because the setting `unscored` is `unchanged`."""
         if score is not None:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)

@@ -20,7 +20,7 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """Interface of a task's settings that define how its scores are normalised, such as `RewardScale`."""
+    """The interface of settings that define how a task's scores are normalised, such as `RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...

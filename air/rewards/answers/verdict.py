@@ -1,4 +1,5 @@
-"""Defines `Verdict`, what a checker says about an answer, and `pays`, which declares its lowest reward."""
+"""Defines `Verdict`, the result of a checker for an answer, and `pays`, which declares a checker's lowest
+reward."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ CheckT = TypeVar("CheckT", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a checker says about an answer."""
+    """The result of a checker for one answer."""
 
     reward: float
     """The reward of the episode."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Further numbers about the answer, by name, such as `accuracy`. They are recorded, not paid."""
+    """Further numbers about the answer, by name, such as `accuracy`. They are recorded and do not change
+    the reward."""
 
 
 def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
