@@ -1,4 +1,5 @@
-"""The instructions for an agent in each environment: how the world works and which actions exist."""
+"""The instructions that the agent gets in each environment: the rules of the environment and the available
+actions."""
 
 from __future__ import annotations
 

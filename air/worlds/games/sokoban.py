@@ -43,7 +43,7 @@ class Sokoban:
         self._shortest = room.shortest
 
     def load(self, text: str) -> None:
-        """Starts an episode in the room that `text` shows."""
+        """Starts an episode in the room that the text `text` shows, in Sokoban's symbols."""
         self._cells = list(text)
         self._targets = frozenset(n for n, symbol in enumerate(text) if symbol in "OS√")
         self._player = next(n for n, symbol in enumerate(text) if symbol in "PS")
