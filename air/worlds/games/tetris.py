@@ -90,7 +90,8 @@ class Tetris:
         return [["_#X".index(symbol) for symbol in row] for row in self.text().split("\n")]
 
     def shortest(self) -> int | None:
-        """Returns None, because the shortest solution depends on pieces that have not been drawn yet."""
+        """Returns None, because the shortest solution depends on future pieces, which the player cannot
+        see."""
         return None
 
 
@@ -104,7 +105,8 @@ def _first(board: Board, rng: random.Random) -> int:
 
 
 def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
-    """Draws a winnable sequence of pieces, each with the column in which it appears."""
+    """Draws a winnable sequence of pieces, each with the column in which it appears. If `_DRAWS` attempts
+    fail, returns the first kind of piece in column 0 throughout."""
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)
         if board.always_winnable or winnable(board, filled, pieces):

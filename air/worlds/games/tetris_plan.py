@@ -18,7 +18,8 @@ _MOVE = 0.1
 
 
 def best(game: Tetris) -> list[str]:
-    """Returns the moves that bring the current piece to the place with the highest value."""
+    """Returns the moves that bring the current piece to the best place, by the value of the board there
+    minus the cost of the moves."""
     assert game.piece is not None
     places = landings(game.board, game.filled, game.piece, game.x, game.y)
     way = max(places, key=lambda way: _after(game.board, places[way]) - _MOVE * len(way))
