@@ -170,7 +170,7 @@ class OrsWorld:
 
 
 class _Lookup:
-    """Requests data about a server that all episodes share: its environments, and their numbers of tasks."""
+    """A client without a session, which requests a server's environments and their numbers of tasks."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url
