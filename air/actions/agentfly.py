@@ -24,9 +24,10 @@ from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""The word in a command of `bash_swe` that makes the command's output the final answer."""
+"""If a `bash_swe` command contains this word, its output is the final answer and the episode ends."""
 END = "end task"
-"""The text of an `action` that ends the episode without a call."""
+"""The text of an `action` that ends the episode without a tool call, in a world that accepts answers in
+words."""
 _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
@@ -198,7 +199,7 @@ def _text_argument(name: str, toolbox: Toolbox) -> str:
 
 
 def _after_thought(message: Message) -> str:
-    """Returns the text after the thought. Raises FormatError if the thought has no end."""
+    """Returns the text of a message after its thought. Raises FormatError if the thought is not closed."""
     if "</think>" in message.text:
         return message.text.rpartition("</think>")[2]
     if "<think>" in message.text:
@@ -213,7 +214,7 @@ def _answer(text: str) -> str:
 
 
 def _blocks(text: str, languages: Sequence[str]) -> list[str]:
-    """Returns the texts of the closed blocks that name one of these languages."""
+    """Returns the texts of the closed fenced blocks whose language is one of `languages`."""
     between = text.split("```")
     blocks = []
     for inside in between[1:-1:2]:

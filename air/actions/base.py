@@ -28,8 +28,8 @@ class ToolCall:
 
     @property
     def text(self) -> str:
-        """The call as a model would write it, including the lines of text that follow the call. A call with
-        arguments by name is a JSON object."""
+        """The call as a model would write it, including the lines of text that follow it. A call with
+        arguments by name is written as a JSON object."""
         if self.arguments is not None:
             call = {"name": self.name, "arguments": dict(self.arguments)}
             return json.dumps(call, ensure_ascii=False)
@@ -44,7 +44,8 @@ class Action:
     """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`;
     or, in worlds without a shell, an answer or a tool call.
 
-    At least one of `script`, `tool`, `ending` and `answer` is set; only `ending` goes with another.
+    At least one of `script`, `tool`, `ending` and `answer` is set. Only `ending` may be combined with
+    another one.
     """
 
     script: str = ""
@@ -56,7 +57,7 @@ class Action:
     answer: str = ""
     """An action as text, for a world without a shell: one or more moves, or an answer. Empty if none."""
     message: Message | None = field(default=None, compare=False, repr=False)
-    """The model's message from which the action was read; None if a client, for example, made the action."""
+    """The model's message from which the action was parsed; None if the action did not come from a model."""
 
     @property
     def text(self) -> str:
@@ -78,7 +79,7 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Exception for a reply that is not a valid action. The model sees the message as feedback."""
+    """Raised for a reply that is not a valid action. The model sees the message as feedback."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Message:
     text: str
     tool_calls: tuple[MessageCall, ...] = ()
     reasoning: str = ""
-    """The reasoning that the server returned apart from the text; empty if it returned none."""
+    """The reasoning that the server returned separately from the text; empty if there is none."""
 
 
 @runtime_checkable
@@ -123,7 +124,8 @@ class TextFormat(Protocol):
         ...
 
     def parse(self, reply: str) -> Action:
-        """Returns the one action of a reply; raises FormatError, whose message the model sees."""
+        """Parses a reply that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other reply."""
         ...
 
     def render(self, thought: str, action: Action) -> str:
@@ -141,7 +143,8 @@ class TextFormat(Protocol):
 
 @runtime_checkable
 class ActionFormat(TextFormat, Protocol):
-    """The interface of an action format, which turns a model's message into an action. It has no state.
+    """The interface of an action format, which parses a model's message as an action. A format has no
+    state.
 
     The members below have defaults, which suit a format that reads only text and offers no tools.
     """
@@ -151,12 +154,14 @@ class ActionFormat(TextFormat, Protocol):
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that each request offers to the model server, in the form of OpenAI's `tools`."""
+        """The tools' schemas that each request passes to the model server, in the format of the field
+        `tools` in OpenAI's API."""
         return ()
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
-        """Returns this format for a world that offers `tools`, in the form of OpenAI's `tools`. If `answers`,
-        the world also takes answers in words. Raises ConfigError if the format cannot call the tools."""
+        """Returns this format for a world that offers `tools`, in the format of the field `tools` in
+        OpenAI's API. If `answers`, the world also accepts answers in words. Raises ConfigError if the
+        format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",
@@ -166,7 +171,8 @@ class ActionFormat(TextFormat, Protocol):
         return self
 
     def read(self, message: Message) -> Action:
-        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other."""
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:

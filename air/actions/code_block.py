@@ -46,7 +46,7 @@ class CodeBlock(AnswerFormat):
 
 
 def _fence_of(line: str) -> str:
-    """Returns the backticks with which a line opens a block; empty if it opens none."""
+    """Returns the backticks with which a line opens a fenced block; empty if the line opens none."""
     mark = line.lstrip(" ")
     rest = mark.lstrip("`")
     count = len(mark) - len(rest)

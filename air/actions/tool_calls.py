@@ -31,11 +31,11 @@ ACT: Mapping[str, Any] = {
 }
 """The schema of the tool `act`, which is offered in a world without tools of its own."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
-"""A sentence that is added to the instructions if the world takes answers in words."""
+"""A sentence that is added to the instructions if the world accepts answers in words."""
 
 
 class ToolCalls(WorldFormat):
-    """The `tool_calls` action format: requests offer the tools to the model server."""
+    """The `tool_calls` action format: each request passes the tools' schemas to the model server."""
 
     name = "tool_calls"
 
@@ -122,7 +122,7 @@ class Hermes(ToolCalls):
 
 
 def _answer(message: Message) -> str:
-    """Returns the text of a message that follows the thought."""
+    """Returns the text of a message after its thought."""
     if not (text := after_thought(message, ("tool_call",)).strip()):
         raise FormatError("Format error: the reply is empty. Write your answer.")
     return text

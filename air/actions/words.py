@@ -17,7 +17,7 @@ _ESCAPE = re.compile(r'\\(["\\])')
 
 
 def split(text: str) -> list[str]:
-    """Returns the words of `text`, without their quotes. Raises ValueError if a quote is not closed, or the
+    """Splits `text` into words, without their quotes. Raises ValueError if a quote is not closed, or the
     text ends with a backslash."""
     words: list[str] = []
     pieces: list[str] | None = None  # the pieces of the current word; None between two words

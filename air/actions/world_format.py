@@ -14,7 +14,7 @@ _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
-    """A format that writes no shell scripts, and can offer the tools of a world."""
+    """The base class of formats that contain no shell scripts and can offer the tools of a world."""
 
     scripts = False
     optional: Mapping[str, str] = {}
@@ -31,7 +31,8 @@ class WorldFormat(ActionFormat, ABC):
 
     @abstractmethod
     def read(self, message: Message) -> Action:
-        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other."""
 
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:

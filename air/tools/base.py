@@ -47,7 +47,7 @@ class ToolResult:
     """The arguments, as the model wrote them; empty if they could not be parsed or do not match the tool's
     schema."""
     observation: str
-    """The text for the model."""
+    """The text that the model sees."""
     status: Status = "success"
     info: Mapping[str, Any] = field(default_factory=dict)
     """JSON values for trajectories and metrics. The model does not see them."""

@@ -1,8 +1,8 @@
 """Loads the tools that a run file names.
 
-A tool's name is a key of `TOOLS`, or `file.py:object` or `module:object` for your own. The object is a
-`Tool`, a list of tools, or a class of settings (`ToolSettings`). A table gives settings: `{name =
-"calculator", max_length = 500}`.
+A tool's name is a key of `TOOLS` or, for a user's own tool, `file.py:object` or `module:object`. The object
+is a `Tool`, a list of tools, or a subclass of `ToolSettings`. A table instead of a name adds settings:
+`{name = "calculator", max_length = 500}`.
 """
 
 from __future__ import annotations

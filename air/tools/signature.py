@@ -1,7 +1,8 @@
-"""The JSON schema of a function's parameters, from its type hints and its docstring.
+"""Derives the JSON schema of a function's parameters from its type hints and its docstring.
 
-A docstring describes parameters in Google's style, in a section `Args:`. Types: `str`, `int`, `float`,
-`bool`, `list[…]`, `dict[str, …]`, `Literal[…]`, `Any`, unions of these, and `None` in unions.
+The docstring describes parameters in Google's style, in a section `Args:`. Supported types are `str`,
+`int`, `float`, `bool`, `list[…]`, `dict[str, …]`, `Literal[…]`, `Any`, unions of these, and `None` in
+unions.
 """
 
 from __future__ import annotations

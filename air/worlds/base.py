@@ -21,7 +21,7 @@ class Observation:
 
     text: str
     truncated: bool = False
-    """Whether output was cut because it was too long."""
+    """Whether the text was shortened because it was too long."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Validation:
     """The delta reward for this validate."""
     problem: str = ""
     fault: str = ""
-    """The error with which the grader failed twice on the artefact; else empty. The agent never sees it."""
+    """The grader's error if the grader failed twice on the artefact, else empty. The agent never sees it."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0

@@ -22,8 +22,8 @@ class Verdict:
 
 
 def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
-    """Decorator: declares the lowest reward of a checker's function, at most 0. An episode without an answer
-    gets this reward. Without the decorator, the lowest reward is 0."""
+    """Decorator that declares the lowest reward of a checker's function, at most 0, which an episode
+    without an answer gets. Without the decorator, the lowest reward is 0."""
 
     def declare(function: CheckT) -> CheckT:
         setattr(function, _LOWEST, lowest)
@@ -33,7 +33,7 @@ def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
 
 
 def lowest_of(function: Callable[..., Any]) -> Any:
-    """Returns the lowest reward of a checker's function, as its decorator `pays` declares it; 0 without the
+    """Returns the lowest reward that the decorator `pays` declares for a checker's function; 0 without the
     decorator."""
     return getattr(function, _LOWEST, 0.0)
 

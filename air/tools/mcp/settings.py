@@ -1,4 +1,4 @@
-"""`McpServer`: what a run file says about one MCP server whose tools the agent gets.
+"""`McpServer`: the settings in a run file for one MCP server whose tools are offered to the agent.
 
 tools = [{name = "mcp", url = "https://mcp.example.org/mcp", only = ["search"]}]
 tools = [{name = "mcp", command = ["notes-server", "--quiet"], box = {image = "notes"}}]
@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class McpServer(ToolSettings):
-    """One MCP server: a program in the episode's box (`command`), or a remote one (`url`)."""
+    """One MCP server: a program in the episode's box (`command`), or a remote server (`url`)."""
 
     server: str = Field("mcp", pattern=r"^[A-Za-z0-9_-]{1,32}$")
     """A short name for the server, used in messages and as a prefix for tools whose names are already

@@ -24,7 +24,7 @@ dropped first."""
 
 
 class Workbench:
-    """The shell and the editor of one episode in its box."""
+    """The shell and the editor of one episode, which both act on the episode's box."""
 
     def __init__(self, context: ToolContext) -> None:
         assert context.box is not None

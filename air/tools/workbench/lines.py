@@ -28,8 +28,8 @@ class Lines:
         return whole + (not self.text.endswith("\n") and self.text != "")
 
     def start(self, number: int) -> int:
-        """Returns the position in the text where line `number` starts; behind the last line, the text's
-        end."""
+        """Returns the index in the text at which line `number` starts. After the last line, returns the
+        length of the text."""
         feeds = number - 1
         if feeds == 0:
             return 0
@@ -42,17 +42,18 @@ class Lines:
         return at + 1
 
     def between(self, first: int, last: int) -> list[str]:
-        """Returns the lines `first` to `last`, both included, without those that the text does not have."""
+        """Returns the lines `first` to `last`, both included. Lines that the text does not have are left
+        out."""
         if first > last:
             return []
         part = self.text[self.start(first) : self.start(last + 1)]
         return part.removesuffix("\n").split("\n") if part else []
 
     def replaced(self, first: int, last: int, body: Sequence[str]) -> Lines:
-        """Returns the lines with `body` in place of the lines `first` to `last`.
+        """Returns a new Lines with `body` in place of the lines `first` to `last`.
 
-        If `last` is `first - 1`, inserts before `first`. Every line of the result ends with a line feed,
-        except that a last line without one, which stays in its place, still has none.
+        If `last` is `first - 1`, `body` is inserted before `first`. Every line of the result ends with a
+        line feed. The only exception is an unchanged last line that had none.
         """
         head, tail = self.text[: self.start(first)], self.text[self.start(last + 1) :]
         if head and not head.endswith("\n"):

@@ -67,7 +67,7 @@ class Environment:
     turns: int
     """The default number of turns of an episode."""
     format: str = "react"
-    """The action format, unless the run file names another."""
+    """The default action format. The run file may name another."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
@@ -95,7 +95,7 @@ class Environment:
     success: float = 1.0
     """The lowest score that counts as a success."""
     closes: bool = True
-    """Whether the server can close a session."""
+    """Whether the server has a request that closes a session."""
     probe_action: str = ""
     """A harmless action whose response shows that the session works. Empty: there is none."""
     probe_path: str = ""

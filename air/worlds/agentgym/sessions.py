@@ -37,7 +37,7 @@ class Sessions:
 
     @property
     def holders(self) -> int:
-        """The number of sessions in use."""
+        """The number of sessions that are in use."""
         return len(self._holders)
 
     def used(self, session: int) -> bool:

@@ -118,7 +118,7 @@ def states(blocks: int) -> tuple[State, ...]:
 
 
 def neighbours(state: State) -> list[State]:
-    """Returns the states that one legal move reaches and that differ from `state`."""
+    """Returns the states that one legal move reaches, without `state` itself."""
     numbers = range(1, len(state) + 1)
     return [
         moved(state, block, place)
@@ -129,8 +129,8 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns for each state the number of moves of its shortest solution. Every move can be undone, so a
-    path from the goal, read backwards, is a path to the goal."""
+    """Returns, for each state, the number of moves of the shortest solution from it to `goal`. The search
+    starts at the goal, which is correct because every move can be undone."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -164,7 +164,7 @@ def sentences(state: State) -> str:
 
 
 def row(state: State) -> str:
-    """Returns a state as a list: what each block stands on."""
+    """Returns a state as a list: for each block, what it stands on."""
     return f"[{', '.join(map(str, state))}]"
 
 

@@ -63,7 +63,7 @@ class Rooms:
         return _make(self, seed)
 
     def problem(self) -> str:
-        """Returns the reason, as a phrase, why such rooms cannot be made; empty if they can."""
+        """The reason, as a phrase, why no room can satisfy these parameters; empty if one can."""
         if all(open_room(self, side) for side in (False, True)):
             return ""
         return (

@@ -96,7 +96,8 @@ class Tetris:
 
 
 def _first(board: Board, rng: random.Random) -> int:
-    """Returns the settled cells at the start: none, or the lowest row with a gap of neighbouring cells."""
+    """Returns the settled cells at the start of an episode: none, or the lowest row except for a gap of
+    adjacent cells."""
     if board.gaps is None:
         return 0
     row = (1 << board.size) - 1

@@ -25,7 +25,8 @@ STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
 
 @dataclass(frozen=True)
 class Board:
-    """The size of a game's board, its pieces, and its cells at the start."""
+    """The parameters of a game of Tetris: the board's size, the kind of pieces, and the settled cells at
+    the start."""
 
     size: int = 4
     """The number of rows, and also of columns."""
@@ -118,5 +119,6 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[int, ...]:
-    """Returns the settled cells of all `landings` of a piece that appears in `column`."""
+    """Returns, for each place where a piece that appears in `column` can settle, the settled cells
+    afterwards."""
     return tuple(landings(board, filled, piece, column, 0).values())

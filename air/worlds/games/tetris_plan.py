@@ -14,7 +14,7 @@ from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, Board, Cells, landings
 
 _MOVE = 0.1
-"""The cost of a move."""
+"""The cost of a move, as in the rewards of the game."""
 
 
 def best(game: Tetris) -> list[str]:

@@ -79,7 +79,7 @@ class GameWorld:
         return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
 
     def _play(self, moves: list[str]) -> tuple[float, list[str]]:
-        """Plays moves; returns the sum of their rewards, and a text about each invalid move."""
+        """Plays moves. Returns the sum of their rewards, and a message about each invalid move."""
         reward, problems = 0.0, []
         for move in moves:
             outcome = self.game.step(move)

@@ -72,7 +72,7 @@ class Server:
 
 
 class OpenEnvWorld:
-    """One episode on an OpenEnv server."""
+    """A world that runs one episode on an OpenEnv server."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._options = server, server.options

@@ -40,7 +40,7 @@ class Attempt:
         await self._session.get(f"/{self._env}/prompt")
 
     async def close(self) -> None:
-        """Deletes the session."""
+        """Deletes the session on the server."""
         await self._session.close()
 
     async def _call(self, sent: Call, seconds: float) -> None:

@@ -13,4 +13,4 @@ class OrsOptions(RemoteOptions):
     split: str = Field("train", min_length=1)
     """The split from which tasks are taken. A seed, modulo the number of tasks, is the index of its task."""
     env: str = ""
-    """The name of the environment on the server. Empty: the first one that the server lists."""
+    """The name of the environment on the server. Empty: the first environment that the server lists."""

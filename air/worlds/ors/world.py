@@ -30,7 +30,7 @@ from air.worlds.remote.speech import (
 
 
 class OrsWorld:
-    """One episode on an ORS server."""
+    """A world that runs one episode on an ORS server."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._url, self._options = url, options
@@ -136,7 +136,7 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session."""
+        """Deletes the session on the server, and returns the facts."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())

@@ -76,7 +76,7 @@ class PosedSettings(BaseConfig):
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question with its label."""
+    """One question with its label and the agreement `p_hat`."""
 
     question: str
     answer: str

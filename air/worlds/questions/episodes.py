@@ -167,7 +167,7 @@ def digest(*parts: object) -> str:
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest of the rules and generators of a world: the source text of its package, of this module
-    and of `others`. `package` is the path of one of the package's modules, `others` are paths of modules."""
+    """Returns a digest of the source texts on which a world's episodes depend: the modules of its package,
+    this module, and the modules at the paths `others`. `package` is the path of any module of the package."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(file.read_text("utf-8") for file in files))

@@ -160,7 +160,8 @@ class Tools:
         return await self._shown(view, file, first)
 
     async def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the view of the open file to line `first`, and returns a text with the lines in view."""
+        """Moves the view of the open file so that it starts at line `first`, and returns a text with the
+        lines in view."""
         total = len(file.lines)
         view.first, view.total = first, total
         if not total:
@@ -276,7 +277,7 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Returns `word` as a line number; raises Refusal if the file has no such line."""
+    """Parses `word` as a line number. Raises Refusal if it is none, or the file has no such line."""
     total = max(1, len(file.lines))
     if (number := whole_number(word)) is None or not 1 <= number <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

@@ -46,7 +46,8 @@ class Times:
 
     queue: float = 0.0
     box: float = 0.0
-    """Seconds from the request for a box until the task's files are in the box, including all waiting."""
+    """The time in seconds from the request for a box until the task's files are in the box, including all
+    waiting."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0

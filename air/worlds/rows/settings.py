@@ -43,7 +43,8 @@ class RowsSettings(BaseConfig):
     format: str = ""
     """The action format. Empty: `tool_calls` with tools, else `think_answer`."""
     instructions: str = ""
-    """The text of the first prompt before the question. Empty: one sentence that asks for an answer."""
+    """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
+    answer."""
     format_penalty: float = Field(default=0.0, ge=0.0)
     """The penalty for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)

@@ -68,9 +68,9 @@ class Range(BaseConfig):
     """A closed range of numbers, as a condition on a field."""
 
     least: float = float("-inf")
-    """The smallest number."""
+    """The smallest number in the range."""
     most: float = float("inf")
-    """The largest number."""
+    """The largest number in the range."""
 
 
 Condition = Scalar | tuple[Scalar, ...] | Range

@@ -28,7 +28,7 @@ LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_00
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of a question file."""
+    """A row of a question file, with its location for error messages."""
 
     where: str
     question: str
