@@ -1,5 +1,5 @@
-"""The interface of games: synchronous Python code that knows nothing of language models or limits of an
-episode.
+"""The interface of games: synchronous Python code that does not depend on language models or on limits of
+an episode.
 
 `air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from air.worlds.sources import VALIDATION_SEED
 
 _HELD_OUT_SHARE = 5
-"""One instance in this many is held out for evaluation."""
+"""The held-out share of instances is one divided by this number."""
 
 
 class Outcome(NamedTuple):

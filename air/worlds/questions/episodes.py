@@ -19,7 +19,7 @@ ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 
 _VALIDATION_SHARE = 5
-"""One problem in this many is reserved for validation seeds."""
+"""The share of problems that is reserved for validation seeds is one divided by this number."""
 
 FACTS: Mapping[str, str] = {
     "success": "1 if the episode was solved, else 0",

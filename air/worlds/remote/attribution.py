@@ -27,8 +27,8 @@ BY_CHANCE = frozenset(
 
 
 class Unanswered(InfrastructureError):
-    """Raised for a request without a usable result. `kind` classifies the failure: failures of the same
-    kind cannot be told apart by the client."""
+    """Raised for a request without a usable result. `kind` names the kind of failure, such as `slow` or
+    `status 503`."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
