@@ -52,9 +52,10 @@ FORMATS: dict[str, ActionFormat] = {
 
 
 def get(name: str) -> ActionFormat:
-    """Returns the action format named by a key of `FORMATS`, or by `module:Class` for a user's class.
+    """Returns the action format with a name: a key of `FORMATS`, or `module:Class` for a user's class.
 
-    Raises ConfigError if there is none or it is not a format, and MissingError if it cannot be imported.
+    Raises ConfigError if there is no such format or the class is not a format, and MissingError if the
+    class cannot be imported.
     """
     if name in FORMATS:
         return FORMATS[name]

@@ -8,7 +8,8 @@ from air.actions.base import Action, ActionFormat, Standing, TextFormat
 
 
 class Adapted(ActionFormat):
-    """A user's format for the members of `TextFormat`, with `ActionFormat`'s defaults for all others."""
+    """Wraps a user's `TextFormat` as an `ActionFormat`: its own members come from the user's format, and
+    all other members have the defaults of `ActionFormat`."""
 
     def __init__(self, text_format: TextFormat) -> None:
         self._inner = text_format

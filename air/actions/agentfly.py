@@ -1,13 +1,14 @@
 """Four action formats of AgentFly's agents: `action`, `code`, `bash_swe` and `react_input`.
 
-    action       `<action>` and a text, for a world without tools, or for its one tool
+    action       `<action>` and a text, for a world without tools, or for a world with one tool
     code         the only ```python block is a call of the one tool
-    bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it prints `DONE`
+    bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it contains `DONE`
     react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:`
 
-The one tool is the only tool of the world, and takes one text. A reply without an action is an answer, if the
-world takes answers in words. Thoughts before `</think>` are not read. Text after the action is ignored, as in
-AgentFly: it stays in the reply, so the sampled tokens are unchanged.
+The first three formats need a world with at most one tool, whose only required argument is a text. A reply
+without an action is an answer, if the world accepts answers in words. Thoughts before `</think>` are
+ignored. Text after the action is ignored too, as in AgentFly: the reply itself is not shortened, so the
+sampled tokens are unchanged.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""The word in a command of `bash_swe` that makes the command's output the final answer."""
+"""If a `bash_swe` command contains this word, its output is the final answer and the episode ends."""
 END = "end task"
-"""The text of an `action` that ends the episode without a call."""
+"""The text of an `action` that ends the episode without a tool call, in a world that accepts answers in
+words."""
 _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
@@ -33,7 +35,7 @@ class OneTool(WorldFormat):
     """A format whose action is one text: the argument of the only tool or, without tools, an answer."""
 
     form: str
-    """The instructions for writing an action."""
+    """The instructions for the model on how to write an action."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         super().__init__(tools, answers=answers)
@@ -52,11 +54,12 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_in(self, text: str) -> str | None:
-        """Returns the text of the action in a reply without its thought; None if there is no action."""
+        """Returns the text of the action in a reply from which the thought was removed; None if there is no
+        action."""
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns the part of a reply that expresses an action with this text."""
+        """Returns the part of a reply that expresses an action: `text` in this format's markup."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -196,7 +199,7 @@ def _text_argument(name: str, toolbox: Toolbox) -> str:
 
 
 def _after_thought(message: Message) -> str:
-    """Returns the text after the thought. Raises FormatError if the thought has no end."""
+    """Returns the text of a message after its thought. Raises FormatError if the thought is not closed."""
     if "</think>" in message.text:
         return message.text.rpartition("</think>")[2]
     if "<think>" in message.text:
@@ -211,7 +214,7 @@ def _answer(text: str) -> str:
 
 
 def _blocks(text: str, languages: Sequence[str]) -> list[str]:
-    """Returns the texts of the closed blocks that name one of these languages."""
+    """Returns the texts of the closed fenced blocks whose language is one of `languages`."""
     between = text.split("```")
     blocks = []
     for inside in between[1:-1:2]:
@@ -222,8 +225,8 @@ def _blocks(text: str, languages: Sequence[str]) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Returns the text after each label that begins a line, such as `Action:`. The keys are the labels
-    without the colon. If a label occurs twice, the first text counts."""
+    """Returns the text after each label at the beginning of a line, such as `Action:`. The keys are the
+    labels without the colon. If a label occurs twice, its first text is returned."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.split("\n"):

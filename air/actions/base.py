@@ -28,8 +28,8 @@ class ToolCall:
 
     @property
     def text(self) -> str:
-        """The call as a model would write it, including the lines of text that follow the call. A call with
-        arguments by name is a JSON object."""
+        """The call as a model would write it, including the lines of text that follow it. A call with
+        arguments by name is written as a JSON object."""
         if self.arguments is not None:
             call = {"name": self.name, "arguments": dict(self.arguments)}
             return json.dumps(call, ensure_ascii=False)
@@ -44,7 +44,8 @@ class Action:
     """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`;
     or, in worlds without a shell, an answer or a tool call.
 
-    At least one of `script`, `tool`, `ending` and `answer` is set; only `ending` goes with another.
+    At least one of `script`, `tool`, `ending` and `answer` is set. Only `ending` may be combined with
+    another one.
     """
 
     script: str = ""
@@ -56,7 +57,7 @@ class Action:
     answer: str = ""
     """An action as text, for a world without a shell: one or more moves, or an answer. Empty if none."""
     message: Message | None = field(default=None, compare=False, repr=False)
-    """The model's message from which the action was read; None if a client, for example, made the action."""
+    """The model's message from which the action was parsed; None if the action did not come from a model."""
 
     @property
     def text(self) -> str:
@@ -78,15 +79,15 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Exception for a reply that is not a valid action. The model sees the message as feedback."""
+    """Raised for a reply that is not a valid action. The model sees the message as feedback."""
 
 
 @dataclass(frozen=True)
 class MessageCall:
-    """A tool call that the model server found in a reply and took out of its text."""
+    """A tool call that the model server parsed from a reply and removed from the reply's text."""
 
     id: str
-    """The id that the observation must name; empty if the server gave none."""
+    """The id that the message with the tool's result must repeat; empty if the server gave none."""
     name: str
     arguments: str
     """The arguments, as the JSON text of an object."""
@@ -94,12 +95,13 @@ class MessageCall:
 
 @dataclass(frozen=True)
 class Message:
-    """A reply of the model. The server may have moved tool calls and reasoning out of its text."""
+    """A reply of the model. The server may have returned tool calls and reasoning separately from the
+    text."""
 
     text: str
     tool_calls: tuple[MessageCall, ...] = ()
     reasoning: str = ""
-    """The reasoning that the server returned apart from the text; empty if it returned none."""
+    """The reasoning that the server returned separately from the text; empty if there is none."""
 
 
 @runtime_checkable
@@ -108,7 +110,8 @@ class TextFormat(Protocol):
 
     name: str
     optional: Mapping[str, str]
-    """Maps each optional tool to the text that explains it to a model whose episode has it."""
+    """The explanation of each optional tool, by the tool's name. The prompt contains it if the tool is
+    available."""
     uses_tools: bool
     """Whether actions may be calls of the tools of research tasks. If so, the shell keeps its working
     directory between actions; if not, each script begins in the workspace."""
@@ -121,7 +124,8 @@ class TextFormat(Protocol):
         ...
 
     def parse(self, reply: str) -> Action:
-        """Returns the one action of a reply; raises FormatError, whose message the model sees."""
+        """Parses a reply that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other reply."""
         ...
 
     def render(self, thought: str, action: Action) -> str:
@@ -139,7 +143,8 @@ class TextFormat(Protocol):
 
 @runtime_checkable
 class ActionFormat(TextFormat, Protocol):
-    """The interface of an action format, which turns a model's message into an action. It has no state.
+    """The interface of an action format, which parses a model's message as an action. A format has no
+    state.
 
     The members below have defaults, which suit a format that reads only text and offers no tools.
     """
@@ -149,12 +154,14 @@ class ActionFormat(TextFormat, Protocol):
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools that each request offers to the model server, in the form of OpenAI's `tools`."""
+        """The tools' schemas that each request passes to the model server, in the format of the field
+        `tools` in OpenAI's API."""
         return ()
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
-        """Returns this format for a world that offers `tools`, in the form of OpenAI's `tools`. If `answers`,
-        the world also takes answers in words. Raises ConfigError if the format cannot call the tools."""
+        """Returns this format for a world that offers `tools`, in the format of the field `tools` in
+        OpenAI's API. If `answers`, the world also accepts answers in words. Raises ConfigError if the
+        format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",
@@ -164,12 +171,14 @@ class ActionFormat(TextFormat, Protocol):
         return self
 
     def read(self, message: Message) -> Action:
-        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other."""
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
-        """Returns the messages that show the text `shown` to the model, as the answer to `message`. Tool
-        calls that the server took out of the text must each be answered by a message of the role `tool`."""
+        """Returns the messages that show the text `shown` to the model after `message`. If the server
+        parsed tool calls from `message`, each needs a message with the role `tool`, as the chat protocol
+        requires."""
         if not message.tool_calls:
             return [{"role": "user", "content": shown}]
         return [

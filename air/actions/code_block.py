@@ -1,7 +1,7 @@
 """The `code_block` action format: a thought and exactly one fenced block, whose text is the answer.
 
-The block may name a language. If its text contains a line of backticks, the block's own backticks must be
-longer.
+The opening fence may name a language. If the text itself contains a line of backticks, the fences around it
+must have more backticks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CodeBlock(AnswerFormat):
 
 
 def _fence_of(line: str) -> str:
-    """Returns the backticks with which a line opens a block; empty if it opens none."""
+    """Returns the backticks with which a line opens a fenced block; empty if the line opens none."""
     mark = line.lstrip(" ")
     rest = mark.lstrip("`")
     count = len(mark) - len(rest)

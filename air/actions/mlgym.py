@@ -1,8 +1,9 @@
 """The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
-(`air.worlds.research.tools`) check their own arguments, so a wrong argument is not a format error. Text after
-the block is ignored. If the command contains a line of backticks, longer backticks must enclose the block.
+(`air.worlds.research.tools`) check their own arguments, so a wrong argument is not a format error. Text
+after the block is ignored. If the command contains a line of backticks, the fences around the block must
+have more backticks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The rules for a call of one tool: its syntax, and how many arguments the tool takes."""
+    """The rules for calls of one tool: the syntax, and the number of arguments."""
 
     usage: str
     does: str
@@ -65,7 +66,7 @@ SIGNATURES: dict[str, Signature] = {
     "literature_search": Signature("literature_search <query> [<n>]", "finds papers", 1, 2),
     "parse_pdf_url": Signature("parse_pdf_url <url>", "the text of a PDF", 1, 1),
 }
-"""Maps the name of each tool to the syntax of its calls."""
+"""The rules for calls of each tool, by the tool's name."""
 OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
 """The names of the tools that are available only if the run or the task allows them."""
 
@@ -158,7 +159,7 @@ def _block(reply: str) -> list[str]:
 
 
 def _is_idle(line: str) -> bool:
-    """Whether a line of a script is blank or a comment, so that it does nothing."""
+    """Whether a line of a script is blank or a comment, so that it has no effect."""
     return not line.strip() or line.lstrip().startswith("#")
 
 

@@ -1,8 +1,8 @@
 """The action formats `react` and `react_line`: `Thought:` and a thought, then `Action:` and an action.
 
 In `react` the action is all text after the last `Action:`. In `react_line` there is exactly one `Action:`,
-and the action ends with its line. Spaces around the action are ignored. A model must not continue with the
-world's part (`Observation:`).
+and the action ends with its line. Spaces around the action are ignored. A reply in which the model
+continues after the action, with an `Observation:` or another `Thought:`, is invalid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from air.actions.world_format import AnswerFormat
 
 _MARK = "Action:"
 _AFTERWARDS = ("Thought:", "Observation:")
-"""Beginnings of lines that no action contains: they show that the model wrote on instead of waiting."""
+"""Labels that may not begin a line of an action: they show that the model continued past its action."""
 
 
 class React(AnswerFormat):

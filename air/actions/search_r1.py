@@ -1,7 +1,8 @@
-"""The `search_r1` action format, after Search-R1: a thought, then one `<search>` or one `<answer>`.
+"""The `search_r1` action format, modelled on Search-R1: a thought, then one `<search>` or one `<answer>`.
 
-A search is a call of the world's tool `search`, with one argument `query`; an answer is the action's text.
-What a search finds is returned between `<information>` and `</information>`, which the model must not write.
+A search calls the world's tool `search` with one argument `query`; an answer is the final answer's text.
+The result of a search is shown between `<information>` and `</information>`, tags that the model must not
+write itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Finds the parts of a reply between tags, such as `<answer>` and `</answer>`, in time that grows linearly
-with the reply. A malformed reply raises FormatError, whose message the model sees."""
+"""Extracts the parts of a reply between tags, such as `<answer>` and `</answer>`. The running time is
+linear in the length of the reply. A malformed reply raises FormatError, whose message the model sees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from air.actions.base import FormatError, Message
 
 @dataclass(frozen=True)
 class Part:
-    """The text between a tag and its end, with the texts around it."""
+    """The text between an opening and a closing tag, with the texts before and after."""
 
     before: str
     inside: str
@@ -18,8 +18,8 @@ class Part:
 
 
 def only(text: str, tag: str) -> Part | None:
-    """Returns the part of `text` between `<tag>` and `</tag>`, or None if neither is in the text.
-    Raises FormatError if there is more than one such part, or it has no beginning or no end."""
+    """Returns the part of `text` between `<tag>` and `</tag>`, or None if the text contains neither tag.
+    Raises FormatError if there is more than one such part, or one of the two tags is missing."""
     first, last = f"<{tag}>", f"</{tag}>"
     begins, ends = text.count(first), text.count(last)
     if not begins and not ends:

@@ -1,7 +1,7 @@
 """The `think_answer` action format: a thought in `<think>`, then one answer in `<answer>`.
 
-The thought may be missing, and the model's template or server may put it elsewhere. Spaces around the answer,
-and text around the two parts, are ignored.
+The thought may be missing, and its opening tag may come from the model's chat template, or the server may
+have returned the thought separately. Spaces around the answer, and text around the two parts, are ignored.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The action formats `tool_calls` and `hermes`: an action is exactly one tool call.
 
-In `tool_calls`, requests offer the tools to the model server, which shows them to the model by its chat
-template and takes the call out of the reply. In `hermes`, the system prompt describes the tools. Both formats
-read a call that the server took out of the reply, or else a call in the text after the thought:
+In `tool_calls`, each request passes the tools' schemas to the model server, which renders them with the
+model's chat template and parses the call from the reply. In `hermes`, the system prompt describes the
+tools. Both formats accept a call that the server parsed, or else a call in the text after the thought:
 `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one tool, `act`, whose
-argument is the action's text. If the world takes answers in words, a reply without a call is an answer.
+argument is the action's text. If the world accepts answers in words, a reply without a call is an answer.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ ACT: Mapping[str, Any] = {
         },
     },
 }
-"""The tool that is offered in a world without tools of its own."""
+"""The schema of the tool `act`, which is offered in a world without tools of its own."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
-"""A sentence that is added to the instructions if the world takes answers in words."""
+"""A sentence that is added to the instructions if the world accepts answers in words."""
 
 
 class ToolCalls(WorldFormat):
-    """The `tool_calls` action format: requests offer the tools to the model server."""
+    """The `tool_calls` action format: each request passes the tools' schemas to the model server."""
 
     name = "tool_calls"
 
@@ -122,7 +122,7 @@ class Hermes(ToolCalls):
 
 
 def _answer(message: Message) -> str:
-    """Returns the text of a message that follows the thought."""
+    """Returns the text of a message after its thought."""
     if not (text := after_thought(message, ("tool_call",)).strip()):
         raise FormatError("Format error: the reply is empty. Write your answer.")
     return text

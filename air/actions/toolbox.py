@@ -1,5 +1,5 @@
-"""Reads calls of a world's tools from JSON, and checks them by the tools' schemas (`air.json_schema`). The
-world must check whatever that module does not check."""
+"""Parses calls of a world's tools from JSON, and validates them against the tools' schemas with
+`air.json_schema`. That module covers only a part of JSON Schema; the world must check the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALL_FORM = '{"name": "<tool>", "arguments": {<arguments by name>}}'
 
 
 class Toolbox:
-    """The tools of one world, as JSON schemas in the form of OpenAI's `tools`."""
+    """The tools of one world, as JSON schemas in the format of the field `tools` in OpenAI's API."""
 
     def __init__(self, schemas: Sequence[Mapping[str, Any]] = ()) -> None:
         functions = [schema.get("function", schema) for schema in schemas]
@@ -60,8 +60,8 @@ class Toolbox:
         return self._parameters[name]
 
     def parse(self, text: str) -> ToolCall:
-        """Returns the call that is written as one JSON object, in the form of `CALL_FORM`. Raises FormatError
-        if it is malformed, or does not match its tool's schema."""
+        """Parses a tool call from one JSON object of the form `CALL_FORM`. Raises FormatError if it is
+        malformed or does not match its tool's schema."""
         value = _parsed(text, "the call")
         if not isinstance(value, dict):
             raise FormatError(f"Format error: the call must be a JSON object: {CALL_FORM}")
@@ -74,8 +74,8 @@ class Toolbox:
         return self.checked(name, value.get("arguments", {}))
 
     def checked(self, name: str, arguments: Any) -> ToolCall:
-        """Returns the call of the tool `name` with `arguments`, an object or its JSON text. Raises
-        FormatError if there is no such tool, or the arguments do not match its schema."""
+        """Returns a call of the tool `name` with `arguments`, an object or its JSON text. Raises
+        FormatError if there is no such tool or the arguments do not match the tool's schema."""
         if name not in self._parameters:
             known = ", ".join(self.names)
             raise FormatError(f"Format error: unknown tool {name!r:.80}. The tools are: {known}.")

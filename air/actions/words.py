@@ -1,5 +1,5 @@
-"""Splits a line into words as a shell does. The time grows linearly with the length of the line; that of
-`shlex.split` grows with its square."""
+"""Splits a line into words as a shell does. The running time is linear in the length of the line; that of
+`shlex.split` is quadratic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ESCAPE = re.compile(r'\\(["\\])')
 
 
 def split(text: str) -> list[str]:
-    """Returns the words of `text`, without their quotes. Raises ValueError if a quote is not closed, or the
+    """Splits `text` into words, without their quotes. Raises ValueError if a quote is not closed, or the
     text ends with a backslash."""
     words: list[str] = []
     pieces: list[str] | None = None  # the pieces of the current word; None between two words

@@ -14,7 +14,7 @@ _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
-    """A format that writes no shell scripts, and can offer the tools of a world."""
+    """The base class of formats that contain no shell scripts and can offer the tools of a world."""
 
     scripts = False
     optional: Mapping[str, str] = {}
@@ -24,24 +24,27 @@ class WorldFormat(ActionFormat, ABC):
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         self.toolbox = Toolbox(tools)
         self.answers = answers
-        """Whether the world takes an answer in words, also if it has tools."""
+        """Whether the world accepts an answer in words even though it has tools."""
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
         return type(self)(tools, answers=answers)
 
     @abstractmethod
     def read(self, message: Message) -> Action:
-        """Returns the one action of a message; raises FormatError, whose message the model sees."""
+        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
+        model, for any other."""
 
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:
-        """Returns a reply with `thought` and `action`; `render` checks that it can be parsed again."""
+        """Returns a reply with `thought` and `action`. Unlike `render`, it does not check that the reply
+        can be parsed again."""
 
     def parse(self, reply: str) -> Action:
         return self.read(Message(reply))
 
     def render(self, thought: str, action: Action) -> str:
-        """Returns a reply as scripted agents write it. Raises ValueError if the format cannot express it."""
+        """Returns a reply with `thought` and `action`, as scripted agents write it. Raises ValueError if
+        the format cannot express the action."""
         reply, fault = self.written(thought, action), ""
         try:
             again: Action | None = self.parse(reply)
@@ -59,16 +62,16 @@ class WorldFormat(ActionFormat, ABC):
 
 
 class AnswerFormat(WorldFormat):
-    """A format whose reply contains one answer: a text, as the world's rules describe it.
+    """The base class of formats whose reply contains one answer: a text, as the world's rules describe it.
 
-    In a world with tools, the answer is one call of a tool instead, which every such format writes as a JSON
-    object (`{"name": …, "arguments": {…}}`). If the world also takes answers in words, a text that begins
-    like a call is read as a call, and any other text is an answer. A subclass says where in a reply the
-    answer is.
+    In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
+    "arguments": {…}}`). If such a world also accepts answers in words, a text that begins like a call is
+    parsed as a call, and any other text is an answer. A subclass defines where in a reply the answer
+    stands.
     """
 
     form: str
-    """The instructions, without those for tools."""
+    """The instructions for the model on how to write a reply, without the description of tools."""
 
     @property
     def instructions(self) -> str:

@@ -1,17 +1,19 @@
-"""The delta reward: each `validate` by the agent earns the change of the normalised score φ.
+"""The delta reward: each `validate` earns the change of the normalised score φ.
 
-The setting `delta` decides with which earlier φ the new φ is compared (s_0 is the task's baseline):
+The setting `delta` selects the earlier φ with which the new φ is compared (s_0 is the task's baseline):
 
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-A validate without a score (the artefact is missing or malformed, or the box is gone) counts as the lowest φ,
-so that no bad artefact is worth deleting. With `unscored = "unchanged"` it earns nothing instead.
+A validate without a score (the artefact is missing or malformed, or the box has ended) counts as the lowest
+φ, so that an agent gains nothing by deleting a bad artefact. With `unscored = "unchanged"` it earns nothing
+instead.
 
-A change below the noise floor earns nothing and leaves the anchor, the φ of the next comparison, as it is. So
-small changes add up, and the deltas always sum to φ(last anchor) − φ(baseline): validating more often earns
-nothing. The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² + e_anchor²),
-with the standard errors of the two φ; the baseline's is 0.
+A change below the noise floor earns nothing. The anchor (the φ with which the next one is compared) then
+stays the same, so small changes add up. The deltas always sum to φ(last anchor) − φ(baseline), so
+validating more often earns nothing. The noise floor is the larger of the task's `noise_floor` and
+`noise_sigmas` · √(e_t² + e_anchor²), where e are the standard errors of the two φ; that of the baseline is
+0.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from air.rewards.normalise import Scale, phi_error, phi_on
 Mode = Literal["previous", "best"]
 Unscored = Literal["lowest", "unchanged"]
 Counts = Literal["last", "best"]
-"""Which of an episode's validated artefacts counts at the end and is graded on the test split."""
+"""Which of an episode's validated artefacts is graded on the test split at the end: that of the last
+validate, or that with the best score."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns `phi` − `anchor`; 0 if its size is below `noise_floor`, or if it is negative in mode `best`.
+    """Returns `phi` − `anchor`, or 0 if the absolute change is below `noise_floor`, or if it is negative in
+    mode `best`.
 
     The anchor of the next validate is `anchor` plus the result.
     """
@@ -57,10 +61,11 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index of the validate whose artefact counts at the end; None without a validate.
+    """Returns the index of the validate whose artefact is graded on the test split at the end; None without
+    a validate.
 
-    `scores` are those of all validates so far; None for an artefact without a score. With `best`, it is the
-    first validate with the best score; if none has a score, it is the last one.
+    `scores` are those of all validates so far; None for an artefact without a score. With `best`, the
+    result is the first validate with the best score, or the last validate if none has a score.
     """
     scored = [index for index, score in enumerate(scores) if score is not None]
     if counts == "last" or not scored:
@@ -70,7 +75,8 @@ def which_counts(
 
 
 class DeltaReward:
-    """Computes an episode's delta rewards: call it (or `of`) for each validate, in their order."""
+    """Computes the delta rewards of an episode. Call the object, or `of`, once for each validate, in
+    order."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"
@@ -82,10 +88,11 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Returns the reward for one validate, from its unnormalised `score` and its standard error.
+        """Returns the reward for one validate, from its unnormalised `score` and the standard error of the
+        score.
 
-        The reward is this score's φ minus an earlier one's, the anchor. It is 0 if the two differ by less
-        than the noise floor, or if φ fell in mode `best`; otherwise this φ is the next anchor. Raises
+        The reward is this score's φ minus the anchor, an earlier φ. It is 0 if the two differ by less than
+        the noise floor, or if φ fell in mode `best`; otherwise this φ becomes the next anchor. Raises
         ValueError if the score is not finite, or the standard error is negative.
         """
         phi = phi_on(self._scale, score)
@@ -93,7 +100,8 @@ class DeltaReward:
         return self._pay(phi, error)
 
     def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
-        """Returns the reward for one validate, which may have no score. None: it is not paid at all."""
+        """Returns the reward for one validate; `score` is None if the artefact has no score. Returns None
+        if such a validate is not paid, because the setting `unscored` is `unchanged`."""
         if score is not None:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)

@@ -20,7 +20,7 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """Interface of a task's settings that define how its scores are normalised, such as `RewardScale`."""
+    """The interface of settings that define how a task's scores are normalised, such as `RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -52,9 +52,10 @@ def phi(
 ) -> float:
     """Returns the normalised score φ: 0 at the baseline, 1 at the target, limited to the range `clip`.
 
-    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is for
-    "log-gap" only; `direction` is for "none" only, which ignores baseline and target. Raises ValueError if
-    the score is not finite, the target equals the baseline, or "log-gap" has no optimum or it equals either.
+    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is used only
+    by "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError
+    if the score is not finite, if the target equals the baseline, or if "log-gap" has no optimum or the
+    optimum equals the baseline or the target.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")

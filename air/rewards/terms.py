@@ -1,15 +1,15 @@
 """Functions that compute the terms of an episode's reward, from facts about the episode and settings.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
-    format            −format_penalty · replies that were not an action
-    failed_validates  −validate_penalty · validates whose artefact was missing or malformed
+    format            −format_penalty · number of replies that were not an action
+    failed_validates  −validate_penalty · number of validates whose artefact was missing or malformed
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
     holdout           φ(test score) − φ(baseline) − delta, if `final` is `holdout`
     user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
 
-The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0.
-To add a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
+The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0. To add
+a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
 """
 
 from __future__ import annotations
@@ -33,36 +33,39 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     delta: Literal["previous", "best"] = "previous"
-    """The score with which the score of each validate is compared: `previous` is the score of the previous
-    validate, `best` is the best score so far. It also decides which artefact counts at the end, and is graded
-    on the test split: with `previous` that of the last validate, with `best` that with the best score."""
+    """The earlier score with which the score of each validate is compared: `previous` is the score of the
+    previous validate, `best` is the best score so far. The setting also selects the artefact that is graded
+    on the test split at the end: with `previous` that of the last validate, with `best` that with the best
+    score."""
     unscored: Literal["lowest", "unchanged"] = "lowest"
-    """What a validate counts as whose artefact has no score, because it is missing or malformed or makes the
-    grader fail, or because the agent's box is gone: `lowest` is the lowest normalised score, so that no bad
-    artefact is worth deleting. `unchanged` pays nothing, as air did before this setting existed."""
+    """The reward for a validate without a score. There is no score if the artefact is missing or malformed
+    or makes the grader fail, or if the agent's box has ended. `lowest`: the artefact counts as if it had
+    the lowest normalised score, so that an agent gains nothing by deleting a bad artefact. `unchanged`: the
+    validate earns nothing, as in air before this setting existed."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every validate whose artefact is missing or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Subtracted from the reward if the agent uses the whole time limit of the episode. If the agent uses
-    only a part of the limit, the same part of this penalty is subtracted. The time counts from when the
+    """Subtracted from the reward if the agent uses the whole time limit of the episode. If the agent uses a
+    part of the limit, the same part of this penalty is subtracted. The time runs from the moment when the
     task's files are in the box to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """The normalised test score times this factor is added to the reward. If the factor is above 0, the
+    """A factor: this factor times the normalised test score is added to the reward. If it is above 0,
     training uses the test split, so test scores no longer measure performance on unseen data."""
     final: Literal["validation", "holdout"] = "validation"
-    """What the artefact that counts is paid for in the end. `validation`: its score on the validation split,
-    which validates told to the agent. `holdout`: its score on the test split, which no validate told; at the
-    end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the test
-    score. The training then uses the test split."""
+    """The split that determines the total of the delta rewards. `validation`: the validation split, whose
+    scores the agent sees at each validate. `holdout`: the test split, whose scores the agent never sees; at
+    the end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the
+    test score. Training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
     `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
 
     @property
     def counts(self) -> Counts:
-        """Which validated artefact counts at the end; the setting `delta` decides it."""
+        """Which validated artefact is graded on the test split at the end, determined by the setting
+        `delta`."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")
@@ -86,15 +89,15 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """Facts about one running or finished episode, from which the terms of its reward are computed."""
+    """Facts about a running or finished episode, from which the terms of its reward are computed."""
 
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
     scores: tuple[float | None, ...]
     """The score of every validate; None for a validate whose artefact was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised score φ of every validate. Without a score it is what `unscored` says: the lowest φ, or
-    None."""
+    """The normalised score φ of every validate. For a validate without a score it is the lowest φ, or None
+    if `RewardSettings.unscored` is `unchanged`."""
     deltas: tuple[float, ...]
     """The delta reward for every validate; see `air.rewards.delta`."""
     turns: int
@@ -106,20 +109,21 @@ class EpisodeFacts:
     limit: float
     """The time limit of the episode, in seconds."""
     test_score: float | None
-    """The score on the test split of the artefact that counts (see `RewardSettings.delta`); None if it could
-    not be scored or has not been graded yet."""
+    """The test score of the artefact that `RewardSettings.delta` selects; None if the artefact has no score
+    or has not been graded on the test split yet."""
     finished: bool
-    """Whether the artefact that counts has been graded on the test split."""
+    """Whether grading on the test split is complete."""
 
 
 Term = Callable[[EpisodeFacts, RewardSettings], float]
 
 
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
-    """Returns a dict: name of each term of an episode's reward -> value. The reward is the sum of the values.
+    """Returns the value of each term of an episode's reward, by the term's name. The reward is the sum of
+    the values.
 
-    Raises ValueError if the facts are impossible, such as a negative time, and RewardTermError if a function
-    in `settings.terms` raised an exception, or its amount is not a finite number.
+    Raises ValueError if the facts are impossible, such as a negative time, and RewardTermError if a
+    function in `settings.terms` raises an exception or returns anything but a finite number.
     """
     values = {name: term(facts, settings) for name, term in TERMS.items()}
     for path, weight in settings.terms.items():
@@ -170,10 +174,12 @@ def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def holdout(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `holdout`: φ(test score) − φ(baseline) − Σ deltas at the end, 0 before and without it.
+    """Returns the term `holdout`: φ(test score) − φ(baseline) − Σ deltas at the end of an episode; 0 before
+    the end, or if `final` is not `holdout`.
 
-    So the reward is the change of φ on the test split, and the deltas only tell earlier what to expect. An
-    artefact that could not be scored has the lowest φ. Raises ValueError if the test score is not finite.
+    With this term the total reward is the change of φ on the test split; the deltas only pay a part of it
+    earlier. An artefact without a score has the lowest φ. Raises ValueError if the test score is not
+    finite.
     """
     if settings.final != "holdout" or not facts.finished:
         return 0.0
@@ -194,7 +200,8 @@ TERMS: Mapping[str, Term] = {
 
 
 def _amount(path: str, weight: float, facts: EpisodeFacts) -> float:
-    """Returns the weight times the value of the user's function `path`. Raises RewardTermError."""
+    """Returns the weight times the value of the user's function at `path`. Raises RewardTermError if the
+    function fails or its value is not a finite number."""
     function = plugin(path)
     try:
         amount = weight * float(function(facts))

@@ -1,4 +1,5 @@
-"""Tools: typed functions that a world offers to the model, and those that come with air."""
+"""Tools: typed functions that a world offers to the model. This package defines what a tool is, and
+contains the tools that are shipped with air."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools that end an episode: `answer` gives the final answer, `submit` says that the work is done."""
+"""The two tools that end an episode: `answer` gives the final answer, `submit` declares the work finished."""
 
 from __future__ import annotations
 

@@ -27,42 +27,46 @@ from air.tools.pool import Pool
 from air.tools.signature import describe
 
 Status = Literal["success", "error", "finish"]
-"""`error`: the model did something wrong, or the tool failed. `finish`: the call ends the episode."""
+"""The status of a tool call. `error`: the model made a mistake, or the tool failed. `finish`: the call ends
+the episode."""
 MAX_LENGTH = 2048
-"""The largest number of characters of an observation, unless a tool says otherwise."""
+"""The default maximum length of a tool's observation, in characters."""
 SECONDS = 60.0
-"""The time limit of a call, unless a tool says otherwise."""
+"""The default time limit of a tool call, in seconds."""
 _SHORTEST = 64
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The result of one call."""
+    """The result of one tool call."""
 
     name: str
     """The tool's name, as the model wrote it."""
     arguments: Mapping[str, Any]
-    """The arguments, as the model wrote them; empty if they could not be read."""
+    """The arguments, as the model wrote them; empty if they could not be parsed or do not match the tool's
+    schema."""
     observation: str
-    """The text for the model."""
+    """The text that the model sees."""
     status: Status = "success"
     info: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values for records and metrics. The model does not see them."""
+    """JSON values for trajectories and metrics. The model does not see them."""
 
     @property
     def prediction(self) -> str:
-        """The final answer if the call ended the episode: `prediction` of `info`, or else the observation."""
+        """The final answer, if the call ended the episode: `info["prediction"]`, or the observation if
+        there is none."""
         return str(self.info.get("prediction", self.observation))
 
 
 class ToolError(Exception):
-    """Exception for what the model did wrong. The model sees its message."""
+    """Raised by a tool's function for a mistake of the model. The model sees the exception's message as the
+    observation."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a tool's function returns if a text does not suffice."""
+    """The return value of a tool's function that sets a status or `info` besides the observation."""
 
     observation: str
     status: Status = "success"
@@ -70,54 +74,61 @@ class Reply:
 
 
 def finish(observation: str, **info: Any) -> Reply:
-    """Returns the reply that ends the episode. The observation is the final answer, which is checked, unless
-    `prediction` gives another text."""
+    """Returns a reply that ends the episode. The keyword argument `prediction` is the final answer that is
+    graded; without it, the observation is."""
     return Reply(observation, "finish", info)
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What one episode gives its tools."""
+    """The data of one episode that its tools receive: the seed, the row's public fields, and the box."""
 
     seed: int
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """The public fields of the episode's row, never the answer."""
+    """The public fields of the episode's dataset row. They never include the reference answer."""
     box: Box | None = None
     """The box of the episode; None if no tool needs one."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool. `tool` makes one of a function; `ToolSet` calls it."""
+    """A tool: a function with a name, a description, a JSON schema and limits. The decorator `tool` makes a
+    Tool from a function, and `OpenTools` calls the function."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     """The JSON schema of the arguments."""
     function: Callable[..., Any]
-    """Takes the state, if there is one, and the arguments by name. Returns a text, a `Reply`, or a JSON
-    value. Async, or else called in a thread."""
+    """The function that a call runs. Its arguments are the state, if the tool has one, and the call's
+    arguments by name. It returns a text, a `Reply` or a JSON value. A function that is not async is called
+    in a thread."""
     state: Callable[[ToolContext], Any] | None = None
-    """Makes the state of an episode; may be async. Tools of an episode with the same `state` share it. At
-    the episode's end, its method `close` is called if it has one; it may be async, too."""
+    """A function, sync or async, that makes the tool's state of an episode. Tools with the same `state`
+    function share the state. If the state has a method `close`, sync or async, it is called at the end of
+    the episode."""
     box: BoxSpec | None = None
     """The box that the tool needs; None if it needs none."""
     max_length: int = MAX_LENGTH
-    """The largest number of characters of an observation. Longer ones lose their middle, and say so."""
+    """The maximum length of an observation in characters. A note replaces the middle of a longer
+    observation."""
     seconds: float = SECONDS
-    """The time limit of a call. A thread cannot be ended: a function that is not async must end itself."""
+    """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
+    should end by itself within this time."""
     episodes: Pool | None = None
-    """The bound on episodes that have a state of this tool at once in this process. None: no bound."""
+    """Limits how many episodes in this process may have a state of this tool at the same time. None: no
+    limit."""
     calls: Pool | None = None
-    """The bound on calls of this tool at once in this process, of all episodes. None: no bound."""
+    """Limits how many calls of this tool may run at the same time in this process, over all episodes. None:
+    no limit."""
     outcome: Callable[[Any], str] | None = None
-    """Returns the episode's final answer from the state, such as the result of a game. It counts in place of
-    whatever the agent answers. None: the agent's answer counts."""
+    """A function that computes the episode's final answer from the tool's state, such as the result of a
+    game. This answer replaces the agent's own. None: the agent's answer is graded."""
     replays: bool = True
-    """Whether the same seed and calls give the same observations. False for a tool that asks the
-    network."""
+    """Whether the same seed and the same calls always give the same observations. False for a tool that
+    uses the network, for example."""
     digest: str = ""
-    """A digest of the data that decide results, such as a corpus."""
+    """A digest of the data on which the tool's results depend, such as a corpus."""
 
     def __post_init__(self) -> None:
         where = f"tool {self.name!r:.80}"
@@ -130,12 +141,12 @@ class Tool:
             raise ConfigError("seconds must be a positive number", where=where)
 
     def with_digest(self, digest: str) -> Tool:
-        """Returns this tool with the digest of its data."""
+        """Returns a copy of this tool with `digest` as the digest of its data."""
         return dataclasses.replace(self, digest=digest)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool in the form of OpenAI's `tools`."""
+        """The tool's JSON schema in the format of the field `tools` in OpenAI's API."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -145,7 +156,7 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """The tool as text for a prompt: its call, its description, its parameters."""
+        """A description of the tool for a prompt: its signature, its description and its parameters."""
         properties: Mapping[str, Any] = self.parameters.get("properties") or {}
         required = self.parameters.get("required") or ()
         names = [name if name in required else f"[{name}]" for name in properties]
@@ -157,7 +168,8 @@ class Tool:
 
 
 def _kind(schema: Any) -> str:
-    """Returns the type of a parameter as text."""
+    """Returns a text that names the type of a parameter, such as `integer or null`, from the parameter's
+    JSON schema."""
     if not isinstance(schema, Mapping):
         return "any"
     if choices := schema.get("enum"):
@@ -203,12 +215,13 @@ def tool(
     outcome: Callable[[Any], str] | None = None,
     replays: bool = True,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Decorator: makes a tool of a typed function, sync or async. Without `name` and `description`, the tool
-    has the function's name and its docstring's text. With `state`, the function's first parameter is the
-    state, and `pool_size` bounds the number of episodes that have one at once; further episodes wait.
-    `calls_at_once` bounds the calls of all episodes; a call's time begins when its turn has come. `outcome`
-    returns the final answer from the state, in place of what the agent answers.
-    Raises ConfigError if the signature or the docstring does not suffice for a schema."""
+    """Decorator that makes a tool from a typed function, sync or async. The tool's name and description are
+    the function's name and docstring, unless `name` and `description` replace them. With `state`, the
+    function's first parameter is the state. `pool_size` limits how many episodes may have a state at the
+    same time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same
+    time; the time limit of a call does not include the wait. `outcome` computes the final answer from the
+    state, in place of the agent's answer. Raises ConfigError if no schema can be made from the signature
+    and the docstring."""
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

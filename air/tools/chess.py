@@ -1,8 +1,9 @@
-"""The tools of chess: the agent plays a game against a scripted opponent. Needs the extra `chess`.
+"""The chess tools: the agent plays a game against a scripted opponent. They need the extra `chess` of the
+package.
 
-A call that ends the game has the status `finish`, and its `info` has the agent's `score` (1, 0.5 or 0). The
-final answer is `win`, `draw` or `loss`, whatever the agent says: it follows from the board. A game that is
-not over is a loss. The opponent's moves follow from the episode's seed.
+A call that ends the game has the status `finish`, and its `info` contains the agent's `score` (1, 0.5 or
+0). The episode's final answer is `win`, `draw` or `loss`; it is computed from the board and not from what
+the agent writes. An unfinished game counts as a loss. The episode's seed determines the opponent's moves.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ _MOST_LISTED = 60
 
 
 class ChessSettings(ToolSettings):
-    """The settings of the tools of chess."""
+    """The settings of the chess tools."""
 
     opponent: Opponent = "random"
-    """Who plays against the agent. `random`: any legal move. `greedy`: the move that mates or takes
-    most."""
+    """The opponent. `random` plays any legal move. `greedy` plays a move that mates, or else one that wins
+    the most material."""
     fen: str = ""
-    """The position at the start, in Forsyth-Edwards notation. The agent plays the side to move. Empty: the
-    usual one."""
+    """The start position in Forsyth-Edwards notation. The agent plays the side to move. Empty: the standard
+    start position."""
     field: str = ""
-    """The field of a row that has the row's position, instead of `fen`."""
+    """The field of a dataset row that contains the row's start position, instead of `fen`."""
     moves: int = Field(100, ge=1, le=1000)
-    """The largest number of moves of the agent. The game is a draw then."""
+    """The maximum number of moves of the agent. After them the game is a draw."""
 
     @model_validator(mode="after")
     def _one_position(self) -> ChessSettings:
@@ -84,8 +85,8 @@ class ChessSettings(ToolSettings):
 
 
 def _board(fen: str, where: str) -> chess.Board:
-    """Returns the board of a position. Raises ConfigError if it is no position, or the game is over in
-    it."""
+    """Returns the board of a position in Forsyth-Edwards notation. Raises ConfigError if the position is
+    invalid, or if the game is already over."""
     try:
         import chess
     except ImportError as error:
@@ -105,7 +106,7 @@ def _board(fen: str, where: str) -> chess.Board:
 
 
 class ChessGame:
-    """A game of one episode."""
+    """The chess game of one episode."""
 
     def __init__(self, board: chess.Board, opponent: Opponent, moves: int, seed: int) -> None:
         self._board = board
@@ -117,11 +118,11 @@ class ChessGame:
         self._score = 0.0
 
     def outcome(self) -> str:
-        """Returns the result of the game; a game that is not over is lost."""
+        """Returns the agent's result: `win`, `draw` or `loss`. An unfinished game is a loss."""
         return _WORDS[self._score]
 
     def play(self, text: str) -> Reply:
-        """Plays the agent's move and the opponent's answer."""
+        """Plays the agent's move, and then the opponent's move unless the game is over."""
         if self._over:
             raise ToolError("The game is over.")
         move = self._read(text.strip())
@@ -138,7 +139,7 @@ class ChessGame:
         return Reply(f"{' '.join(lines)}{check}\n{self.shown()}")
 
     def shown(self) -> str:
-        """Returns the board as text."""
+        """Returns the board as text, for the agent."""
         ranks = str(self._board).splitlines()
         rows = [f"{8 - n} {rank}" for n, rank in enumerate(ranks)]
         side = "White (capital letters)" if self._side else "Black (small letters)"
@@ -153,7 +154,8 @@ class ChessGame:
         return " ".join(names[:_MOST_LISTED]) + more
 
     def _read(self, text: str) -> chess.Move:
-        """Returns a move in SAN or UCI. Raises ToolError if it is not exactly one legal move."""
+        """Parses a move in SAN or UCI notation. Raises ToolError if the text does not denote exactly one
+        legal move."""
         import chess
 
         problem = "is no legal move"
@@ -182,7 +184,8 @@ class ChessGame:
         return self._draw.choice(moves)
 
     def _gain(self, move: chess.Move) -> int:
-        """Returns the value of what a move takes and promotes to; a mate is worth most."""
+        """Returns the material value of a move: the captured piece plus the gain by promotion. A mate has
+        the highest value."""
         taken = self._board.piece_at(move.to_square)
         gain = _VALUES[taken.symbol().lower()] if taken else int(self._board.is_en_passant(move))
         if move.promotion:

@@ -1,8 +1,8 @@
 """Loads the tools that a run file names.
 
-A tool's name is a key of `TOOLS`, or `file.py:object` or `module:object` for your own. The object is a
-`Tool`, a list of tools, or a class of settings (`ToolSettings`). A table gives settings: `{name =
-"calculator", max_length = 500}`.
+A tool's name is a key of `TOOLS` or, for a user's own tool, `file.py:object` or `module:object`. The object
+is a `Tool`, a list of tools, or a subclass of `ToolSettings`. A table instead of a name adds settings:
+`{name = "calculator", max_length = 500}`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,26 @@ TOOLS: dict[str, str] = {
     "web_page": "air.tools.web:WebPageSettings",
     "web_search": "air.tools.web:WebSearchSettings",
 }
-"""The import paths of the shipped tools, by name. Modules are imported only when a tool is loaded."""
+"""The import path of each shipped tool, by the tool's name. A module is imported only when its tool is
+loaded."""
 
 
 class ToolSettings(BaseConfig):
-    """The settings that every tool has. A subclass adds its own and has the method `tools`."""
+    """The settings that all tools share. A subclass adds the settings of one tool, and makes the tool in
+    `tools`."""
 
     max_length: int | None = Field(None, ge=64)
-    """The largest number of characters of an observation. None: the tool's own."""
+    """The maximum length of an observation in characters. None: the tool's default."""
     seconds: float | None = Field(None, gt=0, lt=86_400)
-    """The time limit of a call in seconds. None: the tool's own."""
+    """The time limit of a call in seconds. None: the tool's default."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tools with these settings. Relative paths begin at `folder`."""
+        """Makes the tools from these settings. Relative paths in the settings are relative to `folder`."""
         raise NotImplementedError
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a tool with those of its limits that are set here. Its digest covers all settings."""
+        """Returns a copy of `tool` with the limits that are set here, and with a digest that covers all
+        settings."""
         limits = {"max_length": self.max_length, "seconds": self.seconds}
         changes: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
         digest = f"{self.model_dump_json()} {tool.digest}"
@@ -57,9 +60,9 @@ class ToolSettings(BaseConfig):
 
 
 def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:
-    """Returns the tools that a name or a table with a name and settings stands for. Relative paths begin at
-    `folder`, that of the run file; without it, at the current folder.
-    Raises MissingError if there is no such tool, and ConfigError if a setting is wrong."""
+    """Loads the tools that `spec` names: a name, or a table with `name` and settings. Relative paths are
+    relative to `folder`, the folder of the run file; without `folder`, to the current folder. Raises
+    MissingError if there is no such tool, and ConfigError if a setting is wrong."""
     table: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = table.pop("name", None)
     if not isinstance(name, str):

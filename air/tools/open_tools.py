@@ -1,4 +1,4 @@
-"""The tools of one episode, with their states."""
+"""Runs the tools of one episode, whose states it holds."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from air.tools.pool import Pool
 
 _LOG = logging.getLogger(__name__)
 MOST_ARGUMENTS = 1_000_000
-"""The largest number of characters of a call's arguments, as JSON."""
+"""The maximum length of a call's arguments as JSON, in characters."""
 _LONGEST_ERROR = 500
 _NOTE = "\n[… {} characters cut …]\n"
 _MOST_THREADS = 4
-"""The largest number of calls of one episode that run in threads at once; further ones wait."""
+"""The maximum number of calls of one episode that run in threads at the same time. Further calls wait."""
 _GRACE = 10.0
-"""How long the end of an episode waits for calls that took too long, in seconds."""
+"""How long the end of an episode waits for calls that exceeded their time limit and still run, in seconds."""
 
 
 class OpenTools:
-    """The tools of one episode. `ToolSet.open` makes it. Calls of tools that share a state wait for each
-    other; other calls may run at once."""
+    """The tools of one episode, made by `ToolSet.open`. Calls of tools that share a state run one after the
+    other; other calls may run at the same time."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
         self.states: dict[Hashable, Any] = {}
-        """The states by what made them."""
+        """The states of the episode's tools, by the function `Tool.state` that made each."""
         self.pools: list[Pool] = []
-        """The pools in which this episode has a place."""
+        """The pools in which this episode occupies a place."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._threads = asyncio.Semaphore(_MOST_THREADS)
         self._late: dict[asyncio.Future[threads.Outcome], str] = {}
-        """Calls that took too long, and may still run, each with its tool's name."""
+        """Calls that exceeded their time limit and may still run in a thread, each with its tool's name."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -51,8 +51,8 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError if the
-        failure is ours. All other failures are results with the status `error`."""
+        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError for an
+        infrastructure failure. Every other failure gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -72,16 +72,17 @@ class OpenTools:
         return ToolResult(name, given, text, reply.status, reply.info)
 
     def outcome(self) -> str | None:
-        """Returns the final answer that the state of a tool decides; None if the agent's answer counts."""
+        """Returns the final answer that a tool with `Tool.outcome` computes from its state, or None if
+        there is no such tool and the agent's own answer is graded."""
         for tool in self._tools.values():
             if tool.outcome is not None:
                 return tool.outcome(self.states[tool.state])
         return None
 
     async def close(self) -> None:
-        """Ends the episode: closes the states, and gives the places in pools back. Only the first call
-        does. Raises InfrastructureError if a state could not be closed because of us. A cancelled call still
-        closes every state, and raises CancelledError then."""
+        """Ends the episode: closes the states and releases the places in pools. A second call does nothing.
+        Raises InfrastructureError if an infrastructure failure prevented the close of a state. If the call
+        is cancelled, all states are closed before CancelledError is raised."""
         if self._closed:
             return
         self._closed = True
@@ -120,8 +121,8 @@ class OpenTools:
 
     @contextlib.asynccontextmanager
     async def _alone(self, tool: Tool) -> AsyncIterator[None]:
-        """Context manager: no other call of the episode uses the tool's state, and the call has its
-        place."""
+        """Context manager for one call: locks the tool's state against other calls of the episode, and
+        holds a place in the pool `Tool.calls`."""
         async with contextlib.AsyncExitStack() as stack:
             if tool.state is not None:
                 await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
@@ -131,7 +132,8 @@ class OpenTools:
             yield
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
-        """Runs a tool's function. Its exceptions are replies, except failures of ours."""
+        """Calls a tool's function. Converts its exceptions into replies with the status `error`; only
+        infrastructure failures and a cancellation are raised."""
         try:
             return _as_reply(await self._run(tool, given))
         except ToolError as error:
@@ -154,8 +156,9 @@ class OpenTools:
         return await _in_time(tool, call())
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
-        """Calls a function in a thread. While a call of the episode that took too long still runs, the
-        episode gets no further thread: what an agent makes hang must cost itself, not other episodes."""
+        """Calls a function in a thread. Raises ToolError if an earlier call of the episode has exceeded its
+        time limit and still runs: so an agent that makes calls hang cannot use up the threads of other
+        episodes."""
         async with self._threads:
             for late, name in self._late.items():
                 if not late.done():
@@ -175,13 +178,15 @@ class OpenTools:
 
 
 def _is_cancelled() -> bool:
-    """Tells whether the running task is cancelled, and not only something that it waits for."""
+    """Returns whether the current task itself is being cancelled. False if only something that it awaits
+    was cancelled."""
     task = asyncio.current_task()
     return task is None or bool(task.cancelling())
 
 
 def _closing(state: Any) -> Callable[[], Awaitable[None]]:
-    """Returns the function that closes a state, if it can be closed."""
+    """Returns an async function that calls the method `close` of a state, or does nothing if the state has
+    no such method."""
 
     async def close() -> None:
         method = getattr(state, "close", None)
@@ -193,7 +198,7 @@ def _closing(state: Any) -> Callable[[], Awaitable[None]]:
 
 
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time."""
+    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time limit."""
     deadline = asyncio.timeout(tool.seconds)
     try:
         async with deadline:
@@ -211,8 +216,8 @@ def _is_async(function: Any) -> bool:
 
 
 def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
-    """Returns the arguments as the function takes them. Raises ValueError, with a sentence for the model,
-    if they are malformed or wrong by the tool's schema."""
+    """Returns the arguments of a call as keyword arguments for the tool's function. Raises ValueError, with
+    a message for the model, if the arguments are malformed or do not match the tool's schema."""
     if isinstance(arguments, str):
         if len(arguments) > MOST_ARGUMENTS:
             raise ValueError(f"more than {MOST_ARGUMENTS} characters.")
@@ -231,13 +236,15 @@ def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def _exact(value: Any, schema: Any) -> Any:
-    """Returns a whole number as an int if the schema asks for an integer: JSON writes 3.0 too."""
+    """Converts a float such as 3.0 to an int if the schema asks for an integer, because JSON allows 3.0 for
+    an integer."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
 
 
 def _as_reply(value: Any) -> Reply:
-    """Returns what a function returned as a reply. Raises TypeError or ValueError if it cannot be one."""
+    """Converts the return value of a tool's function to a reply. Raises TypeError or ValueError if this is
+    impossible."""
     if isinstance(value, Reply):
         json.dumps(dict(value.info), allow_nan=False)
         if value.status not in get_args(Status) or not isinstance(value.observation, str):
@@ -249,7 +256,8 @@ def _as_reply(value: Any) -> Reply:
 
 
 def _failure(tool: Tool, error: BaseException) -> Reply:
-    """Returns the reply that tells the model of an exception: its type and message, without our files."""
+    """Returns a reply that tells the model the type and the message of an exception. File paths are not
+    included."""
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror
@@ -258,7 +266,8 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
 
 
 def _ours(error: BaseException) -> InfrastructureError | None:
-    """Returns the failure of ours in an exception or a group of exceptions; None if there is none."""
+    """Returns the infrastructure failure in an exception or a nested exception group, or None if there is
+    none."""
     if isinstance(error, InfrastructureError):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -267,13 +276,13 @@ def _ours(error: BaseException) -> InfrastructureError | None:
 
 
 def _encodable(text: str) -> str:
-    """Returns a text without lone surrogates (halves of characters), which could not be sent to the
-    model."""
+    """Replaces lone surrogates in a text by `?`, because they cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _cut(text: str, most: int) -> str:
-    """Returns a text of at most `most` characters. A longer one loses its middle, and says how much."""
+    """Returns a text of at most `most` characters. If the text is longer, a note with the number of missing
+    characters replaces its middle."""
     if len(text) <= most:
         return text
     room = max(0, most - len(_NOTE.format(len(text))))

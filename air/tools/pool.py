@@ -1,4 +1,5 @@
-"""A bound on how many users a shared resource has at once, across the event loops of this process."""
+"""A limit on how many users may use a shared resource at the same time. It holds across all event loops of
+this process."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ _numbers = itertools.count()
 
 
 class Pool:
-    """The places of a shared resource. `acquire` waits until a place is free; the longest waiter is
-    first."""
+    """A pool of places of a shared resource, a semaphore in other words. `acquire` waits for a free place;
+    waiters are served in order."""
 
     def __init__(self, size: int) -> None:
         self.number = next(_numbers)
-        """Orders the pools of this process."""
+        """A unique number. Episodes acquire places in several pools in the order of these numbers, which
+        prevents deadlocks."""
         self.size = self._free = size
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._lock = threading.Lock()
 
     async def acquire(self) -> None:
-        """Takes a place. A cancelled call takes none."""
+        """Waits for a free place and occupies it. A cancelled call occupies no place."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if self._free:
@@ -43,7 +45,7 @@ class Pool:
             raise
 
     def release(self) -> None:
-        """Gives a place back, to the longest waiter if there is one."""
+        """Frees a place, or passes it to the longest waiter."""
         while True:
             with self._lock:
                 if not self._waiters:

@@ -1,7 +1,8 @@
-"""The JSON schema of a function's parameters, from its type hints and its docstring.
+"""Derives the JSON schema of a function's parameters from its type hints and its docstring.
 
-A docstring describes parameters in Google's style, in a section `Args:`. Types: `str`, `int`, `float`,
-`bool`, `list[…]`, `dict[str, …]`, `Literal[…]`, `Any`, unions of these, and `None` in unions.
+The docstring describes parameters in Google's style, in a section `Args:`. Supported types are `str`,
+`int`, `float`, `bool`, `list[…]`, `dict[str, …]`, `Literal[…]`, `Any`, unions of these, and `None` in
+unions.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)",
 def describe(
     function: Callable[..., Any], *, skip_first: bool, about: str = ""
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the description of a function, and the JSON schema of its parameters; without the first one
-    if `skip_first`. `about` replaces the description of the docstring. Raises ConfigError if a parameter
-    has no usable type, the docstring describes a parameter that does not exist, or there is no
-    description."""
+    """Returns the description of a function and the JSON schema of its parameters; with `skip_first`,
+    without the first parameter. `about` replaces the docstring's description. Raises ConfigError if a
+    parameter has no supported type, the docstring describes a parameter that does not exist, or the
+    description is missing."""
     where = f"tool {getattr(function, '__name__', str(function))!r}"
     summary, entries = _docstring(function)
     if not (about or summary):
@@ -99,7 +100,7 @@ def _json_default(value: Any, where: str, name: str) -> Any:
 
 
 def _schema(hint: Any, where: str) -> dict[str, Any]:
-    """Returns the JSON schema of a type."""
+    """Returns the JSON schema of a type hint."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
@@ -133,7 +134,8 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Returns the text of a docstring before its first section, and the texts of its section `Args:`."""
+    """Returns the part of a docstring before its first section, and the descriptions in its section `Args:`
+    by parameter."""
     summary: list[str] = []
     entries: dict[str, str] = {}
     section = ""
@@ -152,8 +154,8 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields the names and texts of a section. Lines that are indented further belong to the entry
-    above."""
+    """Yields the name and the text of each entry of a section. A line that is indented further continues
+    the entry above."""
     text = inspect.cleandoc("\n".join(["", *lines]))
     for part in re.split(r"\n(?=\S)", text):
         if match := _ENTRY.fullmatch(part.strip()):

@@ -1,8 +1,9 @@
-"""The threads in which tools that are not async run, so that the event loop goes on.
+"""The threads in which tool functions that are not async run, so that they do not block the event loop.
 
-A thread cannot be ended. One that takes too long is left behind: it gives its place to others, and no exit of
-the process waits for it. The number of threads at once is bounded, and for each tool the number of those that
-were left behind, so that a tool that hangs takes threads from nobody else.
+Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
+towards the limit on running threads, and the process does not wait for it at exit. Both the number of
+running threads and the number of abandoned threads of each tool are limited, so that a tool that hangs
+cannot use up the threads of others.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from air.errors import InfrastructureError
 from air.tools.pool import Pool
 
 MOST_THREADS = 64
-"""The largest number of threads at once in this process, without those that were left behind."""
+"""The maximum number of running threads in this process, without abandoned threads."""
 MOST_LEFT = 64
-"""The largest number of threads of one tool that were left behind and still run."""
+"""The maximum number of abandoned threads of one tool that still run."""
 _PATIENCE = 600.0
-"""How long a call waits for a free thread, in seconds."""
+"""How many seconds a call waits for a free thread before it raises InfrastructureError."""
 _left: Counter[Hashable] = Counter()
-"""How many threads were left behind and still run, by what they work for."""
+"""The number of abandoned threads that still run, by the tool function that they run."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended. An error is not raised in the future, because a future takes not every
-    exception."""
+    """The value or the exception with which a call ended. The future holds an Outcome even for an
+    exception, because a future does not accept every exception."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Work:
-    """Work in a thread, for the tool `owner`. `start` makes it."""
+    """A call that runs in a thread for the tool `owner`. `start` makes it."""
 
     def __init__(self, owner: Hashable, pool: Pool) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        """The future of how the work ended."""
+        """A future for the result of the call."""
         self._owner, self._pool = owner, pool
         self._ended = self._is_left = False
 
     def leave(self) -> None:
-        """Leaves the thread behind, if it still runs: nobody waits for it."""
+        """Abandons the thread if it still runs, and frees its place in the pool."""
         with _lock:
             if self._ended or self._is_left:
                 return
@@ -59,7 +60,7 @@ class Work:
         self._pool.release()
 
     def end(self) -> None:
-        """Notes, in the thread, that the work has ended."""
+        """Called in the thread when the call has ended: frees the thread's place in the pool."""
         with _lock:
             self._ended = True
             if self._is_left:
@@ -71,14 +72,14 @@ class Work:
 
 
 def left(owner: Hashable) -> int:
-    """Returns how many threads of a tool were left behind and still run."""
+    """Returns the number of abandoned threads of a tool that still run."""
     with _lock:
         return _left[owner]
 
 
 async def start(work: Callable[[], Any], owner: Hashable) -> Work:
-    """Starts a thread that does `work`, as soon as one is free. Raises InfrastructureError if no thread
-    could be started."""
+    """Waits for a free place and starts a thread that calls `work`. Raises InfrastructureError if no place
+    becomes free in time or no thread can be started."""
     pool = _pool(os.getpid())
     try:
         async with asyncio.timeout(_PATIENCE):

@@ -1,12 +1,12 @@
-"""Runs tools for the episodes of a world.
+"""The tools of a world, from which the tools of each episode are opened.
 
     tools = ToolSet(load("calculator"))
     opened = await tools.open(ToolContext(seed=7))
     result = await opened.call("calculator", {"expression": "2 + 2"})
     await opened.close()
 
-What the model does wrong, and every exception of a tool's own function, is a result with the status
-`error`. An `InfrastructureError` passes through: the episode is masked.
+A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. An
+`InfrastructureError` is raised to the caller, which masks the episode.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from air.tools.pool import Pool
 
 
 class ToolSet:
-    """The tools of a world. Raises ConfigError if two have the same name, need different boxes, or have an
-    `outcome`."""
+    """The tools of a world. The constructor raises ConfigError if two tools have the same name, if they
+    need different boxes, or if more than one defines an `outcome`."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools: dict[str, Tool] = {}
@@ -58,29 +58,30 @@ class ToolSet:
 
     @property
     def schemas(self) -> tuple[dict[str, Any], ...]:
-        """The tools in the form of OpenAI's `tools`."""
+        """The JSON schemas of the tools, in the format of the field `tools` in OpenAI's API."""
         return tuple(tool.schema for tool in self.tools.values())
 
     @property
     def text(self) -> str:
-        """The tools as text for a prompt."""
+        """The description of all tools for a prompt."""
         return "\n".join(tool.text for tool in self.tools.values())
 
     @property
     def replays(self) -> bool:
-        """Whether the same seed and calls give the same observations."""
+        """Whether the same seed and the same calls always give the same observations, for all tools."""
         return all(tool.replays for tool in self.tools.values())
 
     @property
     def digest(self) -> str:
-        """A digest of all that decides results: schemas, limits, data, and the source files of
-        functions."""
+        """A digest of everything on which results depend: schemas, limits, data, and the source files of
+        the functions."""
         parts = [_digest(tool) for tool in self.tools.values()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     async def open(self, context: ToolContext) -> OpenTools:
-        """Starts an episode: waits for a place in each pool, and makes the states. Raises UsageError if the
-        context lacks what a tool needs, and InfrastructureError if a state could not be made."""
+        """Opens the tools for an episode: waits for a place in each pool and makes the states. Raises
+        UsageError if the context lacks something that a tool needs, and InfrastructureError if a state
+        cannot be made."""
         if self.box is not None and context.box is None:
             raise ConfigError("the tools need a box, and the world has none", where="tools")
         opened = OpenTools(self.tools)
@@ -97,14 +98,15 @@ class ToolSet:
         return opened
 
     def _pools(self) -> list[Pool]:
-        """Returns the pools of states. Their order is the same in all sets: no two episodes wait
-        for each other."""
+        """Returns the pools that limit states, in an order that is the same in all tool sets. This prevents
+        deadlocks between episodes."""
         pools = {tool.episodes for tool in self.tools.values() if tool.episodes}
         return sorted(pools, key=lambda pool: pool.number)
 
 
 async def _state(tool: Tool, context: ToolContext) -> Any:
-    """Makes the state of an episode. The agent has done nothing yet: a failure is never its doing."""
+    """Makes a tool's state for an episode. Any exception that is not an AirError becomes an
+    InfrastructureError, because the agent, which has not acted yet, cannot have caused it."""
     make = tool.state
     assert make is not None
     try:

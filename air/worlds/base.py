@@ -1,4 +1,5 @@
-"""The interface of worlds: what an agent acts in during one episode, such as a task in a box."""
+"""The interface of worlds, in which an agent acts during one episode, and the data types of this
+interface."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from air.tools.base import ToolError
 
 
 class Refusal(ToolError):
-    """Exception for an action that the world refuses. The agent sees the exception's message."""
+    """Raised for an action that the world refuses to carry out. The agent sees the exception's message."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Observation:
 
     text: str
     truncated: bool = False
-    """Whether output was cut because it was too long."""
+    """Whether the text was shortened because it was too long."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Validation:
     """The delta reward for this validate."""
     problem: str = ""
     fault: str = ""
-    """The error with which the grader failed twice on the artefact; else empty. The agent never sees it."""
+    """The grader's error if the grader failed twice on the artefact, else empty. The agent never sees it."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once, with one seed."""
     floor: float = 0.0
@@ -50,12 +51,13 @@ class Validation:
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
-    """The path of a stored copy of the artefact, which `ResearchWorld.keep` returned; empty if there is
-    none."""
+    """The path of the stored copy of the artefact, as `ResearchWorld.keep` returned it; empty if no copy is
+    stored."""
     seconds: float = 0.0
     """Wall time of the grading in seconds, including the wait for a grader box."""
     remembered: bool = False
-    """Whether the score was taken from an earlier grading of the same artefact, so that no grader ran."""
+    """Whether the score was reused from an earlier grading of the same artefact, without running the
+    grader."""
     automatic: bool = False
     """True if air made this validate at the end of the episode, false if the agent requested it."""
 
@@ -80,9 +82,9 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The interface of a world. All methods raise `InfrastructureError` if anything except the agent fails.
-    What the agent can cause, such as an invalid move or the end of its box, is an observation or ends the
-    episode instead. A world of which a method was cancelled can still be closed."""
+    """The interface of a world. Every method raises `InfrastructureError` for a failure that the agent did
+    not cause. A failure that the agent can cause, such as an invalid move or the end of its box, is an
+    observation or ends the episode. A world can be closed even after one of its methods was cancelled."""
 
     async def reset(self, seed: int) -> Observation:
         """Starts an episode and returns the first observation."""
@@ -103,7 +105,8 @@ class World(Protocol[ActionT]):
 
 
 class Run(Protocol):
-    """Runs one command in a fresh box, in which no agent has acted. The box is removed afterwards."""
+    """The interface of a function that runs one command in a fresh box, in which no agent has acted. The
+    box is removed afterwards."""
 
     async def __call__(
         self,

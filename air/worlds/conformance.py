@@ -1,11 +1,12 @@
-"""The rules that every world without a box keeps, as checks that anyone can run on a world of their own.
+"""Conformance checks for worlds that need no box. Users can run them on their own worlds.
 
-`check(task)` runs all checks and returns what is wrong; an empty result means that the world conforms:
+`check(task)` runs all checks and returns the problems found; an empty result means that the world conforms:
 
     problems = asyncio.run(conformance.check(sources.load("my_worlds:maze")))
     assert not problems
 
-The checks play with actions that mean nothing to most worlds; the parameter `actions` adds actions that do.
+By default the checks use actions that are meaningless in most worlds. The parameter `actions` adds
+meaningful actions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
 MOST_CHARACTERS = 20_000
-"""The longest observation, in characters."""
+"""The maximum length of an observation, in characters."""
 AT_ONCE = 64
 SEEDS = range(8)
 RESERVED = frozenset(
@@ -42,37 +43,37 @@ RESERVED = frozenset(
         "reward",
     }
 )
-"""The names of metrics that every episode has. A fact of a world must not have one of these names."""
+"""The names of the metrics that every episode has. A world's facts must have other names."""
 TEXTS = (
     "10", "5", "0", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
     "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
     "\n\n", " ", "\t", "é 漢字 🙂", "\x00", "x" * 50_000,
 )  # fmt: skip
-"""Texts of actions, most of which mean nothing to a world."""
+"""Texts of actions, most of which are meaningless to a world."""
 _ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (
     None, {}, {"x": 1}, {"action": None}, {"text": "x" * 50_000}, {"a": [{}]}
 )  # fmt: skip
 
 
 class Violation(Exception):
-    """Exception for a rule that a world does not keep. The text names the rule and says how."""
+    """Raised if a world violates a rule. The message describes the violation."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The world and the actions with which a check plays."""
+    """The input of a check: the task of a world, and the actions that the check sends."""
 
     task: WorldTask
     actions: Sequence[Action]
-    """Actions that the world may understand. A check plays them in order, and then again from the first."""
+    """The actions that a check sends in order, starting again after the last one."""
 
 
 Check = Callable[[Case], Awaitable[None]]
 
 
 def strange_actions(task: WorldTask) -> list[Action]:
-    """Returns actions that a model could write and that mean nothing to most worlds: texts and, in a world
-    with tools, calls with odd arguments of each tool and of a tool that does not exist."""
+    """Returns unusual actions that a model could write: odd texts and, in a world with tools, calls with
+    odd arguments of each tool and of a tool that does not exist."""
     texts = [Action(answer=text) for text in TEXTS]
     if not task.tools:
         return texts
@@ -88,9 +89,10 @@ def strange_actions(task: WorldTask) -> list[Action]:
 async def check(
     task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """Runs checks on a world; returns, by the name of each failed check, a text about the problem. `actions`
-    are further actions, such as legal moves; `checks` are names in `CHECKS` (None: all). Raises ConfigError
-    if the world needs a box, because these checks play more episodes at once than there may be boxes."""
+    """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
+    problem. `actions` are further actions to send, such as legal moves; `checks` are names in `CHECKS`
+    (None: all). Raises ConfigError if the world needs a box, because the checks run more episodes at the
+    same time than there may be boxes."""
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
     case = Case(task, [*actions, *strange_actions(task)])
@@ -109,7 +111,7 @@ async def check(
 
 @dataclass
 class Played:
-    """The observations, rewards and facts of a played episode."""
+    """The record of an episode that a check has run: its observations, rewards and facts."""
 
     texts: list[str]
     rewards: list[float]
@@ -118,8 +120,8 @@ class Played:
 
 
 async def play(case: Case, seed: int, turns: int | None = None) -> Played:
-    """Plays one episode with the actions of the case until the world ends it, or for `turns` turns (None: the
-    task's number of turns)."""
+    """Runs one episode with the actions of the case until the world ends it or `turns` turns have passed
+    (None: the task's maximum number of turns)."""
     world = case.task.world()
     try:
         first = await world.reset(seed)
@@ -138,19 +140,21 @@ async def play(case: Case, seed: int, turns: int | None = None) -> Played:
 
 
 async def same_seed_same_episode(case: Case) -> None:
-    """The same seed and actions give the same observations, rewards and facts, if the task says so."""
+    """Check: if the task declares `replays`, the same seed and actions give the same observations, rewards
+    and facts."""
     if case.task.replays and await play(case, 3) != await play(case, 3):
         raise Violation("the task says that it replays, but two episodes with one seed differ")
 
 
 async def different_seeds_differ(case: Case) -> None:
-    """Different seeds give different episodes."""
+    """Check: different seeds give different episodes."""
     if len({str(await play(case, seed)) for seed in SEEDS}) == 1:
         raise Violation(f"the seeds {SEEDS.start} to {SEEDS.stop - 1} all give the same episode")
 
 
 async def any_action_is_answered(case: Case) -> None:
-    """An action that the world does not understand is answered, with text of a bounded length."""
+    """Check: any action, even a meaningless one, gives an observation of limited length and raises no
+    exception."""
     world = await _started(case)
     try:
         for action in case.actions:
@@ -171,7 +175,7 @@ async def any_action_is_answered(case: Case) -> None:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """After the end of an episode, a step says that the episode is over, and gives no reward."""
+    """Check: a step after the end of an episode returns `done` and no reward."""
     world = await _started(case)
     try:
         for number in range(10 * case.task.max_turns):
@@ -187,7 +191,8 @@ async def a_step_after_the_end_gives_nothing(case: Case) -> None:
 
 
 async def closes_at_any_time(case: Case) -> None:
-    """A world can be closed before `reset`, and twice. Its facts can be read after `reset`."""
+    """Check: a world can be closed before `reset`, and more than once, and its facts can be read after it
+    was closed."""
     fresh = case.task.world()
     await fresh.close()
     await fresh.close()
@@ -198,7 +203,7 @@ async def closes_at_any_time(case: Case) -> None:
 
 
 async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
-    """If a step is cancelled, the world can still be closed."""
+    """Check: a world can be closed after a step was cancelled."""
     world = await _started(case)
     step: asyncio.Future[Step] = asyncio.ensure_future(world.step(case.actions[0]))
     await asyncio.sleep(0)
@@ -209,7 +214,7 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """64 episodes at the same time do not disturb each other."""
+    """Check: 64 concurrent episodes do not influence each other."""
     few = Case(case.task, case.actions)
     at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:
@@ -220,8 +225,8 @@ async def many_play_at_once(case: Case) -> None:
 
 
 async def facts_are_numbers_with_fixed_names(case: Case) -> None:
-    """Facts are finite numbers. All episodes have facts with the same names. `WorldTask.facts` explains each
-    name, and no name is in `RESERVED`."""
+    """Check: facts are finite numbers, all episodes have facts with the same names, `WorldTask.facts`
+    explains each name, and no name is in `RESERVED`."""
     if taken := RESERVED & set(case.task.facts):
         raise Violation(f"the facts {sorted(taken)} have names of air's own metrics")
     names = set()
@@ -234,7 +239,7 @@ async def facts_are_numbers_with_fixed_names(case: Case) -> None:
 
 
 async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
-    """A world neither draws numbers from Python's global random generator nor seeds it."""
+    """Check: a world neither uses nor seeds Python's global random generator."""
     before = random.getstate()
     await play(case, 5)
     if random.getstate() != before:

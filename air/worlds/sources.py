@@ -1,8 +1,8 @@
-"""The tasks of worlds other than research tasks: finds the task that a task id names.
+"""Loads the tasks of all worlds except research tasks, by task id.
 
-A task id has the prefix of its source, such as `game:sokoban6`. `SOURCES` names the module of each source,
-which is imported only when a task id needs it. Any other prefix is the name of a module of your own, which
-Python can import and which has the source as its object `SOURCE`: `my_worlds:maze` is
+A task id begins with the prefix of its source, such as `game:sokoban6`. `SOURCES` maps each prefix to the
+module of its source, which is imported only when needed. Any other prefix is the name of a user's module
+that Python can import, with the source as its object `SOURCE`: `my_worlds:maze` is
 `my_worlds.SOURCE.load("maze")`.
 """
 
@@ -30,7 +30,7 @@ SOURCES = {
     "posed": "air.worlds.proposals:POSED",
     "proposal": "air.worlds.proposals:PROPOSALS",
 }
-"""The import path of each source, by the prefix of its task ids."""
+"""The import path of each source's `SOURCE` object, by the prefix of task ids."""
 
 
 Player = Callable[[str], Action]
@@ -39,60 +39,66 @@ Player = Callable[[str], Action]
 
 @dataclass(frozen=True)
 class WorldTask:
-    """One task of a world: the rules for the agent, the limits of an episode, and how its world is made."""
+    """A task of a world: the rules for the agent, the limits of an episode, and the function that makes the
+    world."""
 
     id: str
     """The whole task id, such as `game:sokoban6`."""
     instructions: str
-    """The rules of the world, a part of the first prompt. The first observation of `reset` follows them."""
+    """The rules of the world, as part of the first prompt. The first observation follows them."""
     digest: str
-    """A digest of everything that decides an episode besides its seed: rules, levels, data, a remote address.
-    The trajectory of an episode records it."""
+    """A digest of everything on which an episode depends besides its seed: rules, levels, data, a remote
+    URL. Trajectories record it."""
     replays: bool
-    """Whether the same seed and the same actions give the same observations and rewards exactly."""
+    """Whether the same seed and the same actions always give the same observations and rewards."""
     max_turns: int
-    """The number of turns of an episode, unless the run file sets `env.agent.max_turns`."""
+    """The default maximum number of turns of an episode. The run file's `env.agent.max_turns` replaces it."""
     make: Callable[[], World[Action]] | None = None
-    """Makes the world of one episode. It starts nothing: `reset` does. Exactly one of the fields `make`,
-    `make_in` and `make_checked` is set; the method `world` calls it."""
+    """A function that makes the world of one episode, for a task without boxes. Nothing is started before
+    `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must be set; the method `world`
+    calls it."""
     box: BoxSpec | None = None
-    """The box in which the agent acts; None: the world needs none. Each episode has a box of its own from the
-    pool of agents' boxes. The run file's `env.agent.runtime.type` replaces its `provider`."""
+    """The specification of the box in which the agent acts; None if the world needs no box. Each episode
+    gets its own box from the pool of agents' boxes. The run file's `env.agent.runtime.type` replaces the
+    box's `provider`."""
     make_in: Callable[[Box], World[Action]] | None = None
-    """Makes the world of one episode in its box, in which nothing has run. For a task with `box` and without
-    `check_box`."""
+    """A function that makes the world of one episode from the episode's box, in which nothing has run yet.
+    For a task with `box` and without `check_box`."""
     check_box: BoxSpec | None = None
-    """The fresh box in which the world checks an answer, for example with hidden tests; None: the world needs
-    no such box. Each check has a box of its own from the pool of graders' boxes, which the agent never
-    sees."""
+    """The specification of a fresh box in which the world grades an answer, for example with hidden tests;
+    None if the world needs no such box. Each grading gets its own box from the pool of graders' boxes,
+    which the agent cannot access."""
     make_checked: Callable[[Box | None, Run], World[Action]] | None = None
-    """Makes the world of one episode from two arguments: its box (None if `box` is None), and the function
-    that runs a command in a fresh `check_box`. For a task with `check_box`."""
+    """A function that makes the world of one episode from two arguments: the episode's box (None if `box`
+    is None), and a function that runs a command in a fresh `check_box`. For a task with `check_box`."""
     names_turns: bool = False
-    """Whether the rules tell the agent how many turns it has. `[embedded.rounds]` refuses such tasks."""
+    """Whether the rules tell the agent its maximum number of turns. The setting `[embedded.rounds]`, which
+    changes that number, cannot be used with such a task."""
     format: str = "think_answer"
-    """The action format, unless the run file sets `env.agent.harness.format`."""
+    """The default action format. The run file's `env.agent.harness.format` replaces it."""
     format_penalty: float = 0.0
-    """What a reply that is no action costs, once for each turn. Not negative."""
+    """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
     unanswered: float = 0.0
-    """What an episode is paid that its world does not end: out of turns, context or time, or its agent has
-    ended the box. Not positive. If answers may earn less than 0, it is the least that they earn: else an
-    agent would escape from a bad answer by giving none."""
+    """The reward of an episode that ends without the world's `done`, because turns, context or time ran out
+    or the agent ended its box. It must not be positive. If answers can earn less than 0, set it to the
+    lowest reward of an answer: otherwise an agent could avoid a bad answer's reward by not answering."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
+    """The JSON schemas of the tools that the world offers, in the format of the field `tools` in OpenAI's
+    API; empty if none."""
     answers: bool = False
-    """Whether the agent may also answer in words in a world with tools (`Action.answer`). In a world without
-    tools it always may."""
+    """Whether the world accepts answers in words (`Action.answer`) although it has tools. A world without
+    tools always does."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """The meaning of each name in `World.facts`, for documentation and the viewer."""
+    """The meaning of each name in `World.facts`, for documentation and for the viewer."""
     player: Callable[[World[Action], int], Player] | None = None
-    """Makes a scripted player that plays well, from a world that has been reset and its seed. `air demos`
-    writes demonstrations with it. None if there is no such player."""
+    """A function that makes a scripted player, which plays well, from a world after `reset` and its seed.
+    The command `air demos` uses it to generate demonstrations. None if there is no such player."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if the fields about boxes contradict each other, or `unanswered` is positive."""
+        """Raises ConfigError if the fields about boxes contradict each other, or if `unanswered` is
+        positive or not finite."""
         wanted = "make" if self.box is None else "make_in"
         wanted = wanted if self.check_box is None else "make_checked"
         makers = {"make": self.make, "make_in": self.make_in, "make_checked": self.make_checked}
@@ -116,12 +122,12 @@ class WorldTask:
 
     @property
     def in_boxes(self) -> bool:
-        """Whether the world needs boxes, for the agent or for checks."""
+        """Whether the world needs boxes, for the agent or for grading."""
         return self.box is not None or self.check_box is not None
 
     def world(self, box: Box | None = None, run: Run | None = None) -> World[Action]:
-        """Makes the world of one episode, with the agent's box and the function for checks if the task needs
-        them. Raises ConfigError if a needed argument is missing."""
+        """Makes the world of one episode. `box` is the agent's box, and `run` runs a command in a fresh box
+        for grading. Raises ConfigError if the task needs an argument that is missing."""
         if self.make is not None:
             return self.make()
         if self.make_in is not None and box is not None:
@@ -133,39 +139,39 @@ class WorldTask:
 
 
 class WorldSource(Protocol):
-    """The tasks of one prefix."""
+    """The interface of a source, which provides the tasks with one prefix."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task whose id is the prefix, a colon and `name`. Does not use the network. Raises
-        MissingError if there is none, and ConfigError if `name` is malformed."""
+        """Returns the task `PREFIX:name`, without using the network. Raises MissingError if there is no
+        such task, and ConfigError if `name` is malformed."""
         ...
 
     def names(self) -> list[str]:
-        """Returns the names that `air tasks` lists; empty if they cannot be known."""
+        """Returns the names that the command `air tasks` lists; empty if they cannot be known."""
         ...
 
 
 VALIDATION_SEED = 1_000_123
-"""The first seed of evaluation episodes. Training episodes have smaller seeds, so that no policy is evaluated
-on what it was trained on."""
+"""The first seed of evaluation episodes. Training episodes have smaller seeds, so that evaluation uses no
+episode of the training."""
 
 
 def is_world(task_id: str) -> bool:
-    """Whether a task id names a task of a world other than a research task."""
+    """Returns whether a task id belongs to a world other than the research world."""
     prefix, colon, _ = task_id.partition(":")
     return bool(colon) and prefix not in tasks.PREFIXES
 
 
 def load(task_id: str) -> WorldTask:
-    """Returns the task with this id. Raises MissingError if there is no such source or task, and ConfigError
+    """Returns the task with an id. Raises MissingError if there is no such source or task, and ConfigError
     if the id is malformed."""
     prefix, _, name = task_id.partition(":")
     return source(prefix).load(name)
 
 
 def source(prefix: str) -> WorldSource:
-    """Returns the source with a prefix of `SOURCES`, or else the object `SOURCE` of the module `prefix`.
-    Raises MissingError if there is neither, and ConfigError if the object is no source."""
+    """Returns the source for a prefix: that in `SOURCES`, or else the object `SOURCE` of the module with
+    this name. Raises MissingError if there is neither, and ConfigError if the object is not a source."""
     if prefix in SOURCES:
         found: WorldSource = plugin(SOURCES[prefix])
         return found

@@ -1,8 +1,8 @@
-"""Loads answer checkers, and calls each with those fields that its function's parameters name.
+"""Loads answer checkers, and calls each with the fields that the parameters of its function name.
 
-A checker's function takes fields of the row, and of the episode (`GIVEN`), by name. It is pure, or
-asynchronous if it asks a server or runs a script in a box. It returns a number, a `Verdict`, or a dict
-with `reward` and metrics.
+The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous
+if it queries a server or runs a script in a box. It returns a number, a `Verdict`, or a dict with `reward`
+and metrics.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GIVEN: Mapping[str, str] = {
     "thoughts": "list of the turns' thoughts",
     "run": "runs a script in the box of the episode: `await run(script)` gives exit code, stdout and stderr",
 }
-"""What an episode gives to a checker, beside the fields of its row."""
+"""The fields that the episode adds to those of the row, each with its meaning."""
 CHECKERS: Mapping[str, Callable[..., Any]] = {
     "math_equal": mathematics.math_equal,
     "math_equal_tool": mathematics.math_equal_tool,
@@ -50,45 +50,47 @@ CHECKERS: Mapping[str, Callable[..., Any]] = {
     "code_tests": programs.code_tests,
     "judge": judge.Judge,
 }
-"""The shipped checkers by name. A class has settings and makes the function."""
+"""The shipped checkers by name: a function, or a class of settings whose method `check` is the function."""
 _NEED_MATH = {"math_equal", "math_equal_tool", "math_equal_think", "agent0"}
 
 
 @dataclass(frozen=True)
 class Checker:
-    """A function that computes the reward of an answer."""
+    """An answer checker: a function that computes the reward of an answer, with its name."""
 
     name: str
-    """The name in `CHECKERS`, or the path of a user's function."""
+    """A key of `CHECKERS`, or the path of a user's function."""
     function: Callable[..., Any]
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of the fields without which the function cannot be called."""
+        """The names of the fields that the function requires, from the row or the episode."""
         parameters = self._parameters().values()
         return tuple(p.name for p in parameters if p.default is p.empty)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the fields that every row must have."""
+        """The names of the fields that every row must contain."""
         return tuple(name for name in self.needs if name not in GIVEN)
 
     @property
     def needs_box(self) -> bool:
-        """Tells whether the function runs scripts in a box."""
+        """Whether the function runs scripts in a box."""
         return "run" in self._parameters()
 
     @property
     def lowest(self) -> float:
-        """The lowest reward of the function, as `pays` declares it. An episode without an answer has it."""
+        """The lowest reward of the function, as its decorator `pays` declares. An episode without an answer
+        gets this reward."""
         return float(lowest_of(_called(self.function)))
 
     async def __call__(self, **fields: Any) -> Verdict:
-        """Returns the verdict on an answer. `fields` are those of the row and of `GIVEN`.
+        """Grades an answer. `fields` are the fields of the row and those of `GIVEN`; the function gets the
+        ones it names.
 
-        Raises ConfigError if the row lacks a field or has a wrong one, RewardTermError if a user's function
-        failed or its reward is not finite or below `lowest`, and InfrastructureError if the answer could not
-        be checked.
+        Raises ConfigError if the row lacks a field or has a malformed one, RewardTermError if a user's
+        function fails or its reward is not finite or is below `lowest`, and InfrastructureError if the
+        answer cannot be graded.
         """
         missing = [name for name in self.needs if name not in fields]
         if missing:
@@ -145,11 +147,11 @@ class Checker:
 
 
 def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Checker:
-    """Returns a checker: a name in `CHECKERS`, a user's `file.py:function` or `module:function`, or a table
-    with one of them as `name` and with settings. A relative file is in `folder`.
+    """Loads a checker: a key of `CHECKERS`, a user's `file.py:function` or `module:function`, or a table
+    with one of these as `name` and with settings. A relative file path is relative to `folder`.
 
-    Raises ConfigError for a malformed name or settings, and MissingError if there is no such checker or a
-    package that it needs is absent.
+    Raises ConfigError for a malformed name or setting, and MissingError if the checker does not exist or a
+    package that it needs is not installed.
     """
     settings = {} if isinstance(spec, str) else {k: v for k, v in spec.items() if k != "name"}
     name = spec if isinstance(spec, str) else spec.get("name")
@@ -169,7 +171,8 @@ def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Check
 
 
 def _check_parameters(name: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a parameter of the function has no name, or a setting is no parameter."""
+    """Raises ConfigError if the function has `*args`, `**kwargs` or a positional-only parameter, or a
+    setting is not a parameter of the function."""
     parameters = inspect.signature(function).parameters
     if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters.values()):
         raise ConfigError(
@@ -230,7 +233,8 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""By the id of the process: a forked process has none of its parent's threads."""
+"""The thread pool of each process, by process id. A forked process inherits this table but none of its
+parent's threads, so it makes a pool of its own."""
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -1,15 +1,17 @@
-"""Finds the answer in a reply. This is the one rule by which every checker decides which answer counts.
+"""Extracts the final answer from a reply. All checkers use these rules, except where a checker states
+another rule.
 
-1. Thoughts do not count: what is between `<think>` and `</think>`, all that is before a `</think>` without a
-   beginning, and all that is after a `<think>` without an end. `thinking`, `thought` and `reasoning` are
-   such tags too.
-2. If the rest has an `<answer>`, only the text in the last one counts. Without its end there is no answer.
-3. If that has a `\\boxed{`, only the content of the box that begins last counts. Without its end, or with
-   nothing in it, there is no answer.
-4. If there is neither, and the last line has `The answer is …`, `Answer: …` or `#### …`, what follows counts.
-5. Else the whole text is the answer.
+1. Thoughts are removed: the text between `<think>` and `</think>`, all text before a `</think>` without a
+   beginning, and all text after a `<think>` without an end. The tags `thinking`, `thought` and `reasoning`
+   mark thoughts as well.
+2. If the rest contains an `<answer>`, the answer is in the last one. Without its end there is no answer.
+3. If that text contains a `\\boxed{`, the answer is the content of the box that begins last. If the box has
+   no end or no content, there is no answer.
+4. If there is neither, and the last line contains `The answer is …`, `Answer: …` or `#### …`, the answer is
+   the text after these words.
+5. Otherwise the whole text is the answer.
 
-All of it takes time in proportion to the length of the reply.
+The running time is linear in the length of the reply.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 from collections import deque
 
 MOST_CHARACTERS = 100_000
-"""Of a longer reply, only so many characters at its end are read."""
+"""The number of characters at the end of a reply that are searched for the answer."""
 _THOUGHT = re.compile(r"<(?P<end>/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _ANSWER = re.compile(r"<answer>", re.IGNORECASE)
 _ANSWER_END = re.compile(r"</answer>", re.IGNORECASE)
@@ -27,7 +29,7 @@ _LEAD = re.compile(r"\banswer(?: is|:| is:)[ \t*:]{0,8}(?=\S)|#### {0,8}(?=\S)",
 
 
 def final_answer(reply: str) -> str:
-    """Returns the answer that counts, without spaces around it; an empty text if there is none."""
+    """Returns the final answer in a reply, without surrounding spaces; an empty text if there is none."""
     text = outside_thoughts(reply[-MOST_CHARACTERS:])
     tagged = last_tagged(text)
     if tagged is not None:
@@ -39,8 +41,8 @@ def final_answer(reply: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns the content of the box that begins last, which is empty if the box has no end; None if there
-    is no box."""
+    """Returns the content of the `\\boxed{…}` that begins last; an empty text if that box has no end; None
+    if there is no box."""
     start = _last(_BOX, text)
     if start is None:
         return None
@@ -60,8 +62,8 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_tagged(text: str) -> str | None:
-    """Returns the text in the last `<answer>`, which is empty if it has no end; None if there is no such
-    tag."""
+    """Returns the text in the last `<answer>…</answer>`; an empty text if that tag has no end; None if
+    there is no such tag."""
     start = _last(_ANSWER, text)
     if start is None:
         return None
@@ -70,7 +72,7 @@ def last_tagged(text: str) -> str | None:
 
 
 def outside_thoughts(text: str) -> str:
-    """Returns the parts of `text` that are no thoughts."""
+    """Returns `text` without its thoughts."""
     parts: list[str] = []
     depth, position = 0, 0
     for tag in _THOUGHT.finditer(text):

@@ -1,9 +1,11 @@
-"""The checker of one action on a screen: `click(x, y)`, `type("text")` or `scroll("down")`.
+"""The checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or
+`scroll("down")`.
 
-Coordinates are shares of the screen, from 0 to 1. A click is right if it is in the box `gt_bbox` (left,
-top, right, bottom), or within 0.07 of it if it is a point; a text if its F1 with `gt_input_text` is at
-least 0.5; a direction if it is `gt_input_text`. The kind of the action counts one half of the accuracy,
-the rest the other.
+Coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if its kind is
+wrong, 0.5 if only its kind is right, and 1 if its argument is right as well. A click is right if it is
+inside the box `gt_bbox` (left, top, right, bottom) or, if `gt_bbox` is a point, less than 0.0707 away from
+it. A text is right if its word F1 with `gt_input_text` is at least 0.5. A scroll direction is right if it
+equals `gt_input_text`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _RIGHT_TEXT = 0.5
 def gui(
     prediction: str, gt_action: str, gt_bbox: Sequence[float] = (), gt_input_text: str = ""
 ) -> Verdict:
-    """Pays 0.8 times the accuracy of the action plus 0.2 if the answer is one action and nothing else."""
+    """The checker: the reward is 0.8 times the accuracy of the action, plus 0.2 if the answer's last line
+    is exactly one well-formed action."""
     wanted = gt_action.strip().lower()
     if wanted not in KINDS:
         raise ConfigError(

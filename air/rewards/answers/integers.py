@@ -1,15 +1,15 @@
-"""Reads the number that an answer gives: its last integer.
+"""Extracts the integer that an answer gives, which is the last number in its text.
 
-- Digits of every script count (`٤٢` is 42). A superscript is no digit.
-- Thousands separators count if each is followed by exactly three digits: `1,234`, `1 234` with a narrow or
-  unbreakable space, `1'234`, `1_234`.
-- A minus directly before the number (or before its currency sign) makes it negative, unless the minus can be
-  a subtraction because a letter, a digit or a bracket is before it: the last integer of `10-5` is 5.
-- `42.` at the end of a sentence and `42.0` are 42. If the last number is a decimal, no integer (such as
-  42.5) or has an exponent, the answer gives no integer: none of its digits is read as another number.
+- Decimal digits of all scripts are read (`٤٢` is 42), but superscripts are not.
+- Thousands separators are accepted if exactly three digits follow each: `1,234`, `1 234` with a narrow or
+  no-break space, `1'234`, `1_234`.
+- A minus directly before the number (or before its currency sign) makes it negative, unless it can be a
+  subtraction because a letter, a digit or a bracket precedes it: the last integer of `10-5` is 5.
+- `42.` at the end of a sentence and `42.0` are 42. If the last number has another fraction (42.5) or an
+  exponent, the answer gives no integer.
 
-Everything takes time in proportion to the length. Digits are compared as text, because Python refuses to
-convert very long ones and needs quadratic time for long ones.
+The running time is linear in the length of the text. Numbers stay texts of digits, because Python refuses
+to convert very long ones to int and needs quadratic time for long ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\uff0d\ufe63", "-"))
-"""Other characters for a minus: the mathematical one, the dash, the wide and the small one."""
+"""Characters that are read as a minus: the mathematical minus, the en dash, and the wide and the small
+hyphen."""
 _SEPARATORS = str.maketrans("", "", ",_'\u00a0\u2009\u202f")
 _CURRENCY = "$€£¥"
 _LINE = re.compile(r"####[^\S\n]*(?P<answer>\S+)[^\S\n]*\Z")
 
 
 def last_integer(text: str) -> str | None:
-    """Returns the last number of `text` in canonical form (`-1234`), or None if there is none or it is no
-    integer."""
+    """Returns the last number in `text` in canonical form, such as `-1234`; None if there is no number or
+    the last one is not an integer."""
     if not text.isascii():
         text = "".join(map(_ascii_digit, text.translate(_MINUS)))
     match = next(iter(deque(_NUMBER.finditer(text), maxlen=1)), None)
@@ -45,13 +46,15 @@ def last_integer(text: str) -> str | None:
 
 
 def canonical(digits: str, *, negative: bool = False) -> str:
-    """Returns ASCII digits without leading zeros, with a minus if `negative`; zero has no minus."""
+    """Returns a number in canonical form: ASCII digits without leading zeros, with a minus if `negative`
+    and not zero."""
     digits = digits.lstrip("0") or "0"
     return f"-{digits}" if negative and digits != "0" else digits
 
 
 def final_answer(solution: str) -> str | None:
-    """Returns the integer of the last line of a GSM8K solution, `#### 42`, or None if there is none."""
+    """Returns the integer in the last line of a GSM8K solution (`#### 42`) in canonical form; None if there
+    is none."""
     line = _LINE.search(solution.rstrip())
     if line is None or not re.fullmatch(r"\$?-?\$?[0-9][0-9,]*(?:\.0*)?", line["answer"]):
         return None
@@ -59,7 +62,7 @@ def final_answer(solution: str) -> str | None:
 
 
 def _is_negative(text: str, start: int) -> bool:
-    """Tells whether a minus sign belongs to the number that begins at `start`."""
+    """Returns whether a minus sign belongs to the number that begins at `start`."""
     if start and text[start - 1] in _CURRENCY:
         start -= 1
     if not start or text[start - 1] != "-":

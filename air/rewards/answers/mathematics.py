@@ -1,9 +1,10 @@
-"""Mathematical equality, and the checkers that pay for it.
+"""Mathematical equality of answers, and the checkers that use it.
 
-Two answers are equal if their texts are, or if they have the same parts (`structure.py`) whose numbers
-and units are equal (`quantities.py`) or whose expressions are, which math-verify compares in a process
-with limits (`runner.py`). A prediction that is not an expression of the notation that `is_expression` knows
-is wrong: prose, commands of LaTeX that are not in a list, and hedged answers.
+Two answers are equal if their normalised texts are equal. Otherwise both are split into parts
+(`structure.py`), and each part of one must equal a part of the other: as plain numbers with units
+(`quantities.py`), or as expressions, which math-verify compares in a process with limits (`runner.py`). A
+prediction that contains anything but the notation that `is_expression` accepts is wrong, such as prose,
+unlisted LaTeX commands, or a hedged answer.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 
 MOST_PARTS = 32
-"""An answer with more parts, such as a set of more numbers, equals only its own text."""
+"""The maximum number of parts, such as elements of a set. An answer with more parts equals only its own
+text."""
 MOST_DEPTH = 20
-"""An expression with more brackets in each other is none."""
+"""The maximum nesting depth of brackets in an expression. A text with deeper nesting is not accepted as an
+expression."""
 MOST_BITS = 10_000
-"""A number with more bits, such as `1e9999`, is not written out: Python refuses to."""
+"""The maximum size in bits of a number that is written out in digits. Larger ones, such as `1e9999`, stay
+as written, because Python refuses to print them."""
 _COMMANDS = frozenset(
     re.findall(
         r"\w+",
@@ -54,8 +58,9 @@ _NUMBER_TYPES = (int, float, str)
 
 
 def equal(gold: object, prediction: str, question: str = "") -> bool:
-    """Tells whether two mathematical answers are equal. Words of the question may be units. Raises
-    ConfigError if `gold` is no answer, and InfrastructureError if they could not be compared."""
+    """Returns whether two mathematical answers are equal. Words that occur in `question` may be units.
+    Raises ConfigError if `gold` is not an answer, and InfrastructureError if the comparison fails for
+    another reason than the answers."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
@@ -94,7 +99,8 @@ def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool:
 
 
 def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
-    """Tells whether each row has a column of its own that is true; its own number if they are ordered."""
+    """Returns whether every row (a gold part) can be assigned a column (a predicted part) of its own whose
+    entry is true. If `ordered`, row n must be assigned column n."""
     if ordered:
         return all(row[index] for index, row in enumerate(known))
     free = set(range(len(known)))
@@ -107,7 +113,7 @@ def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
 
 
 def _known(gold: str, prediction: str, question: str) -> bool | None:
-    """Tells whether two parts are equal, or returns None if only their expressions can tell."""
+    """Returns whether two parts are equal, or None if this needs a comparison of expressions."""
     if compact(gold) == compact(prediction):
         return True
     (one, unit), (other, other_unit) = (
@@ -128,7 +134,7 @@ def _known(gold: str, prediction: str, question: str) -> bool | None:
 
 
 def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
-    """Compares a percentage with a number: they are equal if the numbers are, or with a hundredth of it."""
+    """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5."""
     right, given = quantities.number(gold), quantities.number(prediction)
     if right is None or given is None:
         return False
@@ -138,9 +144,9 @@ def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
 
 
 def is_expression(text: str) -> bool:
-    """Tells whether a text has only what the comparison of expressions may read: numbers, operators,
-    names of one or two letters, and the commands of a list. Towers of powers and factorials of large numbers
-    are refused because they only cost time."""
+    """Returns whether a text contains only what the comparison of expressions accepts: numbers, operators,
+    names of one or two letters, and the LaTeX commands in `_COMMANDS`. Towers of powers and factorials of
+    large numbers are rejected, because their evaluation takes too long."""
     if _COSTLY.search(text):
         return False
     position, depth, brackets = 0, 0, 0
@@ -182,7 +188,7 @@ def _gold_text(gold: object) -> str:
 
 
 def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
-    """Pays 1 if the final answer equals `answer`, else 0."""
+    """The checker: the reward is 1 if the final answer equals `answer`, else 0."""
     right = equal(answer, final_answer(prediction), question)
     return Verdict(float(right), {"accuracy": float(right)})
 
@@ -190,7 +196,8 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """Pays 1 for a right answer and 0.1 for a wrong one, if a tool was called, else 0."""
+    """The checker: the reward is 1 for a right and 0.1 for a wrong answer if at least one tool was called,
+    else 0."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})
@@ -204,7 +211,8 @@ def math_equal_think(
     thoughts: Sequence[str],
     question: str = "",
 ) -> Verdict:
-    """Pays as `math_equal_tool` if every turn has a thought with a word in it, else 0."""
+    """The checker: the reward is that of `math_equal_tool` if every turn has a thought with at least one
+    word, else 0."""
     verdict = math_equal_tool(prediction, answer, tool_calls, question)
     thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
     always = turns > 0 and len(thinking) >= turns
@@ -213,7 +221,8 @@ def math_equal_think(
 
 
 def math_string_equal(prediction: str, answer: object) -> Verdict:
-    """Pays 1 if the last integer of the final answer is `answer`, else 0."""
+    """The checker: the reward is 1 if the last integer of the final answer is the last integer of `answer`,
+    else 0."""
     right = last_integer(_gold_text(answer))
     if right is None:
         raise ConfigError(
@@ -225,7 +234,7 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
 
 @pays(lowest=-1.0)
 def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
-    """Pays 1 if the last boxed answer outside thoughts equals `answer`, else −1."""
+    """The checker: the reward is 1 if the last `\\boxed{…}` outside thoughts equals `answer`, else −1."""
     boxed: Any = last_boxed(outside_thoughts(prediction))
     right = bool(boxed) and equal(answer, boxed, question)
     return Verdict(1.0 if right else -1.0, {"accuracy": float(right), "boxed": float(bool(boxed))})

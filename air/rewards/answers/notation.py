@@ -1,7 +1,9 @@
-"""Brings the text of a mathematical answer into one notation, a small part of LaTeX, without its meaning.
+"""Normalises the notation of a mathematical answer to a small subset of LaTeX. The meaning is not
+interpreted.
 
-Digits of every script, wide characters, fractions such as `½`, exponents such as `²` and the signs `×`, `−`,
-`π` become LaTeX. Invisible characters, dollar signs, spaces of LaTeX and sizes of brackets are left out.
+Digits of all scripts, full-width characters, fractions such as `½`, exponents such as `²` and the signs
+`×`, `−`, `π` become ASCII or LaTeX. Invisible characters, dollar signs, LaTeX spaces and commands for the
+size of brackets are removed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import re
 import unicodedata
 
 MOST_CHARACTERS = 1000
-"""A longer answer is no mathematical answer."""
+"""The maximum length of a mathematical answer in characters. A longer text counts as no answer."""
 _SIGNS = {
     **dict.fromkeys("−–—﹣－‒", "-"),
     **dict.fromkeys("×⋅·∙", r"\cdot "),
@@ -69,8 +71,8 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def normal(text: str) -> str:
-    """Returns the text in the notation of this module; an empty text if it is too long or has nothing in
-    it."""
+    """Returns the text in the normalised notation of this module; an empty text if it is too long or
+    blank."""
     if len(text) > MOST_CHARACTERS:
         return ""
     text = _unwrapped(_ascii(text))
@@ -80,8 +82,8 @@ def normal(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Returns a text in this notation without text commands and spaces (but those between digits), in small
-    letters, to be compared."""
+    """Returns a form of a normalised text for comparison: lower case, without `\\text` commands and without
+    spaces, except spaces between digits."""
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
 
@@ -111,7 +113,7 @@ def _replaced(character: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Returns the text without what is around it: spaces, a full stop, dollar signs, marks of Markdown."""
+    """Removes what surrounds an answer: spaces, a final full stop, dollar signs, and Markdown marks."""
     before = None
     while text != before:
         before = text

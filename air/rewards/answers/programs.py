@@ -1,11 +1,11 @@
-"""The checker of programs: hidden tests run the answer's code in the box of the episode.
+"""The checker `code_tests`, which runs hidden tests on the answer's code in the box of the episode.
 
-The expected values never enter the box. A test's call runs there, and its value is compared here; so
-code that ends early, prints forged results, reads its own source or changes the interpreter gains
+The expected values never enter the box. Only a test's call runs there, and its value is compared outside.
+So code that exits early, prints forged results, reads its own source or changes the interpreter gains
 nothing.
 
 A test is `{"call": "f(2)", "value": 4}`, an assertion `assert f(2) == 4` whose right side is a literal, or
-`{"stdin": …, "stdout": …}` for a whole program. Each runs in a process of its own.
+`{"stdin": …, "stdout": …}` for a whole program. Each test runs in a new process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from air.rewards.answers.extraction import outside_thoughts
 from air.rewards.answers.verdict import Verdict
 
 MOST_CHARACTERS = 60_000
-"""Longer code is no answer."""
+"""The maximum length of the code in characters. Longer code fails all tests."""
 _NEAR = 1e-9
 _LANGUAGES = ("", "python", "py", "python3")
 _CHILD = """\
@@ -42,12 +42,12 @@ names = {"__name__": "answer"}
 exec(compile(open(sys.argv[1], encoding="utf-8").read(), "answer.py", "exec"), names)
 print("\\n" + sys.argv[2] + json.dumps(plain(eval(sys.argv[3], names))), flush=True)
 """
-"""The program that runs one call. `__name__` is not `__main__`, so that the code's own main program does not
-run."""
+"""The program that runs the call of one test. `__name__` is not `__main__`, so that code under `if __name__
+== "__main__"` does not run."""
 
 
 class Ran(NamedTuple):
-    """What a script in a box did."""
+    """The result of a script in a box."""
 
     exit_code: int
     stdout: str
@@ -55,13 +55,14 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[str], Awaitable[tuple[int, str, str]]]
-"""Runs a shell script in the box of the episode, and returns exit code, stdout and stderr. Raises
-InfrastructureError if the script could not run; what the script itself causes is an exit code."""
+"""A function that runs a shell script in the box of the episode, and returns exit code, stdout and stderr.
+It raises InfrastructureError if the script cannot run. A failure that the script causes is an exit code."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """One hidden test."""
+    """One hidden test: either `call` with the expected `value`, or `stdin` with the expected `stdout` of a
+    program."""
 
     call: str = ""
     value: Any = None
@@ -72,7 +73,8 @@ class Test:
 async def code_tests(
     prediction: str, tests: Sequence[Any], run: Run, seconds: float = 10.0
 ) -> Verdict:
-    """Pays 1 if the answer's code passes all hidden tests, else 0. The tests end at the first failure.
+    """The checker: the reward is 1 if the answer's code passes all hidden tests, else 0. The first failed
+    test is the last one that runs.
 
     `seconds` is the time limit of each test.
     """
@@ -91,7 +93,9 @@ async def code_tests(
 
 
 def code_of(prediction: str) -> str:
-    """Returns the last fenced block of Python outside thoughts, or the whole text if there is no fence."""
+    """Returns the code of an answer: the last fenced block outside thoughts that names Python or no
+    language, or the whole text if it contains no fence. Returns an empty text if there are only blocks of
+    other languages."""
     text = outside_thoughts(prediction).replace("\r\n", "\n")
     code: str | None = None
     inside: tuple[bool, list[str]] | None = None
@@ -126,7 +130,7 @@ async def _passes(code: str, test: Test, run: Run, seconds: float) -> bool:
 
 
 def _script(code: str, arguments: Sequence[str], seconds: float, stdin: str = "") -> str:
-    """Returns a shell script that runs Python in a folder of its own, which is removed at the end."""
+    """Returns a shell script that runs Python in a new temporary folder, which is removed at the end."""
     files = {"answer.py": code, "child.py": _CHILD, "stdin": stdin}
     texts = {
         name: base64.b64encode(text.encode("utf-8", "replace")).decode()
@@ -193,7 +197,8 @@ def _assertion(text: str, where: str) -> Test:
 
 
 def _value(text: str) -> Any:
-    """Returns the value that `_CHILD` wrote; a `_Other` for what no test expects."""
+    """Decodes a value that `_CHILD` printed. Returns a `_Other` if the text is malformed or the type is not
+    supported."""
     try:
         return _decoded(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
@@ -201,7 +206,7 @@ def _value(text: str) -> Any:
 
 
 class _Other:
-    """A value that equals nothing."""
+    """A placeholder for an unsupported value, which equals no expected value."""
 
 
 def _decoded(data: Any) -> Any:
@@ -222,8 +227,8 @@ def _decoded(data: Any) -> Any:
 
 
 def _same(wanted: Any, value: Any) -> bool:
-    """Tells whether a value is the expected one. Floats may differ a little; a tuple equals a list, because
-    JSON has no tuples."""
+    """Returns whether a value is the expected one. Floats may differ by a relative or absolute error of
+    1e-9. A tuple equals a list with the same elements, because JSON has no tuples."""
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None:
         return type(wanted) is type(value) and wanted == value
     if isinstance(wanted, float) and isinstance(value, int | float):

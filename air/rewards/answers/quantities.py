@@ -1,12 +1,12 @@
-"""Reads plain numbers with their units, and compares them exactly.
+"""Parses plain numbers with units, and compares them exactly.
 
-- A number is an integer, a decimal, a fraction (`1/2`, `\\frac{1}{2}`), a mixed number (`3 1/2`) or one
-  with a power of ten (`1.5e3`, `1.5 \\cdot 10^{3}`). Commas separate thousands.
-- A decimal with at least six significant digits equals every number that rounds to it. All else must be
-  equal exactly: 0.33 is not 1/3.
-- A unit may be left out, on either side. Two units must be the same one. Unknown words are no units, unless
-  they are in the question.
-- A percentage equals the number before the sign, and a hundredth of it.
+- A number is an integer, a decimal, a fraction (`1/2`, `\\frac{1}{2}`), a mixed number (`3 1/2`), or a
+  decimal with a power of ten (`1.5e3`, `1.5 \\cdot 10^{3}`). Commas separate thousands.
+- A decimal with at least six significant digits equals every number that rounds to it. All other numbers
+  must be equal exactly: 0.33 does not equal 1/3.
+- Either answer may omit its unit. If both have a unit, the units must be equal. An unknown word is a unit
+  only if it occurs in the question.
+- A percentage equals the number before the percent sign, and a hundredth of that number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ dollar usd; cent; euro eur; yen; degree deg; radian rad; mph; kmh; newton; joule
 pascal; kelvin; mol; unit; way; digit; step; people person; student; piece; item; time
 """
 _SHORT = {alias: group.split()[0] for group in _UNITS.split(";") for alias in group.split()}
-"""Maps each known unit to its short name."""
+"""The short name of each known unit, by each of its names."""
 _WORDS_OF_NUMBERS = frozenset(
     re.findall(
         r"\w+",
@@ -52,20 +52,22 @@ _WORDS_OF_NUMBERS = frozenset(
     """,
     )
 )
-"""Words that are no units even if the question has them, because they change the number."""
+"""Words that are never units, even if they occur in the question, because they change the value of a
+number."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A plain number."""
+    """A plain number: its exact value, and how many decimals it was written with."""
 
     value: Fraction
     decimals: int | None = None
-    """Digits after the decimal point; None unless it was written as a decimal."""
+    """The number of digits after the decimal point; None if the number was not written as a decimal."""
 
     @property
     def is_rounded(self) -> bool:
-        """Tells whether every number that rounds to this one equals it."""
+        """Whether this number is a decimal with at least six significant digits, which equals every number
+        that rounds to it."""
         if not self.decimals:
             return False
         return len(
@@ -73,13 +75,13 @@ class Quantity:
         ) >= (_SIGNIFICANT)
 
     def is_near(self, other: Fraction) -> bool:
-        """Tells whether `other` rounds to this number."""
+        """Returns whether `other` rounds to this number."""
         half = Fraction(1, 2 * 10 ** (self.decimals or 0))
         return abs(self.value - other) <= half
 
 
 def number(text: str) -> Quantity | None:
-    """Returns the plain number that the whole text is, or None."""
+    """Parses a text that is a plain number as a whole. Returns None for any other text."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -98,7 +100,7 @@ def number(text: str) -> Quantity | None:
 
 
 def equal(gold: Quantity, prediction: Quantity) -> bool:
-    """Tells whether two plain numbers are equal; see the module's docstring."""
+    """Returns whether two plain numbers are equal by the rules in the module's docstring."""
     if gold.value == prediction.value:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))
@@ -106,8 +108,8 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
-    """Returns the text without its unit or sign of a currency or of percent, and the unit's name: empty if
-    there is none, `%` for percent."""
+    """Splits a text into its number and the name of its unit: a known unit, a currency, `%` for percent, or
+    an empty text if there is no unit."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):
@@ -133,7 +135,7 @@ def without_unit(text: str, question: str = "") -> tuple[str, str]:
 
 
 def same_unit(gold: str, prediction: str) -> bool:
-    """Tells whether the units agree, where an absent one agrees with every other."""
+    """Returns whether two units are compatible: they are equal, or at least one is empty."""
     return not gold or not prediction or gold == prediction
 
 

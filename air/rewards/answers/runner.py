@@ -1,10 +1,11 @@
-"""Compares expressions in processes that are kept for the next ones (`worker.py`), and tells whose failure a
-failure is.
+"""Compares mathematical expressions in worker processes (`worker.py`), which are reused, and attributes
+failures.
 
-An expression that reaches a limit of time or memory, or makes the process crash, is not equal. If something
-else ends the process, such as the kernel of a machine with little memory, harmless expressions are compared,
-and then the same ones again. If these end their process again, they are at fault, and not equal. If the
-harmless ones cannot be compared either, that is an InfrastructureError.
+If an expression exceeds the limit of time or memory, or crashes the process, the answers are not equal. If
+the process ends for another reason, for example because the machine runs out of memory, a harmless
+comparison is tried, and then the original one again. If the harmless one fails too, this is an
+InfrastructureError. If only the original one fails again, its expressions are at fault, and the answers are
+not equal.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ from air.rewards.answers import worker
 _LOG = logging.getLogger(__name__)
 
 SECONDS = 2.5
-"""The limit of CPU time of one comparison. Most need less than a tenth of a second."""
+"""The limit of CPU time for one comparison, in seconds. Most comparisons need less than a tenth of a
+second."""
 _PATIENCE = 30
-"""A comparison may take this many times its CPU time by the clock, on a loaded machine."""
+"""The wall-time limit of a comparison as a multiple of its CPU-time limit, for loaded machines."""
 _OF_THE_EXPRESSION = {
     1,
     *(-s for s in (signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)),
 }
-"""Exit statuses that an expression can cause: too much memory, a limit, a crash of the interpreter."""
+"""The exit statuses that an expression can cause: out of memory, a reached limit, or a crash of the
+interpreter."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression in LaTeX."""
+    """A mathematical expression in LaTeX."""
 
     latex: str
     decimals: int | None = None
-    """If it is a rounded decimal: the number of its digits after the point."""
+    """The number of digits after the point, if the expression is a rounded decimal; else None."""
 
 
 def equal(
@@ -56,9 +59,11 @@ def equal(
     *,
     ordered: bool,
 ) -> bool:
-    """Tells whether each gold expression has a predicted one of its own that is equal, at its own place if
-    they are ordered. `known[i][j]` tells what is known of the gold i and the prediction j. Raises
-    InfrastructureError unless the expressions are at fault, and MissingError without math-verify."""
+    """Returns whether the gold expressions and the predicted expressions can be paired so that the two of
+    each pair are equal; if `ordered`, expressions with the same index are paired. `known[i][j]` is the
+    result for the pair (i, j) if it is already known, else None. Raises InfrastructureError if the
+    comparison fails for another reason than the expressions, and MissingError if math-verify is not
+    installed."""
     request = _request(gold, prediction, known, ordered=ordered)
     with _at_once:
         try:
@@ -90,12 +95,12 @@ def _request(
 
 
 _HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ordered=True)
-"""A comparison that every process can do."""
+"""A request for a comparison that a working process can always do."""
 
 
 def _compared(request: bytes) -> bool:
-    """Returns the result of one comparison. Raises InfrastructureError if something but a limit of the
-    process ended it."""
+    """Returns the result of one comparison; False if an expression exceeded a limit or crashed the process.
+    Raises InfrastructureError if the process ended for another reason."""
     reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
@@ -106,7 +111,7 @@ def _compared(request: bytes) -> bool:
 
 
 def check_installed() -> None:
-    """Raises MissingError without the packages that compare expressions."""
+    """Raises MissingError if the package math-verify is not installed."""
     if importlib.util.find_spec("math_verify") is None:
         raise MissingError(
             "mathematical equality needs the package math-verify",
@@ -116,7 +121,8 @@ def check_installed() -> None:
 
 _at_once = threading.BoundedSemaphore(os.cpu_count() or 1)
 _workers: dict[int, list[_Worker]] = {}
-"""The idle ones by the id of their parent: a forked process must not use those of its own parent."""
+"""The idle worker processes, by the id of the process that started them: a forked process must not use the
+workers of its parent."""
 
 
 def _asked(request: bytes) -> bytes:
@@ -135,7 +141,7 @@ def _asked(request: bytes) -> bytes:
 
 
 class _Worker:
-    """A process of `worker.py`."""
+    """A process that runs `worker.py`."""
 
     def __init__(self) -> None:
         check_installed()
@@ -154,8 +160,8 @@ class _Worker:
             raise InfrastructureError(f"no process for a comparison: {error}") from error
 
     def ask(self, request: bytes, patience: float) -> bytes:
-        """Sends a request and returns the reply. Raises InfrastructureError if there is none after
-        `patience` seconds, or the process has ended."""
+        """Sends a request and returns the response. Raises InfrastructureError if no response comes within
+        `patience` seconds or the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -177,7 +183,7 @@ class _Worker:
         return reply
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, with SIGKILL if necessary."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

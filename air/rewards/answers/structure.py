@@ -1,7 +1,9 @@
-"""Splits a mathematical answer in several parts into them: sets, tuples, intervals, lists and unions.
+"""Splits a mathematical answer into its parts: the elements of a set, tuple, interval, list or union.
 
-The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) have no order; those in brackets do.
-A bare list equals a set. Nothing else of one kind equals another: `(1, 2)` is no set and `[1, 2]` is closed.
+The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) are unordered; those of a tuple or
+interval in brackets are ordered. A bare list equals a set with the same parts. Answers of different kinds
+are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
+closed one `[1, 2]`.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of an answer."""
+    """A mathematical answer, split into parts."""
 
     kind: str
-    """`one` for an answer in one part, `set`, `union`, or the pair of brackets around an ordered tuple."""
+    """`one` for an answer with a single part, `set`, `union`, or the two brackets of an ordered tuple or
+    interval, such as `[)`."""
     parts: tuple[str, ...]
     name: str = ""
-    """The name before the equals sign, which is not in the parts; empty if there is none."""
+    """The variable before an equals sign, such as `x` in `x = 1`, which the parts do not contain; empty if
+    there is none."""
 
     @property
     def is_ordered(self) -> bool:
@@ -34,8 +38,8 @@ class Parts:
 
 
 def split(text: str) -> Parts:
-    """Returns the parts of a mathematical answer. `text` must be a result of `notation.normal`, which brings
-    an answer into one notation, a small part of LaTeX."""
+    """Splits a mathematical answer into parts. `text` must be in the normalised notation that
+    `notation.normal` returns."""
     match = _ASSIGNMENT.fullmatch(text)
     name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
     kind, parts = _split(value.strip())
@@ -66,13 +70,15 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _thousands(text: str) -> tuple[str, list[str]]:
-    """Splits a list whose first number has commas between thousands: at `, ` with a space only."""
+    """Splits a list whose first number has thousands separators: only a comma before a space separates two
+    parts."""
     listed = re.split(r",\s+", _BETWEEN.sub(", ", text))
     return ("set", listed) if len(listed) > 1 else ("one", [text])
 
 
 def _without_names(listed: list[str]) -> list[str]:
-    """Returns `1` and `2` for `x = 1` and `x = 2`, if all have the same name."""
+    """Removes the variable from each part, such as `1` and `2` for `x = 1` and `x = 2`, if all have the
+    same variable."""
     matches = [_ASSIGNMENT.fullmatch(part.strip()) for part in listed]
     names = {match["name"] for match in matches if match}
     if len(names) != 1 or (None in matches[1:] and any(matches[1:])):
@@ -81,7 +87,7 @@ def _without_names(listed: list[str]) -> list[str]:
 
 
 def _pieces(text: str, separator: str) -> list[str]:
-    """Splits the text at each separator that is in no brackets."""
+    """Splits the text at each separator that is outside brackets."""
     pieces, depth, start, position = [], 0, 0, 0
     while position < len(text):
         if text.startswith(separator, position) and depth == 0:
@@ -96,8 +102,8 @@ def _pieces(text: str, separator: str) -> list[str]:
 
 
 def _closes(text: str, start: int) -> int:
-    """Returns the position of the bracket that closes the one at `start`. Kinds of brackets do not matter,
-    because an interval may open with `[` and close with `)`."""
+    """Returns the index of the bracket that closes the one at `start`. Any closing bracket matches any
+    opening bracket, because an interval may open with `[` and close with `)`."""
     depth = 0
     for position in range(start, len(text)):
         depth += (text[position] in _OPEN) - (text[position] in _CLOSE)

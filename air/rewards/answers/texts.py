@@ -1,9 +1,9 @@
-"""Checkers of short answers in words: exact match and F1 with the normalisation of SQuAD, and their
-variants.
+"""Checkers of short answers in words: exact match and F1 with the normalisation of SQuAD, and variants of
+these.
 
-The normalisation: small letters, no ASCII punctuation, no articles, one space between words. If nothing
-of the gold answer is left (`The The!`), its words are compared with their articles and punctuation. An
-empty answer is never right.
+The normalisation: lower case, no ASCII punctuation, no articles, one space between words. If the normalised
+gold answer is empty (`The The!`), both answers are compared with their articles and punctuation. An empty
+answer is never right.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Gold = str | int | float | Sequence[str]
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _CLOSED = {"yes", "no", "noanswer"}
-"""Answers that share no part with another: they are right as a whole or not at all."""
+"""Answers that get no partial credit: they are right as a whole or wrong."""
 _VQA_AGREEING = 3
-"""The soft accuracy of VQA is 1 if so many annotators gave the answer."""
+"""The number of annotators with the same answer that is enough for a soft accuracy of 1, as in VQA."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How two texts overlap in their words."""
+    """The word overlap of a prediction with a gold answer. `em` is 1 for an exact match, else 0."""
 
     f1: float = 0.0
     precision: float = 0.0
@@ -38,12 +38,13 @@ class Overlap:
 
 
 def normalised(text: str) -> str:
-    """Returns the text in the normalisation of SQuAD."""
+    """Returns the text in SQuAD's normalisation."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def overlap(prediction: str, gold: str) -> Overlap:
-    """Returns F1 = 2PR/(P+R) of the words, with P and R, and whether the texts match exactly."""
+    """Computes precision, recall and F1 of the words of `prediction` against those of `gold`, and the exact
+    match."""
     one, other = normalised(prediction), normalised(gold)
     if not other:
         one, other = (" ".join(text.lower().split()) for text in (prediction, gold))
@@ -62,21 +63,23 @@ def overlap(prediction: str, gold: str) -> Overlap:
 
 
 def qa_f1(prediction: str, answer: Gold) -> Verdict:
-    """Pays the F1 of the final answer with the gold answer, the greatest if there are several."""
+    """The checker: the reward is the word F1 of the final answer with the gold answer, the maximum if there
+    are several."""
     best = _best(prediction, texts(answer, "answer"))
     metrics = {"f1": best.f1, "em": best.em, "precision": best.precision, "recall": best.recall}
     return Verdict(best.f1, metrics)
 
 
 def qa_em(prediction: str, golden_answers: Gold) -> Verdict:
-    """Pays 1 if the final answer matches one of `golden_answers` exactly, else 0."""
+    """The checker: the reward is 1 if the final answer exactly matches one of `golden_answers`, else 0."""
     best = _best(prediction, texts(golden_answers, "golden_answers"))
     return Verdict(best.em, {"em": best.em, "f1": best.f1})
 
 
 def qa_em_format(response: str, golden_answers: Gold) -> Verdict:
-    """Pays 1 for an exact match in `<answer>…</answer>`, 0.1 for another answer in it, and 0 if the last
-    reply does not end in one such answer outside its thoughts."""
+    """The checker: the reward is 1 if the last reply ends in `<answer>…</answer>` with an exact match of
+    one of `golden_answers`, 0.1 with any other answer in these tags, and 0 if the reply does not end in
+    exactly one such answer outside its thoughts."""
     text = outside_thoughts(response).strip()
     tags = [text.lower().count(tag) for tag in ("<answer>", "</answer>")]
     formed = tags == [1, 1] and text.lower().endswith("</answer>") and bool(last_tagged(text))
@@ -86,8 +89,8 @@ def qa_em_format(response: str, golden_answers: Gold) -> Verdict:
 
 
 def ok_vqa(prediction: str, answers: Gold) -> Verdict:
-    """Pays the greatest F1 with one of the annotators' `answers`. The metric `soft_accuracy` is VQA's: a
-    third for each annotator who gave the same answer, at most 1."""
+    """The checker: the reward is the highest F1 with one of the annotators' `answers`. The metric
+    `soft_accuracy` is VQA's: one third for each annotator whose answer matches exactly, at most 1."""
     gold = texts(answers, "answers")
     given = final_answer(prediction)
     agreeing = sum(overlap(given, one).em for one in gold)
@@ -99,8 +102,8 @@ def ok_vqa(prediction: str, answers: Gold) -> Verdict:
 def infoseek(
     prediction: str, answer: Gold, tool_calls: int, answer_eval: Sequence[object] = ()
 ) -> Verdict:
-    """Pays 0.2 for at least two tool calls, plus 0.8 times the greatest F1 with one of `answer` and the
-    texts in `answer_eval`."""
+    """The checker: the reward is 0.2 if there were at least two tool calls, plus 0.8 times the highest F1
+    with one of the texts in `answer` and `answer_eval`."""
     more = [one for one in answer_eval if isinstance(one, str)]
     best = _best(prediction, [*texts(answer, "answer"), *more])
     used = float(tool_calls >= 2)
@@ -108,7 +111,8 @@ def infoseek(
 
 
 def texts(gold: Gold, field: str) -> list[str]:
-    """Returns the gold answers of a row's field. Raises ConfigError if there are none."""
+    """Returns the gold answers in a row's field as a list of texts. Raises ConfigError if there are none or
+    one is malformed."""
     answers = [gold] if isinstance(gold, str | int | float) else list(gold or ())
     good = all(isinstance(a, str | int | float) and not isinstance(a, bool) for a in answers)
     if not answers or not good or not all(str(a).strip() for a in answers):

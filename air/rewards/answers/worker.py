@@ -1,13 +1,14 @@
-"""The program that compares mathematical expressions: a process of its own, without air.
+"""The worker program that compares mathematical expressions in a separate process. It does not import air.
 
-Each line of standard input is a request (JSON), each line of standard output its reply. Every request has a
-process of its own, a copy of this one, which keeps nothing of it. Its CPU time and its memory are limited:
-an expression can take for ever to be computed. What reaches a limit ends this copy alone.
+Each line of standard input is a request, and each line of standard output its response, both as JSON. The
+process forks for every request, so that requests cannot affect each other. The CPU time and the memory of
+the fork are limited, because the evaluation of an expression may never end. Reaching a limit ends only the
+fork.
 
-A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits
-to which it was rounded, or null), `known` (for each pair whether they are equal, or null), `ordered` and
-`seconds`. The reply is `{"equal": …}`, or `{"status": …}` with the exit status of a copy that a limit
-ended.
+A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits to
+which it was rounded, or null), `known` (for each pair whether the two are equal, or null), `ordered` and
+`seconds`. The response is `{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not
+succeed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import Any
 
 ADDRESS_BYTES = 2**31
 _DIGITS = 40
-"""Values are computed to so many digits."""
+"""The number of digits to which values are computed."""
 _SAME = 25
-"""Values are equal if so many digits are."""
+"""The number of digits in which two values must agree to be equal."""
 
 
 def main() -> None:
-    """Answers requests until standard input ends."""
+    """Answers requests until the end of standard input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def _in_a_copy(request: dict[str, Any]) -> bytes:
-    """Returns the reply of a copy of this process, as a line."""
+    """Handles a request in a fork of this process, and returns the response as a line."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,7 +61,8 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
 
 
 def _child(request: dict[str, Any], writer: int) -> int:
-    """Writes the reply to a request. Returns the exit status: 1 if the memory did not suffice."""
+    """Runs in the fork: writes the response to `writer` and returns the exit status, which is 1 if memory
+    or the recursion depth did not suffice."""
     try:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
@@ -76,7 +78,7 @@ def _child(request: dict[str, Any], writer: int) -> int:
 
 
 def _all_same(request: dict[str, Any]) -> bool:
-    """Tells whether each gold part has a prediction of its own that is equal."""
+    """Returns whether gold and predicted expressions can be paired so that the two of each pair are equal."""
     gold, prediction, known = request["gold"], request["prediction"], request["known"]
 
     def same(row: int, column: int) -> bool:
@@ -96,7 +98,7 @@ def _all_same(request: dict[str, Any]) -> bool:
 
 
 def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:
-    """Tells whether two expressions are equal."""
+    """Returns whether two expressions are equal."""
     from math_verify import verify
     from sympy import Basic
 
@@ -110,7 +112,8 @@ def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> b
 
 
 def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
-    """Tells whether two expressions without variables have the same value, after rounding to `decimals`."""
+    """Returns whether two expressions without variables have the same value, after rounding to `decimals`
+    if it is not None."""
     from sympy import Float, Integer, Rational
 
     exact = [
@@ -129,7 +132,7 @@ def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
 
 
 def _parsed(latex: str) -> Any:
-    """Returns the expression, or None if the text is none."""
+    """Parses a LaTeX text as an expression; returns None if it cannot be parsed."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
     from math_verify import parse
     from math_verify.parser import LatexExtractionConfig

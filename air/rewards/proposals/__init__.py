@@ -1,1 +1,2 @@
-"""What a proposed question is worth: how far the answers to it agree, how new it is, and what it is paid."""
+"""The reward of a proposed question. It depends on how far the answers to the question agree, how new the
+question is among the latest proposals, and how many tools were called."""

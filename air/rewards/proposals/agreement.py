@@ -1,13 +1,15 @@
-"""How far k answers to one question agree: the share p̂ of the largest class of equal answers.
+"""The agreement of k answers to one question: p̂ is derived from the share p of the largest class of equal
+answers.
 
-    p = |largest class| / k          answers that cannot be read count in k, and are in no class
+    p = |largest class| / k          unreadable answers count in k, and are in no class
 
-`p_hat` turns p into the number that rewards and filters use, by the name of a definition:
+`p_hat` computes the number that rewards and filters use, by one of two definitions:
 
     as_coded     0 if the largest class disagrees with the proposer's answer, or p ≤ 0.1; else p
     published    p
 
-From Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose code has three definitions of p).
+Both are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose code itself has three definitions
+of p).
 """
 
 from __future__ import annotations
@@ -20,52 +22,54 @@ from fractions import Fraction
 from typing import Literal
 
 Definition = Literal["as_coded", "published"]
-"""The names of the definitions of p̂, and of the rewards of proposals."""
+"""The two definitions of p̂ and of the reward of a proposal: as in Agent0's code, or as in Agent0's paper."""
 LEAST_P = 0.1
-"""`as_coded`: a share of at most this is 0."""
+"""The threshold of the definition `as_coded`: p̂ is 0 if p is at most this number."""
 LONGEST_ANSWER = 1000
-"""An answer with more characters cannot be read."""
+"""The maximum length of an answer in characters. A longer answer counts as unreadable."""
 MOST_REPRESENTATIVES = 64
-"""The largest number of different answers that are compared with each other."""
+"""The maximum number of different answers that are compared with each other by `equal`."""
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}|([+-]?\d+)/(\d+)")
 _LONGEST_NUMBER = 100
-"""A number with more characters stays a text."""
+"""The maximum length in characters of a text that is parsed as a number. A longer text is compared as
+text."""
 _WRAPPERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\text{", "}"), (r"\mathrm{", "}"))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What k answers to a question say about it."""
+    """The k answers to one question, grouped into classes of equal answers."""
 
     k: int
     valid: int
-    """The number of answers that could be read."""
+    """The number of readable answers."""
     classes: Sequence[Sequence[str]]
-    """The readable answers by equality. The largest class is first; of equally large ones, that with the
-    earlier answer."""
+    """The classes of equal readable answers, largest first. Of equally large classes, the one with the
+    earliest answer is first."""
 
     @property
     def majority(self) -> str | None:
-        """The first answer of the largest class; None if no answer can be read."""
+        """The first answer of the largest class; None if no answer is readable."""
         return self.classes[0][0] if self.classes else None
 
     @property
     def share(self) -> float:
-        """p: the largest class's share of all k answers."""
+        """p: the size of the largest class divided by k."""
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
 
 Equal = Callable[[str, str], bool]
-"""Whether two answers are equal. It may depend on the order; both are tried."""
+"""A function that returns whether two answers are equal. It need not be symmetric: both orders are tried."""
 
 
 def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agreement:
-    """Returns the classes of k answers; None is an answer that cannot be read. Raises ValueError if k is 0.
+    """Groups k answers into classes of equal answers. None stands for an unreadable answer. Raises
+    ValueError if k is 0.
 
-    Answers of one canonical form are equal; this takes linear time. `equal` then compares one representative
-    of each form with one of each class, in both orders; at most `MOST_REPRESENTATIVES` forms take part.
+    Answers with the same canonical form are equal. `equal`, if given, then compares one answer of each form
+    with one answer of each class, in both orders; only the first `MOST_REPRESENTATIVES` forms are compared.
     """
     if not answers:
         raise ValueError("there is no answer")
@@ -102,8 +106,8 @@ def p_hat(
     definition: Definition,
     equal: Equal | None = None,
 ) -> float:
-    """Returns p̂ by one of the definitions. `proposed` is the proposer's own answer; with None, `as_coded`
-    disagrees."""
+    """Returns p̂ by the given definition. `proposed` is the proposer's own answer; if it is None, it counts
+    as disagreeing with the largest class."""
     if definition == "published":
         return found.share
     if found.majority is None or proposed is None or found.share <= LEAST_P:
@@ -112,7 +116,8 @@ def p_hat(
 
 
 def same(one: str, other: str, equal: Equal | None = None) -> bool:
-    """Whether two answers are equal: by their canonical forms, or else by `equal`, in both orders."""
+    """Returns whether two answers are equal: by their canonical forms or, if these differ, by `equal` in
+    both orders."""
     form = canonical(one)
     if not form:
         return False
@@ -122,8 +127,9 @@ def same(one: str, other: str, equal: Equal | None = None) -> bool:
 
 
 def canonical(answer: str) -> str:
-    """Returns a text that answers share which are written differently and obviously equal: `1,000`, `$1000$`
-    and `1000.0`; `0.5`, `1/2` and `\\frac{1}{2}`. Returns an empty text if the answer cannot be read."""
+    """Returns the canonical form of an answer, which is the same for obviously equal answers such as
+    `1,000`, `$1000$` and `1000.0`, or `0.5`, `1/2` and `\\frac{1}{2}`. Returns an empty text if the answer
+    is unreadable."""
     if len(answer) > LONGEST_ANSWER:
         return ""
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").split())

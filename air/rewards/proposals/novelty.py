@@ -1,11 +1,12 @@
-"""How new a text is among others: clusters by BLEU, average linkage.
+"""The novelty of a proposal: proposals are clustered by BLEU, and a proposal in a large cluster is
+penalised.
 
-The distance of two texts is 1 − BLEU, the mean of both directions. Two clusters are merged while the mean
-distance of their texts is at most `THRESHOLD`; the nearest ones first. What a proposal pays for likeness is
-the share of its cluster among all.
+The distance of two texts is 1 − BLEU, averaged over both directions. Clusters are merged by average
+linkage, the nearest two first, while their mean distance is at most `THRESHOLD`. The penalty for a proposal
+is the share of all proposals that are in its cluster.
 
-The cost is bounded: a text is read up to `MOST_WORDS` words, equal texts are one point with a weight, and
-at most `MOST_TEXTS` different texts are compared.
+The cost is bounded: only the first `MOST_WORDS` words of a text are used, equal texts are one weighted
+point, and at most `MOST_TEXTS` different texts are compared.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ MOST_TEXTS = 512
 MOST_WORDS = 256
 _ORDER = 4
 _SMOOTH = 0.1
-"""What counts as the number of common n-grams if there are none (Chen and Cherry 2014, method 1)."""
+"""The number that replaces a count of 0 common n-grams (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 Words = tuple[str, ...]
 
 
 def words(text: str) -> Words:
-    """Returns the words and numbers of a text in lower case, and its signs."""
+    """Splits a text into lower-case words, numbers and punctuation marks, at most `MOST_WORDS` in total."""
     return tuple(_WORD.findall(text.casefold()[: 16 * MOST_WORDS])[:MOST_WORDS])
 
 
 def bleu(candidate: Words, reference: Words) -> float:
-    """Returns the BLEU of a candidate against one reference: n-grams of up to four words (fewer if a text
-    is shorter), with a penalty for a candidate that is shorter than the reference."""
+    """Returns the BLEU of a candidate against one reference, with n-grams of up to four words (fewer if a
+    text is shorter) and a penalty for a candidate that is shorter than the reference."""
     if not candidate or not reference:
         return float(candidate == reference)
     order = min(_ORDER, len(candidate), len(reference))
@@ -56,12 +57,13 @@ def _grams(text: Words, n: int) -> Counter[Words]:
 
 @lru_cache(maxsize=262_144)
 def distance(one: Words, other: Words) -> float:
-    """Returns 1 − BLEU, the mean of both directions: 0 for equal texts, 1 for texts without a common word."""
+    """Returns 1 − BLEU, averaged over both directions: 0 for equal texts, 1 for texts without a common
+    word."""
     return 0.0 if one == other else 1 - (bleu(one, other) + bleu(other, one)) / 2
 
 
 def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
-    """Returns the number of each text's cluster; clusters are numbered in the order of their first texts.
+    """Returns the cluster number of each text. Clusters are numbered in the order of their first texts.
     Raises ValueError if there are more than `MOST_TEXTS` different texts."""
     each = [words(text) for text in texts]
     points = list(dict.fromkeys(each))
@@ -75,7 +77,7 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns the cluster of each point, by average linkage (UPGMA) on weighted points."""
+    """Returns the cluster number of each point, by average linkage (UPGMA) on weighted points."""
     import numpy as np
 
     count = len(points)
@@ -102,10 +104,11 @@ def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -
 
 
 class Window:
-    """The last proposals of a training, with which each new one is compared.
+    """The last `size` proposals of a training run, among which the cluster of each new proposal is
+    determined.
 
-    A training step's proposals come one by one, so a proposal's cluster is looked for among those before
-    it: with `size` as large as a batch, these are the rest of its own batch and the end of the last one.
+    Proposals arrive one by one, so a proposal is compared only with those before it. If `size` is the batch
+    size, these are the earlier proposals of the same batch and the last ones of the previous batch.
     """
 
     def __init__(self, size: int, threshold: float = THRESHOLD) -> None:
@@ -115,7 +118,7 @@ class Window:
         self._texts: deque[str] = deque(maxlen=size)
 
     def share(self, text: str) -> float:
-        """Adds a proposal, and returns |its cluster| / size."""
+        """Adds a proposal, and returns the size of its cluster in the window divided by `size`."""
         self._texts.append(text)
         numbers = clusters(self._texts, self._threshold)
         return numbers.count(numbers[-1]) / self.size

@@ -1,8 +1,8 @@
-"""Reads a proposal: one question in `<question>…</question>`, then its answer in `\\boxed{…}`.
+"""Parses a proposal: one question in `<question>…</question>`, followed by its answer in `\\boxed{…}`.
 
-A proposal is an attack until it is read. What could speak to the executor's chat template, end the question
-early, or hand over an answer is malformed: a second tag, a `\\boxed` in the question, the markup of chat
-templates or action formats, control characters, overlong text.
+A proposal is untrusted. It is malformed if it could interfere with the executor's chat template, end the
+question early, or leak the answer: if it has a second question tag, a `\\boxed` in the question, markup of
+chat templates or action formats, control characters, or too many characters.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """A proposed question, with the proposer's answer."""
+    """A proposed question, with the proposer's own answer."""
 
     text: str
     answer: str
 
 
 class Malformed(ValueError):
-    """Exception for a text that is no proposal; its message says why."""
+    """Raised for a text that is not a valid proposal. The message gives the reason."""
 
 
 def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
-    """Returns the question of a proposal. Raises Malformed if the text is not exactly one question with an
-    answer after it. `longest` is the largest number of characters of the question."""
+    """Parses a proposal. Raises Malformed if the text is not exactly one question followed by its answer.
+    `longest` is the maximum length of the question in characters."""
     lowered = text.lower()
     if lowered.count(OPEN) != 1 or lowered.count(CLOSE) != 1:
         raise Malformed(f"the text needs {OPEN} and {CLOSE} exactly once")
@@ -65,8 +65,8 @@ def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns what is in the last `\\boxed{…}` of a text that is closed; None if there is none. Takes linear
-    time."""
+    """Returns the content of the last closed `\\boxed{…}` in a text; None if there is none. The running
+    time is linear."""
     starts = {match.end() - 1 for match in _BOXED.finditer(text)}
     if not starts:
         return None

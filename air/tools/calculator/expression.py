@@ -1,8 +1,10 @@
-"""Reads and evaluates arithmetic expressions with a parser of its own: no `eval`, bounded length and depth.
+"""Parses and evaluates arithmetic expressions. The parser does not use `eval`; the length and the nesting
+depth of an expression are limited.
 
-`^` is the power, as `**`. `50%` is 0.5 at the end of an operand, and `7 % 3` the remainder. Digits of every
-script count, and the signs × · ÷ −. From loose to tight: + -, * / // %, sign, power (from the right), ! and
-percent.
+`^` is exponentiation, like `**`. `%` after an operand is a percentage (`50%` is 0.5), and between two
+operands the remainder (`7 % 3`). Decimal digits of all scripts and the signs × · ÷ − are accepted.
+Precedence from lowest to highest: `+ -`, then `* / // %`, then the sign of a number, then exponentiation
+(right to left), then `!` and percentages.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from air.tools.calculator.numbers import (
 
 MOST_CHARACTERS = 2000
 MOST_DEPTH = 50
-"""The largest depth of parentheses, signs and powers."""
+"""The maximum nesting depth of parentheses, signs and exponents."""
 _LARGEST_EXPONENT = 1000
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
@@ -38,7 +40,8 @@ __all__ = ["MOST_CHARACTERS", "MOST_DEPTH", "Fault", "evaluate"]
 
 
 def evaluate(text: str) -> Number:
-    """Returns the value of an expression. Raises Fault, whose message the model sees, if it has none."""
+    """Returns the value of an expression. Raises Fault with a message for the model if the expression is
+    malformed or has no real value."""
     if len(text) > MOST_CHARACTERS:
         raise Fault(f"The expression is longer than {MOST_CHARACTERS} characters.")
     try:
@@ -52,7 +55,8 @@ def evaluate(text: str) -> Number:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Returns the kinds and texts of the parts of an expression, and at last an empty part."""
+    """Returns the tokens of an expression, each with its kind and its text. The last token has the kind
+    `end`."""
     plain = "".join(map(_plain, text.translate(_SIGNS))).strip().removesuffix("=").rstrip()
     tokens, position = [], 0
     while position < len(plain):
@@ -71,7 +75,7 @@ def _plain(character: str) -> str:
 
 
 class _Parser:
-    """Reads the tokens once, from the left, and computes on the way."""
+    """A recursive-descent parser that evaluates the expression while it reads the tokens."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self._tokens = tokens
@@ -92,7 +96,7 @@ class _Parser:
         raise Fault(f"{text[:20]!r} follows a value: an operator such as * is missing before it.")
 
     def _next(self, *signs: str) -> str:
-        """Takes the next token if it is one of the signs, and returns it; else returns an empty text."""
+        """If the next token is one of `signs`, consumes and returns it; otherwise returns an empty text."""
         kind, text = self._tokens[self._position]
         if kind == "sign" and text in signs:
             self._position += 1

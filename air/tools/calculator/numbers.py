@@ -1,6 +1,7 @@
-"""The numbers of the calculator: exact fractions as long as possible, else floats; bounded in size.
+"""The numbers and functions of the calculator. Numbers are exact fractions as long as possible, otherwise
+floats. Their size is limited.
 
-The result of a function such as `sin` is a float. What is computed with a float is a float.
+A function such as `sin` returns a float, and an operation with a float gives a float.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from typing import Any
 
 Number = Fraction | float
 MOST_BITS = 4000
-"""The largest size of a numerator or denominator, about 1,200 digits. No operation takes long below it."""
+"""The maximum size of a numerator or denominator, in bits: about 1,200 digits. It keeps every operation
+fast."""
 _DIGITS = 12
-"""Significant digits of a result that is not exact."""
+"""The number of significant digits with which a result is printed if it has no short exact form."""
 TOO_LARGE = "The result is too large or has too many digits."
 
 
 class Fault(Exception):
-    """Exception for an expression that has no value. The model sees its message."""
+    """Raised for an expression that is malformed or has no value. The model sees the exception's message."""
 
 
 def bounded(value: Number | int) -> Number:
-    """Returns a value; raises Fault if it is too large, not finite, or no real number."""
+    """Returns `value` unchanged. Raises Fault if the value is too large, not finite, or not a real number."""
     if isinstance(value, complex):
         raise Fault("The result is not a real number.")
     if isinstance(value, float):
@@ -40,7 +42,8 @@ def bounded(value: Number | int) -> Number:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """Returns a power. Its size is estimated before it is computed."""
+    """Returns `base` to the power `exponent`. Raises Fault, before computing it, if the result would be too
+    large."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         if not base and exponent < 0:
             raise ZeroDivisionError
@@ -60,7 +63,7 @@ def power(base: Number, exponent: Number) -> Number:
 
 
 def exact_root(value: Fraction) -> Fraction | None:
-    """Returns the square root of a fraction if it is a fraction, else None."""
+    """Returns the square root of a fraction if the root is itself a fraction, else None."""
     if value < 0:
         return None
     parts = (math.isqrt(value.numerator), math.isqrt(value.denominator))
@@ -69,8 +72,8 @@ def exact_root(value: Fraction) -> Fraction | None:
 
 
 def written(value: Number) -> str:
-    """Returns a number as text: exact if it is whole or has few decimals, else with 12 significant
-    digits."""
+    """Formats a number as text: exactly if it is an integer or has at most 15 decimals, else with 12
+    significant digits."""
     if isinstance(value, float):
         return _of_float(value)
     if value.denominator == 1:
@@ -86,7 +89,8 @@ def written(value: Number) -> str:
 
 
 def _decimals(denominator: int) -> int | None:
-    """Returns how many decimals a fraction with this denominator needs; None if more than fifteen."""
+    """Returns the number of decimals of a fraction with this denominator, or None if there are more than
+    15."""
     return next((places for places in range(1, 16) if 10**places % denominator == 0), None)
 
 
@@ -108,7 +112,8 @@ def _factorial_bits(n: int) -> float:
 
 
 def factorial(value: Number) -> int:
-    """Returns a factorial. Its size is estimated before it is computed."""
+    """Returns the factorial of a number. Raises Fault if the number is not a non-negative integer or the
+    result would be too large."""
     n = _whole(value, "factorial")
     if n < 0:
         raise Fault("factorial takes no negative numbers.")
@@ -187,7 +192,7 @@ def _folded(function: Callable[[int, int], int], values: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Function:
-    """A function, and how many arguments it takes."""
+    """A function of the calculator, with the minimum and the maximum number of its arguments."""
 
     call: Callable[..., Any]
     least: int = 1

@@ -1,1 +1,2 @@
-"""Servers of the Model Context Protocol as tools: programs in the episode's box, or remote ones."""
+"""Tools from servers of the Model Context Protocol (MCP). A server is a program in the episode's box, or is
+remote."""

@@ -1,8 +1,9 @@
-"""One connection to an MCP server: a session of the package `mcp` over a transport of ours, with bounds.
+"""A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size
+limits.
 
-A session belongs to one asyncio task, which opens and closes it; requests may come from any task. Nothing
-that a server sends raises anything but `Lost` or `Answered`; failures of the box or of this machine pass
-through.
+One asyncio task opens and closes the session; any task may send requests. Whatever a server sends or omits
+raises only `Lost` or `Answered`. Infrastructure failures of the box or of this machine are raised
+unchanged.
 """
 
 from __future__ import annotations
@@ -24,51 +25,55 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MESSAGE_BYTES = 4 * 2**20
-"""The largest message of a server."""
+"""The maximum size of one message from a server, in bytes."""
 CALL_BYTES = 16 * 2**20
-"""How much a server may send in one call, with what it sent since the call before."""
+"""The maximum number of bytes that a server may send during one call. What it sent since the previous call
+is included."""
 MOST_PAGES, MOST_TOOLS = 20, 256
 _TEXT = 500
 _UNWIND_SECONDS = 2.0
 _BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
-"""How the package's own errors begin if the connection broke, or the server has forgotten the session. Their
-codes are those of servers' errors, too."""
+"""The first words of the errors with which the package `mcp` reports a broken connection or a forgotten
+session. Their error codes are no help, because errors that a server reports have the same codes."""
 
 
 class Answered(Exception):
-    """Exception: the server answered a request with an error, or with what is no answer to it."""
+    """Raised if the server answered a request with an error, or with something that is not a valid
+    response."""
 
 
 class Lost(Exception):
-    """Exception: the server did not answer, ended, or broke the rules of the protocol."""
+    """Raised if the server did not answer in time, ended the connection, or violated the protocol."""
 
 
 class Channel(Protocol):
-    """How to reach one server."""
+    """The transport to one server: it opens the streams of a connection and limits what the server may
+    send."""
 
     reason: str
-    """Why the connection broke; empty if it did not, or nobody knows."""
+    """The reason why the connection broke; empty if it did not break or the reason is unknown."""
     status: str
-    """The status of the last HTTP answer that refused something; empty without one."""
+    """The status of the last HTTP response with an error code (400 or higher); empty if there was none."""
 
     broken: asyncio.Event
-    """Set when a request could not be sent, so that no answer will come."""
+    """Set if a request could not be sent, so that no response will come."""
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """Opens the streams of a connection, and closes them."""
+        """Returns a context manager that opens the incoming and outgoing message streams, and closes them
+        at its end."""
         ...
 
     def listen(self) -> None:
-        """Lets the server send up to `CALL_BYTES`, because a request begins."""
+        """Called when a request begins: allows the server to send up to `CALL_BYTES` from now on."""
         ...
 
     def pause(self) -> None:
-        """Takes nothing from the server until `listen`."""
+        """Called when a request ends: may stop reading from the server until the next `listen`."""
         ...
 
 
 def check_package() -> None:
-    """Raises MissingError if the package `mcp` is not installed, or too old."""
+    """Raises MissingError if the package `mcp` is not installed or is older than version 2."""
     try:
         import mcp.client.streamable_http  # noqa: F401
         import mcp_types  # noqa: F401
@@ -81,7 +86,7 @@ def check_package() -> None:
 
 
 class Connection:
-    """A session with one server. `open` begins it, `close` ends it."""
+    """A session with one server. `open` starts the session and `close` ends it."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -91,11 +96,12 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection has not broken, as far as is known."""
+        """False if the connection is known to have ended."""
         return self._task is not None and not self._task.done()
 
     async def open(self, seconds: float) -> None:
-        """Connects and introduces this client. Raises Lost or Answered if that fails."""
+        """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises Lost
+        or Answered if that fails."""
         self._task = asyncio.create_task(self._run(), name="MCP session")
         try:
             await self._within(seconds, lambda session: session.initialize())
@@ -104,7 +110,7 @@ class Connection:
             raise
 
     async def tools(self, seconds: float) -> list[Tool]:
-        """Returns the tools that the server offers. Raises Lost or Answered."""
+        """Returns the tools that the server lists. Raises Lost, or Answered, also if the list is too long."""
         from mcp_types import PaginatedRequestParams
 
         async def listed(session: ClientSession) -> list[Tool]:
@@ -125,7 +131,7 @@ class Connection:
         return await self._within(seconds, listed)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
-        """Calls a tool. Raises Lost or Answered."""
+        """Calls a tool of the server and returns the result. Raises Lost or Answered."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         # Not `ClientSession.call_tool`: it asks for the list of tools anew, and refuses results that break
@@ -137,7 +143,7 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Ends the session. Closing twice is harmless."""
+        """Ends the session. A second call does nothing."""
         self._stop.set()
         if self._task is not None:
             with contextlib.suppress(TimeoutError):
@@ -157,7 +163,8 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Waits for `work`, the end of the connection, or the end of the time, whatever comes first."""
+        """Returns the result of `work`. Raises Lost if the connection ends, or `seconds` pass, before the
+        result is there."""
         assert self._task is not None
 
         async def working() -> T:
@@ -203,7 +210,8 @@ class Connection:
         raise Lost(short(f"{type(error).__name__}: {error}"))
 
     def _raise_why_lost(self) -> None:
-        """If the session has ended, raises Lost with the reason, or the failure of ours that ended it."""
+        """Does nothing while the session runs. After the session has ended, raises the infrastructure
+        failure that ended it, or else Lost with the reason."""
         if self._task is None or not self._task.done():
             return
         error = None if self._task.cancelled() else self._task.exception()
@@ -216,13 +224,13 @@ class Connection:
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Returns the errors in groups of errors, at any depth."""
+    """Returns the single exceptions inside a possibly nested exception group."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [] if error is None else [error]
 
 
 def short(text: str) -> str:
-    """Returns a text of a server as one line of bounded length that has an encoding."""
+    """Returns a server's text as one line of limited length, in which lone surrogates are replaced by `?`."""
     line = " ".join(text[: 4 * _TEXT].split()).encode("utf-8", "replace").decode()
     return line if len(line) <= _TEXT else f"{line[:_TEXT]}…"

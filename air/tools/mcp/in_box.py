@@ -1,7 +1,9 @@
-"""Speaks with an MCP server that is a program in a box, over its standard input and output.
+"""The channel to an MCP server that runs as a program in a box and communicates over standard input and
+output.
 
-The box needs nothing but the program. The program is not trusted: its lines have a largest length, it may
-send only so much in a call, and between calls nothing of it is read, so that it waits.
+The box needs no other software than the program. The program is not trusted: the length of its lines and
+the amount of output per call are limited. Between calls its output is not read, so that a program that
+prints much blocks.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ if TYPE_CHECKING:
     from air.sandbox.contract.running import RunningCommand
 
 MOST_NOISE = 1000
-"""How many lines that are no messages a program may print in one call."""
+"""The maximum number of lines that are not protocol messages, such as log lines, that a program may print
+in one call."""
 _KILL = 9
 _STDERR = 500
 
 
 class ProgramChannel:
-    """The standard input and output of one program in a box."""
+    """A `Channel` over the standard input and output of one program in a box."""
 
     def __init__(
         self,
@@ -50,17 +53,18 @@ class ProgramChannel:
         self.broken = asyncio.Event()
 
     def listen(self) -> None:
-        """Lets the program send, because a request begins."""
+        """Called when a request begins: reads the program's output, up to `CALL_BYTES`."""
         self._left, self._noise = CALL_BYTES, MOST_NOISE
         self._wanted.set()
 
     def pause(self) -> None:
-        """Takes nothing from the program until `listen`."""
+        """Stops reading the program's output until the next `listen`."""
         self._wanted.clear()
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
-        """Starts the program; kills it, with all that it started, at the end."""
+        """Context manager that starts the program and yields its message streams. At the end it kills the
+        program and every process that the program started."""
         import anyio
         from mcp.shared.message import SessionMessage
 
@@ -94,8 +98,8 @@ class ProgramChannel:
         running: RunningCommand,
         session: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
-        """Passes the program's messages to the session. Always ends with an exception: Lost, if it is the
-        program that ended."""
+        """Forwards the program's messages to the session until the program's output ends. Never returns
+        normally: raises Lost if the program ended or exceeded a limit, or else the box's failure."""
         lines = _Lines()
         async for stream, data in running.output():
             await self._wanted.wait()
@@ -147,14 +151,15 @@ class ProgramChannel:
 
 
 class _Lines:
-    """Divides bytes into lines. Raises Lost if one is longer than `MESSAGE_BYTES`."""
+    """Splits a stream of bytes into lines. Raises Lost if a line is longer than `MESSAGE_BYTES`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
 
     def add(self, data: bytes) -> list[bytes]:
-        """Returns the lines that `data` completes."""
+        """Appends `data` to the stream and returns the lines that are complete now, without their line
+        feeds."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._parts, lines[0]])

@@ -1,7 +1,7 @@
-"""Turns the tools that an MCP server lists into names, descriptions and schemas that a prompt can hold.
+"""Converts the tool list of an MCP server into names, descriptions and schemas for a prompt.
 
-What a server writes is not trusted: names, descriptions and schemas have a largest size. A tool that cannot
-be offered is left out, with a reason that names it.
+The server is not trusted: names, descriptions and schemas have a maximum size. A tool that violates a limit
+is left out, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
 DESCRIPTION_CHARS = 1024
-"""The largest number of characters of a tool's description."""
+"""The maximum length of a tool's description in characters. A longer description is cut."""
 SCHEMA_CHARS = 16_000
-"""The largest number of characters of a tool's schema, as JSON."""
+"""The maximum length of a tool's schema as JSON, in characters."""
 ALL_CHARS = 64_000
-"""The largest number of characters of all tools of a server, as JSON."""
+"""The maximum length of the descriptions and schemas of all tools of a server together, in characters."""
 MOST_TOOLS = 128
 MAX_DEPTH = 16
 _NAME_CHARS = 64
@@ -30,12 +30,12 @@ _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 @dataclass(frozen=True)
 class Listed:
-    """One tool of a server, ready for a prompt."""
+    """A tool of an MCP server that can be offered to the model."""
 
     name: str
-    """The name that the model uses."""
+    """The tool's name in the prompt, which the model uses."""
     remote: str
-    """The name that the server uses."""
+    """The tool's name on the server."""
     description: str
     parameters: Mapping[str, Any]
     """The JSON schema of the arguments."""
@@ -43,18 +43,19 @@ class Listed:
 
 @dataclass(frozen=True)
 class Listing:
-    """The tools of a server, and why others of its tools are left out."""
+    """The tools of a server that can be offered to the model, and the reasons why other tools cannot."""
 
     tools: Sequence[Listed] = ()
     refused: Sequence[str] = field(default_factory=tuple)
-    """One line for each tool that cannot be offered."""
+    """One line for each tool that cannot be offered: its name and the reason."""
 
 
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Returns those of a server's tools that can be offered, or only those that are `wanted`. Names in
-    `taken` get the server's name before them."""
+    """Checks the tools of a server, and returns those that can be offered to the model and the reasons
+    against the others. With `wanted`, only tools with these names are considered. If a tool's name is in
+    `taken`, the server's name is put before it."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS
@@ -87,7 +88,8 @@ def listing(
 
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
-    """Returns the name for the model; empty if there is none."""
+    """Returns the name under which the model sees a tool, or an empty text if the tool's name is empty or
+    already taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
         if name and candidate not in taken:
@@ -101,7 +103,8 @@ def _cut(text: str, most: int = DESCRIPTION_CHARS) -> str:
 
 
 def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """Returns a schema of arguments, or why it cannot be used."""
+    """Returns the schema of a tool's arguments if it can be used, else a text that says what is wrong with
+    it."""
     try:
         text = json.dumps(schema, allow_nan=False)
         text.encode()
@@ -116,7 +119,8 @@ def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
 
 
 def _fault(schema: Any, depth: int) -> str:
-    """Returns what is wrong with a schema, among what is read of it here."""
+    """Returns a text that says what is wrong with a schema, or an empty text. Only the keywords that air
+    uses are checked."""
     if isinstance(schema, bool):
         return ""
     if not isinstance(schema, Mapping):

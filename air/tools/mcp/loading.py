@@ -1,6 +1,7 @@
-"""Makes tools of the MCP server that a run file names, by asking the server for its list.
+"""Makes tools from the MCP server that a run file names, by asking the server for its tool list.
 
-The list is read once in a process: what a server changes later, an episode does not see.
+Each process asks for the list only once. If the server changes its tools later, episodes do not see the
+change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
 SECONDS, MAX_LENGTH = 60.0, 8192
-"""The limits of a call, unless the settings name others."""
+"""The default limits of a call: the time in seconds, and the length of the observation in characters."""
 _LISTS: dict[str, Sequence[McpTool]] = {}
 _LOCK = threading.Lock()
 
@@ -37,18 +38,18 @@ class McpSettings(McpServer):
     """The settings of one MCP server in a run file."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the server's tools. In each process of air, only the first call asks the server for the
-        list of its tools; if the server is a program, it is started for that."""
+        """Returns the server's tools. Only the first call in a process asks the server for its tool list; a
+        server that is a program is started in a box for that purpose."""
         return tools_of(self)
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool: its limits are set already."""
+        """Returns the tool unchanged, because `tools` has already applied the limits."""
         return tool
 
 
 def tools_of(settings: McpServer) -> list[Tool]:
-    """Returns the tools of a server. Raises MissingError if it cannot be used, and ConfigError if one of its
-    tools cannot be offered."""
+    """Returns the tools of a server. Raises MissingError if the server cannot be reached or started, and
+    ConfigError if one of its tools cannot be offered."""
     check_package()
     where = f"tool 'mcp' (server {settings.server!r})"
     found = listing(settings.server, _listed(settings, where), (), settings.only)
@@ -133,7 +134,8 @@ async def _ask(settings: McpServer) -> Sequence[McpTool]:
 
 
 def _apart(work: Coroutine[Any, Any, Sequence[McpTool]]) -> Sequence[McpTool]:
-    """Runs a coroutine in a thread with a loop of its own: the caller may have a loop that runs."""
+    """Runs a coroutine to its end in a new thread with its own event loop, and returns the result. The
+    caller may itself run in an event loop, which forbids `asyncio.run`."""
     result: list[Sequence[McpTool]] = []
     failure: list[BaseException] = []
 

@@ -1,8 +1,8 @@
-"""Speaks with a remote MCP server from this process, over streamable HTTP or server-sent events.
+"""The channel to a remote MCP server, over streamable HTTP or server-sent events.
 
-All connections go through an egress proxy (`air.sandbox.network`) with rules of this server alone, which
-checks names, ports and addresses. Redirects lead only to the same origin. Answers have a largest size, and
-are not compressed.
+All connections go through an egress proxy (`air.sandbox.network`) that allows only this server, and checks
+host names, ports and addresses. Only redirects to the same origin are followed. The size of responses is
+limited, and compressed responses are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFUSED, _FORGOTTEN, _SERVER_FAILED = 400, 404, 500
 
 
 class RemoteChannel:
-    """Connections to one remote server."""
+    """A `Channel` to one remote server."""
 
     def __init__(
         self,
@@ -47,16 +47,17 @@ class RemoteChannel:
         self.broken = asyncio.Event()
 
     def listen(self) -> None:
-        """Lets the server send up to `CALL_BYTES`, because a request begins."""
+        """Called when a request begins: allows the server to send up to `CALL_BYTES` from now on, and
+        clears earlier errors."""
         self._left, self.reason, self.status = CALL_BYTES, "", ""
         self.broken.clear()
 
     def pause(self) -> None:
-        """Does nothing: what the server sends meanwhile counts towards the next call's bytes."""
+        """Does nothing. The byte limit still applies to what the server sends between calls."""
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
-        """Connects to the server, through a proxy of its own."""
+        """Context manager that connects to the server through a new proxy and yields the message streams."""
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -79,7 +80,7 @@ class RemoteChannel:
                 yield streams
 
     def client(self, proxy: str, headers: Mapping[str, str] | None) -> httpx2.AsyncClient:
-        """Returns an HTTP client for the server that uses the proxy at an address."""
+        """Returns an HTTP client for the server. `proxy` is the URL of the egress proxy."""
         import httpx2
 
         transport = httpx2.AsyncHTTPTransport(verify=_certificates(), proxy=proxy, trust_env=False)
@@ -98,13 +99,14 @@ class RemoteChannel:
             raise self.lost("it redirects to another host")
 
     def lost(self, reason: str) -> Lost:
-        """Returns the exception that ends the connection for a reason, and keeps the reason."""
+        """Stores `reason` as the reason why the connection ended, and returns a Lost exception with it."""
         self.reason = reason
         return Lost(reason)
 
     def note(self, response: httpx2.Response) -> None:
-        """Notes how an answer failed. A status above 499 means that the server, or what is before it, did;
-        404 that it does not know the session."""
+        """Stores the status of an HTTP response with an error code. A code of 500 or more (the server or a
+        gateway failed) and the code 404 (the server does not know the session) also become the reason why
+        the connection broke."""
         if response.status_code >= _REFUSED:
             phrase = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
             self.status = f"HTTP status {response.status_code} {phrase}".strip()
@@ -112,14 +114,14 @@ class RemoteChannel:
             self.reason = self.status
 
     def take(self, size: int) -> None:
-        """Counts bytes of an answer. Raises Lost if they are too many."""
+        """Counts received bytes. Raises Lost if the server has sent more than `CALL_BYTES` in this call."""
         self._left -= size
         if self._left < 0:
             raise self.lost(f"it sent more than {CALL_BYTES // 2**20} MiB in one call")
 
 
 class _Factory:
-    """Makes the HTTP client of the package's transport for server-sent events."""
+    """A callable that the SSE transport of the package `mcp` uses to create its HTTP client."""
 
     def __init__(self, channel: RemoteChannel, proxy: str) -> None:
         self._channel, self._proxy = channel, proxy
@@ -134,7 +136,8 @@ class _Factory:
 
 
 def _bounded(inner: httpx2.AsyncHTTPTransport, channel: RemoteChannel) -> Any:
-    """Returns a transport whose answers count towards the bytes of a channel."""
+    """Wraps an HTTP transport so that the bytes of its responses count towards the channel's limit, and
+    errors are stored in the channel."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):
@@ -190,7 +193,8 @@ def _certificates() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _serving(hosts: Sequence[str]) -> AsyncIterator[str]:
-    """Serves a proxy that reaches `hosts` on a loopback port, and yields its address."""
+    """Context manager that runs an egress proxy on a loopback port, which allows only `hosts`, and yields
+    the proxy's URL."""
     proxy, tasks = Proxy(hosts), set[asyncio.Task[None]]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The text of an MCP tool's result, as the model sees it."""
+"""Converts the result of an MCP tool into the text that the model sees."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def text_of(result: CallToolResult) -> str:
-    """Returns the result as text. Images and sound are named, not shown; structured content stands for
-    itself if there is no other."""
+    """Returns a tool's result as text. A line with type and size stands for an image or a sound. Structured
+    content is used, as JSON, only if the result has no other content."""
     parts = [_block(block) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]

@@ -1,9 +1,10 @@
-"""`Server`: one MCP server in one episode, with the rules of whose fault its failures are.
+"""`Server`: an MCP server during one episode. This module decides whether a failure of the server is the
+agent's doing or an infrastructure failure.
 
-A server in the box is the agent's affair once the episode runs: whatever it does is an observation. If a call
-of a remote server gets no answer, the server is asked anew, until its patience ends: a call may have crashed
-it, and something may start it again. If it comes back, the call was at fault, which the model is told; if it
-stays away, that is a failure of the infrastructure.
+Any failure of a server in the box is an observation, because the agent may have caused it. If a remote
+server does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the
+call may have crashed the server and a supervisor may restart it. If the server comes back, the model is
+told that the call had no result. If the server stays away, this is an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -24,22 +25,24 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
 ATTEMPTS, PAUSE_SECONDS = 3, 1.0
-"""How often a remote server is asked before it counts as away, and the first pause between."""
+"""The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
+seconds after the first attempt. The pause doubles with each attempt."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""How long a remote server that was there may be away, and the longest pause between two questions."""
+"""How long a remote server that has been reached before may be unreachable, and the longest pause between
+two attempts, in seconds."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call of a tool gives."""
+    """The result of a tool call, as text for the model."""
 
     text: str
     error: bool = False
-    """Whether the tool, or the server, says that the call failed."""
+    """Whether the call failed, by the tool's or the server's report or because no result came."""
 
 
 class Server:
-    """One server in one episode."""
+    """An MCP server during one episode."""
 
     def __init__(
         self,
@@ -62,11 +65,13 @@ class Server:
         return not isinstance(self._channel, ProgramChannel)
 
     async def start(self) -> None:
-        """Starts or reaches the server. Raises InfrastructureError if that fails."""
+        """Starts the server's program, or connects to the remote server. Raises InfrastructureError if that
+        fails."""
         await self._reach(0.0)
 
     async def _reach(self, patience: float) -> None:
-        """Starts or reaches the server, within some seconds, or else by a few attempts."""
+        """Starts or connects to the server. For a remote server, repeats this until `patience` seconds have
+        passed and `ATTEMPTS` attempts were made. Raises InfrastructureError if no attempt succeeds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         for attempt in itertools.count(1):
@@ -81,7 +86,8 @@ class Server:
             await asyncio.sleep(min(self._pause_seconds * 2 ** min(attempt - 1, 10), LONGEST_PAUSE))
 
     async def tools(self) -> list[Tool]:
-        """Returns the tools that the server lists. Raises InfrastructureError if that fails."""
+        """Returns the tools that the server lists. Raises InfrastructureError if the server does not list
+        them."""
         assert self._connection is not None
         try:
             return await self._connection.tools(self._start_seconds)
@@ -91,7 +97,7 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool. Raises InfrastructureError if a remote server is away."""
+        """Calls a tool. Raises InfrastructureError if a remote server is unreachable for too long."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()
@@ -107,11 +113,11 @@ class Server:
         return Answer(text_of(result), error=result.is_error)
 
     async def close(self) -> None:
-        """Ends the server, or the connection with it."""
+        """Ends the connection to the server; a server in the box is killed."""
         await self._close()
 
     async def _connected(self) -> Connection:
-        """Returns a connection, a new one if the last has broken since."""
+        """Returns the current connection, or a new connection if the current one has broken."""
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:
@@ -134,7 +140,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[Server]:
-    """Context manager: starts a server, and closes it at the end."""
+    """Context manager that starts a server, yields it, and closes it at the end."""
     try:
         await server.start()
         yield server

@@ -1,4 +1,4 @@
-"""`McpServer`: what a run file says about one MCP server whose tools the agent gets.
+"""`McpServer`: the settings in a run file for one MCP server whose tools are offered to the agent.
 
 tools = [{name = "mcp", url = "https://mcp.example.org/mcp", only = ["search"]}]
 tools = [{name = "mcp", command = ["notes-server", "--quiet"], box = {image = "notes"}}]
@@ -21,30 +21,34 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class McpServer(ToolSettings):
-    """One MCP server: a program in the episode's box (`command`), or a remote one (`url`)."""
+    """One MCP server: a program in the episode's box (`command`), or a remote server (`url`)."""
 
     server: str = Field("mcp", pattern=r"^[A-Za-z0-9_-]{1,32}$")
-    """A short name for the server, for messages and for tools whose names clash."""
+    """A short name for the server, used in messages and as a prefix for tools whose names are already
+    taken."""
     command: tuple[str, ...] = ()
-    """The program and its arguments. It runs in the box and speaks over its standard input and output."""
+    """The program and its arguments. The program runs in the box and communicates over standard input and
+    output."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the program."""
     cwd: str = ""
     """The program's working directory. Empty: the box's workspace."""
     box: BoxSpec = BoxSpec()
-    """The box of the program. Tools of one world need equal boxes."""
+    """The specification of the box in which the program runs. All tools of a world must specify the same
+    box."""
     url: str = ""
-    """The address of a remote server. Naming it opens its host and port for these tools, and nothing else."""
+    """The URL of a remote server. The tools of this server may connect to the URL's host and port, and to
+    nothing else."""
     transport: Transport | None = None
-    """How to talk to the server. None: `stdio` with a `command`, `streamable-http` with a `url`."""
+    """The MCP transport. None: `stdio` with a `command`, `streamable-http` with a `url`."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers of each request to `url`, such as `Authorization`."""
+    """HTTP headers of each request to `url`, such as `Authorization`."""
     private: bool = False
     """Whether the host of `url` may have an IP address that is not public, such as a loopback address."""
     only: tuple[str, ...] | None = None
-    """The server's tools that the agent gets. None: all."""
+    """The names of the server's tools that the agent is offered. None: all tools."""
     start_seconds: float = Field(30.0, gt=0, le=600)
-    """The time limit for the server to start, or to be reached, and to list its tools."""
+    """The time limit in seconds for starting or reaching the server, and again for listing its tools."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -78,19 +82,20 @@ class McpServer(ToolSettings):
 
     @property
     def kind(self) -> Transport:
-        """The transport, with its default."""
+        """The transport: `transport`, or its default if it is None."""
         return self.transport or self._default
 
     @property
     def parts(self) -> SplitResult:
-        """The parts of `url`. Raises ValueError if its port is malformed."""
+        """The parsed `url`. Raises ValueError if its port is malformed."""
         parts = urlsplit(self.url)
         _ = parts.port
         return parts
 
     @property
     def rule(self) -> str:
-        """The entry of a list of allowed hosts that allows exactly the host and the port of `url`."""
+        """The network rule that allows exactly the host and the port of `url`, in the syntax of
+        `BoxSpec.network`."""
         parts = self.parts
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{parts.hostname}:{port}{' private' if self.private else ''}"

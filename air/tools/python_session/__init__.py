@@ -1,4 +1,5 @@
-"""The tool `code_interpreter`: a Python session in the episode's box, whose variables last."""
+"""The tool `code_interpreter`: a Python session in the episode's box whose variables persist between
+calls."""
 
 from __future__ import annotations
 

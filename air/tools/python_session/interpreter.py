@@ -1,8 +1,9 @@
-"""Starts and asks the session of one episode: a program in its box (`program.py`) that keeps variables.
+"""The harness side of a Python session in the box of an episode. The session itself is the program
+`program.py`.
 
-A cell can do to its own session what it likes: end it, block it, answer in its name. That changes only what
-the agent itself reads. Every wait here has an end, every line a largest size, and a session that does not
-answer as it should is ended; the next call starts a new one.
+The code that a cell runs may end its session, block it, or forge its responses. This affects only what the
+agent itself sees. Every wait has a time limit and every line a maximum size. A session that does not
+respond as expected is ended, and the next call starts a new session.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""How much longer than its time limit a cell may take until its session is ended from outside: the program
-needs 3 seconds to interrupt and kill it."""
+"""How many seconds after a cell's time limit the harness ends the session. Within the box, the program
+needs about 3 seconds to interrupt the cell and, if necessary, kill its process."""
 STREAM_BYTES = 16_000
-"""The largest size of what a cell writes to one stream; the middle of more is left out."""
+"""The maximum size of a cell's output per stream, in bytes. The middle of a longer output is left out."""
 _LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
 _BOOT = (
     "import builtins, sys\n"
@@ -39,7 +40,7 @@ _LOST = "Its variables are lost; the next call starts a new session."
 
 
 class _Answer(BaseModel, strict=True):
-    """An answer of the program in the box, see there."""
+    """A response of the program in the box. The docstring of `program.py` explains the fields."""
 
     number: int
     stdout: str
@@ -59,7 +60,7 @@ class _Running:
 
 
 class Interpreter:
-    """The Python session of one episode. It starts with the first cell."""
+    """The Python session of one episode. The first cell starts it."""
 
     def __init__(self, box: Box, seconds: float) -> None:
         self._box, self._seconds = box, seconds
@@ -67,8 +68,8 @@ class Interpreter:
         self._number = 0
 
     async def run(self, code: str) -> Reply:
-        """Runs a cell, and returns what it printed, showed and raised. Raises ToolError if there is no room
-        for a session, and BoxDiedError if the box is gone."""
+        """Runs a cell, and returns its output, the value of its last expression, and its traceback. Raises
+        ToolError if the box has no room for another process, and BoxDiedError if the box has ended."""
         self._number += 1
         if self._session is None:
             self._session = await self._start()
@@ -86,7 +87,7 @@ class Interpreter:
         return _reply(answer, self._seconds)
 
     async def close(self) -> None:
-        """Ends the session with every process that its cells started."""
+        """Ends the session and every process that its cells started."""
         await self._end()
 
     async def _start(self) -> _Running:
@@ -98,7 +99,8 @@ class Interpreter:
         return _Running(command, command.output())
 
     async def _ask(self, session: _Running, code: str) -> _Answer | None:
-        """Returns the answer to a cell; None if there is none, or it is malformed."""
+        """Sends a cell to the program and returns its response, or None if no valid response comes in
+        time."""
         fields = {"number": self._number, "code": code, "seconds": self._seconds}
         request = json.dumps(fields | {"most": STREAM_BYTES}).encode() + b"\n"
         try:
@@ -120,7 +122,8 @@ class Interpreter:
 
 
 async def _line(session: _Running) -> bytes:
-    """Returns the next line of the program; what there is if the program ends, or the line is too long."""
+    """Returns the next line of the program's standard output. If the program ends or the line is too long,
+    returns the part that was received."""
     while b"\n" not in session.received and len(session.received) < _LINE_BYTES:
         try:
             stream, data = await anext(session.output)
@@ -149,13 +152,14 @@ class CodeInterpreterSettings(ToolSettings):
     """The settings of the tool `code_interpreter`."""
 
     seconds: float = Field(30.0, gt=0, lt=86_400)
-    """The time limit of a cell in seconds. The cell is then interrupted, and variables stay; if it does not
-    stop, the session is ended."""
+    """The time limit of a cell in seconds. The cell is then interrupted and variables persist; if the cell
+    does not stop, the session is ended."""
     box: BoxSpec = BoxSpec()
-    """The box of the episode: image, limits, hosts. The tools of an episode need equal boxes."""
+    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
+    the same box."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tool."""
+        """Returns the tool `code_interpreter` with these settings."""
 
         def session(context: ToolContext) -> Interpreter:
             assert context.box is not None
@@ -174,5 +178,6 @@ class CodeInterpreterSettings(ToolSettings):
         return [code_interpreter]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool with its limits. The time limit is kept in the box; from outside comes more."""
+        """Returns a copy of the tool with its limits. `seconds` is enforced inside the box; the tool's own
+        time limit is longer, as a backstop."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + 3 * GRACE)

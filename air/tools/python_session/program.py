@@ -1,14 +1,16 @@
-"""Runs cells of Python in a box, as a notebook does. This is the whole program; it imports nothing of air.
+"""Runs Python cells in a box, as a notebook does. The program is this single file and does not import air.
 
     python3 -I -c BOOT PROGRAM      (see `interpreter.py`: PROGRAM gets builtins that no cell can replace)
 
-It has two processes. The keeper speaks with air: it reads a request from each line of standard input, and
-answers each with a line on standard output. The worker, its child, runs the cells. Whatever a cell does to
-its own process, the keeper answers: with the end of the worker, if need be. Then the program ends.
+The program consists of two processes. The keeper communicates with air: each line of its standard input is
+a request, and it writes one line to standard output as the response. The worker, a child process, runs the
+cells. Whatever a cell does to the worker, the keeper responds. If necessary it kills the worker, responds
+that the session has ended, and exits.
 
-A request is a JSON object: `number`, `code`, `seconds`, and `most` (bytes of one stream). An answer has
-`number`, `stdout`, `stderr`, `shown` (the last expression's value), `error` (a traceback), `kind` (the
-exception's type), `interrupted`, and `ended` (how the worker ended; empty if it goes on).
+A request is a JSON object with `number`, `code`, `seconds`, and `most` (the maximum number of bytes per
+stream). A response has `number`, `stdout`, `stderr`, `shown` (the value of the last expression), `error` (a
+traceback), `kind` (the exception's type), `interrupted`, and `ended` (how the worker ended; empty if it
+still runs).
 """
 
 # The Python of an image may be old, and cells break much of it.
@@ -41,7 +43,8 @@ _prctl = ctypes.CDLL(None).prctl
 
 
 class Stream:
-    """Reads the worker's standard output or error, and stores the beginning and the end of it."""
+    """Reads the worker's standard output or standard error without blocking. It stores the beginning and
+    the end of a long output."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -49,12 +52,12 @@ class Stream:
         self.clear(PIECE)
 
     def clear(self, most: int) -> None:
-        """Forgets what was read. From now on stores at most `most` bytes."""
+        """Discards the stored output. From now on at most `most` bytes are stored."""
         self.half = most // 2
         self.head, self.tail, self.cut = bytearray(), bytearray(), 0
 
     def read(self) -> bool:
-        """Reads one piece. Returns whether there was one."""
+        """Reads one chunk. Returns whether any data was available."""
         try:
             data = os.read(self.fd, PIECE)
         except OSError:
@@ -69,13 +72,14 @@ class Stream:
         return bool(data)
 
     def drain(self) -> None:
-        """Reads what is there now, and no more than a pipe can hold: threads may write without end."""
+        """Reads the available data, but no more than a pipe can hold, because a thread of the cell may
+        write without end."""
         for _ in range(32):
             if not self.read():
                 return
 
     def text(self) -> str:
-        """Returns what is stored. A line in the middle says how much is missing."""
+        """Returns the stored output as text. A note in the middle gives the number of missing bytes."""
         over = max(0, len(self.tail) - self.half)
         cut, tail = self.cut + over, self.tail[over:]
         mark = b"\n[... %d bytes cut ...]\n" % cut if cut else b""
@@ -83,7 +87,7 @@ class Stream:
 
 
 class Keeper:
-    """The process that speaks with air, and starts and ends the worker."""
+    """The process that communicates with air, and starts and kills the worker."""
 
     def __init__(self) -> None:
         pipes = [os.pipe() for _ in range(4)]
@@ -101,7 +105,7 @@ class Keeper:
         self.status = ""
 
     def serve(self) -> None:
-        """Answers requests until there are no more, or the worker has ended."""
+        """Answers requests until standard input or the worker ends."""
         for line in sys.stdin.buffer:
             answer = self.run(json.loads(line))
             sys.stdout.write(json.dumps(answer) + "\n")
@@ -110,7 +114,8 @@ class Keeper:
                 return
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Lets the worker run one cell. Interrupts it at its time limit, or kills it if it does not stop."""
+        """Sends a request to the worker and returns the response. At the time limit the cell is
+        interrupted; if it does not stop within `INTERRUPT_SECONDS`, the worker is killed."""
         for stream in self.streams:
             stream.clear(request["most"])
         rest = memoryview(json.dumps(request).encode() + b"\n")
@@ -144,7 +149,8 @@ class Keeper:
         return dict(empty, **(answer or {}), stdout=out, stderr=err, **end)
 
     def move(self, rest: memoryview, seconds: float) -> memoryview:
-        """Waits for output or an answer, and reads output. Returns what is left of the request."""
+        """Waits up to `seconds` for data from the worker, reads its output, and writes to the worker the
+        part `rest` of the request that is not yet sent. Returns the part that is still not sent."""
         reads = [self.answers, *(stream.fd for stream in self.streams)]
         ready, writes, _ = select.select(reads, [self.asked] if rest else [], [], seconds)
         for stream in self.streams:
@@ -159,14 +165,14 @@ class Keeper:
         return rest
 
     def received(self) -> bytes:
-        """Returns what the worker wrote to the channel of answers."""
+        """Returns the available data from the pipe on which the worker sends responses."""
         try:
             return os.read(self.answers, PIECE)
         except OSError:
             return b""
 
     def alive(self) -> bool:
-        """Whether the worker still runs. If not, sets `status`."""
+        """Returns whether the worker still runs. If it has ended, stores how in `status`."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return True
@@ -184,7 +190,8 @@ class Keeper:
 
 
 def parsed(line: bytes, number: int) -> dict[str, Any] | None:
-    """Returns an answer of the worker to the request `number`; None if the line is no such answer."""
+    """Parses a line as the worker's response to the request `number`. Returns None if the line is not such
+    a response."""
     try:
         answer = json.loads(line)
         fields = {name: answer[name] for name in ("shown", "error", "kind")}
@@ -195,7 +202,7 @@ def parsed(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def worker(fds: list[int]) -> None:
-    """Runs cells until the keeper ends. Never returns."""
+    """Runs cells in the worker process until the keeper ends. Exits the process; never returns."""
     status = 70
     try:
         os.setsid()
@@ -208,7 +215,8 @@ def worker(fds: list[int]) -> None:
 
 
 def keep(fd: int) -> int:
-    """Returns a copy of a descriptor that no program which a cell starts inherits; closes the descriptor."""
+    """Moves a file descriptor to a number from 200 on and marks it close-on-exec, so that programs which a
+    cell starts do not inherit it. Returns the new descriptor."""
     import fcntl
 
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
@@ -217,7 +225,7 @@ def keep(fd: int) -> int:
 
 
 class Session:
-    """The variables of a session, and the process in which its cells run."""
+    """The worker's session: the variables of the cells, and the loop that runs the cells."""
 
     def __init__(self, fds: list[int]) -> None:
         self.requests, self.answers, self.out, self.err = fds
@@ -230,7 +238,7 @@ class Session:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
     def serve(self) -> None:
-        """Runs the cell of each request, and answers it."""
+        """Runs the cell of each request and sends the response."""
         with open(self.requests, "rb", closefd=False) as requests:
             for line in requests:
                 request = json.loads(line)
@@ -245,7 +253,8 @@ class Session:
                     data = data[os.write(self.answers, data) :]
 
     def prepare(self) -> None:
-        """Gives the next cell its standard streams and Ctrl-C, whatever earlier ones did to them."""
+        """Restores the standard streams and the handler of SIGINT before a cell, because an earlier cell
+        may have changed them."""
         for number, fd in enumerate((self.null, self.out, self.err)):
             os.dup2(fd, number)
         names = ("stdin", "stdout", "stderr")
@@ -259,12 +268,13 @@ class Session:
         signal.signal(signal.SIGINT, self.interrupt)
 
     def interrupt(self, *_: object) -> None:
-        """Ends the running cell, as Ctrl-C does."""
+        """The handler of SIGINT: raises KeyboardInterrupt in the running cell."""
         if self.running:
             raise KeyboardInterrupt("the cell was interrupted")
 
     def flush(self) -> None:
-        """Writes what is still in buffers. A cell may have replaced or closed them."""
+        """Flushes the output streams. Errors are ignored, because a cell may have replaced or closed the
+        streams."""
         for stream in (sys.stdout, sys.stderr, *self.standard[1:]):
             try:
                 stream.flush()
@@ -272,7 +282,8 @@ class Session:
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:
-        """Runs a cell. Returns its last expression's value and its traceback as text."""
+        """Runs a cell. Returns the value of its last expression, its traceback and the type of its
+        exception, as texts."""
         shown = error = kind = ""
         name = "Cell In[%d]" % number
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
@@ -297,7 +308,8 @@ class Session:
 
 
 def told(error: BaseException) -> str:
-    """Returns a traceback as a notebook shows it: from the cell on, and without the handler of Ctrl-C."""
+    """Formats a traceback as a notebook does: it begins at the cell and omits the frame of the SIGINT
+    handler."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
         trace = trace.tb_next
@@ -311,7 +323,8 @@ def told(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text of about `most` characters, of which the middle may be missing. JSON can carry it."""
+    """Returns a text of about `most` characters, without its middle if it is longer, and with lone
+    surrogates escaped so that it can be encoded."""
     text = text.encode("utf-8", "backslashreplace").decode()
     over = len(text) - most
     if over <= 0:

@@ -1,4 +1,4 @@
-"""The tool `search`: passages of a local corpus, by BM25 or by the user's own encoder."""
+"""The tool `search`: searches a local corpus for passages, with BM25 or with the user's own encoder."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A corpus: a file of JSON lines, `{"text": …, "title": …, "id": …}`, of which only `text` is needed.
+"""A corpus: a JSON Lines file with a passage `{"text": …, "title": …, "id": …}` in each line. Only `text`
+is required.
 
-Only the places of the lines are kept in memory. Passages are read when they are shown.
+Memory holds only the offsets of the lines. A passage is read from the file when a search shows it.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from air.errors import ConfigError, InfrastructureError, MissingError
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage of a corpus."""
+    """A passage of a corpus."""
 
     id: str
-    """The line's `id`, or else its number, from 1."""
+    """The field `id` of the line, or the line's number, from 1, if the field is missing."""
     title: str
     text: str
 
     @property
     def whole(self) -> str:
-        """The title and the text, as an index reads them."""
+        """The title and the text together, as they are indexed."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 class Corpus:
-    """The passages of a file. `digest` is that of the file. Raises MissingError if there is no such file,
-    and ConfigError if a line is malformed or there is none."""
+    """The passages of a JSON Lines file. `digest` is a digest of the file. The constructor raises
+    MissingError if the file does not exist, and ConfigError if a line is malformed or the file has no
+    passage."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +61,8 @@ class Corpus:
                 yield _parsed(line, self.path, number)
 
     def read(self, position: int) -> Passage:
-        """Returns the passage at a position, from 0. Raises InfrastructureError if the file has changed."""
+        """Reads the passage with an index, from 0. Raises InfrastructureError if the file has changed since
+        it was opened."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offsets[position])
@@ -69,7 +72,7 @@ class Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yields the offset, the number and the bytes of each line."""
+    """Yields the offset in bytes, the number and the bytes of each line."""
     offset = 0
     try:
         with path.open("rb") as file:

@@ -1,6 +1,7 @@
-"""Indices of a corpus: BM25 (by the library bm25s), and dense vectors from a user's encoder.
+"""Search indices of a corpus: BM25 (with the library bm25s), and dense vectors from a user's encoder.
 
-Both give positions and scores, best first, and the earlier passage if scores are equal.
+A search returns the indices of passages with their scores, highest score first. Passages with equal scores
+keep the order of the corpus.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from air.tools.search.corpus import Corpus
 
 _EAST = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD = re.compile(rf"[{_EAST}]|[^\W{_EAST}]+")
-"""A word; in scripts that write no spaces, a character."""
+"""Matches a word. In scripts without spaces between words, each character is a word."""
 _STOP = frozenset(
     re.findall(
         "[a-z]+",
@@ -28,30 +29,30 @@ _STOP = frozenset(
         "their them they this to was we were what when where which who why how will with you",
     )
 )
-"""Words of English that say nothing about a passage."""
+"""English stop words, which BM25 ignores."""
 _BATCH = 256
 _LONGEST_PROBLEM = 300
 Encoder = Callable[[list[str]], Any]
-"""Returns one vector for each text, as rows of an array or as lists."""
+"""A function that returns one vector for each text, as the rows of an array or as a list of lists."""
 
 
 class Index(Protocol):
-    """Finds passages."""
+    """The interface of a search index."""
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
-        """Returns the positions and scores of at most `count` passages."""
+        """Returns the best passages for a query, at most `count`: the index and the score of each."""
         ...
 
 
 def words(text: str) -> list[str]:
-    """Returns the words of a text as BM25 compares them: without case, compatible forms as one, no stop
-    words."""
+    """Splits a text into words as BM25 compares them: lower case, Unicode compatibility forms unified,
+    without stop words."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return [word for word in _WORD.findall(plain) if word not in _STOP]
 
 
 class Bm25:
-    """Scores by BM25. A passage without a word of the query is not found."""
+    """A BM25 index. A search never returns a passage that contains no word of the query."""
 
     def __init__(self, corpus: Corpus) -> None:
         try:
@@ -76,10 +77,12 @@ class Bm25:
 
 
 class Dense:
-    """Scores by the cosine of vectors. The encoder is called by one thread at a time.
+    """An index of dense vectors; the score is the cosine. Only one thread at a time calls the encoder.
 
-    If the encoder fails at a query, it is given a text of the corpus. If it encodes that one and fails at the
-    query again, the query is at fault, else the encoder is."""
+    If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
+    succeeds on the text and fails on the query twice, the query is at fault (ToolError); otherwise the
+    encoder is (InfrastructureError).
+    """
 
     def __init__(
         self, corpus: Corpus, encoder: Encoder, query_prefix: str, text_prefix: str, where: str
@@ -102,8 +105,8 @@ class Dense:
         return _best(self._vectors @ vector, count)
 
     def _encoded(self, query: str) -> NDArray[np.float32]:
-        """Returns the vector of a query. Raises ToolError if the encoder fails at this query alone, and
-        InfrastructureError if it fails at a text that it has encoded before."""
+        """Returns the vector of a query. Raises ToolError if the encoder fails only on this query, and
+        InfrastructureError if it also fails on a text that it has encoded before."""
         try:
             return self._vector(query)
         except Exception:  # a user's encoder may raise anything
@@ -124,7 +127,8 @@ class Dense:
 
 
 def _unit(vectors: Any, count: int) -> NDArray[np.float32]:
-    """Returns vectors with the length 1. Raises ValueError if they are malformed."""
+    """Scales vectors to length 1. Raises ValueError if `vectors` is not an array of `count` finite
+    vectors."""
     array: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
     if array.ndim != 2 or array.shape[0] != count or not array.shape[1]:
         raise ValueError(f"it gave an array of the shape {array.shape} for {count} texts")

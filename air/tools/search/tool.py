@@ -1,5 +1,5 @@
-"""The tool `search`, see `SearchSettings`. The index is made once in a process, when the first episode
-begins."""
+"""The tool `search` and its settings. The first episode of a process builds the index, which all episodes
+share."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class SearchSettings(ToolSettings):
     """The settings of the tool `search`."""
 
     corpus: Path
-    """The passages: a file of JSON lines with `text`, and perhaps `title` and `id`."""
+    """The corpus: a JSON Lines file whose lines have `text` and optionally `title` and `id`."""
     top: int = Field(3, ge=1, le=100)
-    """The largest number of passages that a search shows."""
+    """The maximum number of passages in the result of a search."""
     passage_length: int = Field(550, ge=20, le=100_000)
-    """The largest number of characters of a passage that are shown."""
+    """The maximum number of characters of a passage in the result of a search."""
     encoder: str = ""
-    """`file.py:function` or `module:function`: a function from a list of texts to their vectors. The search
-    is by the cosine of vectors then, else by BM25."""
+    """`file.py:function` or `module:function`: a function from a list of texts to their vectors. If it is
+    set, passages are ranked by the cosine of vectors, otherwise by BM25."""
     query_prefix: str = ""
-    """The text that an encoder gets before each query."""
+    """A text that is put before each query for the encoder."""
     text_prefix: str = ""
-    """The text that an encoder gets before each passage."""
+    """A text that is put before each passage for the encoder."""
 
     @model_validator(mode="after")
     def _prefixes(self) -> SearchSettings:
@@ -74,7 +74,7 @@ class SearchSettings(ToolSettings):
 
 
 class _Shared:
-    """The index of all episodes."""
+    """The search index that all episodes of this process share."""
 
     def __init__(self, settings: SearchSettings, corpus: Corpus, folder: Path) -> None:
         self._settings = settings
@@ -88,7 +88,7 @@ class _Shared:
         self._lock = threading.Lock()
 
     def index(self, context: ToolContext) -> Index:
-        """Returns the index; the first call makes it."""
+        """Returns the index. The first call builds it."""
         with self._lock:
             if self._index is None:
                 self._index = self._made()

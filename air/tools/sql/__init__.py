@@ -1,1 +1,1 @@
-"""SQL in processes with limits, and the tool `sql`."""
+"""Runs SQL in separate processes with limits, and provides the tool `sql`."""

@@ -1,7 +1,7 @@
-"""Runs SQL in processes that are kept for the next query (`worker.py`), and tells whose failure a failure is.
+"""Runs SQL queries in worker processes (`worker.py`), which are reused, and classifies failures.
 
-What a query causes is a `Result` with a problem: an error, a limit, even the end of its process by memory or
-CPU time or a crash of SQLite. All else is an InfrastructureError.
+A failure that a query causes is a `Result` with a `problem`: an error, an exceeded limit, or a crash of the
+process. Any other failure raises InfrastructureError.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from air.errors import InfrastructureError
 from air.tools.sql import worker
 
 _PATIENCE = 30
-"""A query may take this many times its CPU time by the clock, on a loaded machine; then it is our failure."""
+"""The wall-time limit of a query as a multiple of its CPU-time limit, for loaded machines. A query that
+exceeds the wall time raises InfrastructureError."""
 _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one query, see `worker.py`."""
+    """The limits of one query: steps of SQLite's virtual machine, seconds of CPU time, and the rows and
+    bytes of the result."""
 
     steps: int = 50_000_000
     seconds: float = 10.0
@@ -40,16 +42,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Database:
-    """A database: a file, or the image of one in memory."""
+    """A SQLite database: a file, or the serialized image of an in-memory database."""
 
     image: bytes = b""
     path: Path | None = None
     dates: Literal["none", "fixed", "clock"] = "none"
-    """Which functions of dates queries may use: none; those that do not ask the clock; or all, which makes
-    results differ from day to day."""
+    """Which date and time functions queries may use. `none`: no such function. `fixed`: those that do not
+    read the clock. `clock`: all of them, so that results may change from day to day."""
 
     def request(self) -> dict[str, Any]:
-        """Returns the part of a request that names this database."""
+        """Returns the fields of a worker's request that identify this database."""
         if self.path is None:
             return {"image": base64.b64encode(self.image).decode(), "dates": self.dates}
         return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "dates": self.dates}
@@ -57,36 +59,37 @@ class Database:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a query."""
+    """The result of a query, as a fingerprint for comparison."""
 
     fingerprint: str = ""
-    """A digest of the rows as a multiset; empty if there was a problem."""
+    """A digest of the rows as a multiset; empty if the query failed."""
     rows: int = 0
     """The number of rows."""
     problem: str = ""
-    """What was wrong with the query; empty if nothing was."""
+    """The reason why the query failed; empty if it succeeded."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The first rows of a query's result."""
+    """The first rows of a query's result, as texts for display."""
 
     columns: list[str] = field(default_factory=list)
     cells: list[list[str]] = field(default_factory=list)
     more: bool = False
-    """Whether the result has more rows."""
+    """Whether the result has further rows."""
     problem: str = ""
-    """What was wrong with the query; empty if nothing was."""
+    """The reason why the query failed; empty if it succeeded."""
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs one query and waits for its result. Raises InfrastructureError unless the query itself failed."""
+    """Runs a query and returns its result, with `problem` if the query failed. Blocks until then. Raises
+    InfrastructureError for a failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
 def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
-    """Runs one query and waits for the first rows of its result; the query stops after them. Raises
-    InfrastructureError unless the query itself failed."""
+    """Runs a query until it has given `most_rows` rows, and returns them, with `problem` if the query
+    failed. Blocks until then. Raises InfrastructureError for a failure that the query did not cause."""
     return Table(**_ask(database, sql, limits, show=most_rows))
 
 
@@ -106,11 +109,12 @@ def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str,
 
 
 _workers: dict[int, list[_Worker]] = {}
-"""The idle ones by the id of their parent: a forked process must not use those of its own parent."""
+"""The idle worker processes, by the id of the process that started them: a forked process must not use the
+workers of its parent."""
 
 
 class _Worker:
-    """A process of `worker.py`."""
+    """A process that runs `worker.py`."""
 
     def __init__(self) -> None:
         keep = ("LD_LIBRARY_PATH", "PATH")
@@ -128,8 +132,8 @@ class _Worker:
             raise InfrastructureError(f"no process for a query: {error}") from error
 
     def ask(self, request: bytes, patience: float) -> bytes | None:
-        """Sends a request and returns the reply; None if the process has ended instead.
-        Raises InfrastructureError if there is no reply after `patience` seconds."""
+        """Sends a request and returns the response, or None if the process ended instead. Raises
+        InfrastructureError if no response comes within `patience` seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -149,7 +153,8 @@ class _Worker:
         return reply
 
     def close(self) -> int:
-        """Ends the process if it still runs, and returns its exit status."""
+        """Closes the worker's pipes, waits until its process ends or else kills it, and returns the exit
+        status."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -179,7 +184,8 @@ def _idle_worker() -> _Worker:
 
 
 def _ended(status: int) -> str:
-    """Returns what a query did to end its process. Raises InfrastructureError if something else ended it."""
+    """Returns the reason why a query ended its worker process, from the exit status. Raises
+    InfrastructureError if the query was not the cause."""
     if status == -signal.SIGPROF:
         return "the query takes too long"
     if status == worker.OUT_OF_MEMORY:

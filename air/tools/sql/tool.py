@@ -1,7 +1,8 @@
-"""The tool `sql`: one reading query on a SQLite file.
+"""The tool `sql`: one read-only query on a SQLite file.
 
-The file is named in the run file (`database`), or by a field of each row (`field`). Queries run in processes
-with limits (`worker.py`): they read this file, and nothing else, nor the clock, so that results replay.
+The run file names the SQLite file (`database`), or names the field of each row that contains its path
+(`field`). Queries run in worker processes with limits (`worker.py`). They can read this database but no
+other file and not the clock, so that results replay.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from air.tools.sql.runner import Database, Limits, Table, table
 _LIMITS = Limits(seconds=5.0)
 _LONGEST_PROBLEM = 300
 _SECONDS = 120.0
-"""The time of a call by the clock, on a loaded machine. A query's own limits end it much earlier."""
+"""The wall-time limit of a call in seconds, sufficient for a loaded machine. The limits of a query are much
+lower."""
 
 
 class SqlSettings(ToolSettings):
@@ -30,9 +32,9 @@ class SqlSettings(ToolSettings):
     database: Path | None = None
     """The SQLite file that all episodes read."""
     field: str = ""
-    """The field of a row that names the row's SQLite file, instead of `database`."""
+    """The field of a row that contains the path of the row's SQLite file, instead of `database`."""
     rows: int = Field(50, ge=1, le=1000)
-    """The largest number of rows of a result that are shown."""
+    """The maximum number of rows of a result that the agent sees."""
 
     @model_validator(mode="after")
     def _one_file(self) -> SqlSettings:

@@ -1,20 +1,21 @@
-"""The program that runs the agent's SQL: a process of its own, without air, for one query at a time.
+"""The worker program that runs the agent's SQL in a separate process, one query at a time. It does not
+import air.
 
-Each line of standard input is a request (JSON), each line of standard output its reply. SQLite's authorizer
-lets a query read tables and call functions, nothing else: no writes, no PRAGMA, no ATTACH, no extensions,
-and no functions that are random. What of dates and times a query may use is `dates` of the request: with
-"clock" all, with "fixed" all that does not depend on the clock and the time zone of this machine, with
-"none" nothing. A query ends at the first limit:
+Each line of standard input is a request, and each line of standard output its response, both as JSON.
+SQLite's authorizer allows a query to read tables and to call functions, and nothing else: no writes, no
+PRAGMA, no ATTACH, no extensions, no random functions. The request's `dates` selects the date and time
+functions that are allowed: "clock" all of them, "fixed" those that do not depend on the clock or the time
+zone of this machine, "none" no such function. A query is stopped at the first limit that it reaches:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
 - `seconds` of CPU time, for functions that never return to the virtual machine. It ends the process.
 - memory: SQLite's heap and the process's address space. The process can write no file.
 - `rows` and `bytes` of the result.
 
-A query also ends if the parent of this process does.
+A query is also stopped if the parent of this process ends.
 
-The reply has a fingerprint of the result, which is equal for two results with the same rows, whatever their
-order. A request with `show` gets the first rows instead, as texts.
+The response contains a fingerprint of the result, which is equal for two results with the same rows in any
+order. For a request with `show`, the response contains that many first rows as texts instead.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from typing import Any
 HEAP_BYTES = 256 * 2**20
 ADDRESS_BYTES = 2**30
 OUT_OF_MEMORY = 77
-"""The exit status after a query for which the memory did not suffice."""
+"""The exit status if a query needs more memory than its limit."""
 _STEPS_BETWEEN_LOOKS = 10_000
 _LONGEST_CELL = 200
 _MOST_SHOWN = 1_000_000
-"""After this many characters of cells, no further row is shown: the parent reads them all."""
+"""The number of characters of cells after which no further row is shown, because the parent reads the whole
+response."""
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -76,11 +78,11 @@ _ZONES = ("localtime", "utc")
 
 
 class _LimitReached(Exception):
-    """Exception for a result that is too large. Its text is shown to the agent."""
+    """Raised for a result that exceeds a limit. The agent sees the exception's message."""
 
 
 def main() -> None:
-    """Answers requests until standard input ends."""
+    """Answers requests until the end of standard input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
@@ -100,8 +102,9 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the reply to a request: `fingerprint` and `rows` of the result, or with `show` its `columns`,
-    its first `cells` and whether there are `more` rows; or a `problem`."""
+    """Returns the response to a request: `fingerprint` and `rows` (their number); or, if the request has
+    `show`, `columns`, the first `cells`, and `more` (whether further rows exist). If the query fails, the
+    response has only `problem`."""
     connection = _connect(request)
     refused: list[str] = []
     try:
@@ -126,10 +129,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
-    """Returns a digest of the rows as a multiset: their order does not matter, how often each occurs does.
+    """Returns a digest of the rows as a multiset: the order of rows does not matter, but the number of
+    equal rows does.
 
-    Numbers are equal by value: 2 and 2.0, and floats that agree in nine digits, so that the order in which
-    a query adds does not matter. A number is never equal to a text.
+    Numbers are compared by value: 2 equals 2.0, and floats are rounded to nine significant digits, so that
+    the order of summation in a query does not matter. A number never equals a text.
     """
     texts = sorted(repr(tuple(map(_canonical, row))) for row in rows)
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -153,7 +157,8 @@ def _connect(request: dict[str, Any]) -> sqlite3.Connection:
 
 
 def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
-    """Replaces SQLite's functions of dates by ones that do not ask the clock, and note why in `refused`."""
+    """Replaces SQLite's date functions by functions that fail if they would need the clock or the time
+    zone. They append the reason to `refused`."""
     inner = sqlite3.connect(":memory:")
     inner.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
     known = {name for (name,) in inner.execute("SELECT name FROM pragma_function_list")}
@@ -163,7 +168,8 @@ def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
 
 
 def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable[..., Any]:
-    """Returns a function of dates that is carried out in the database `inner`."""
+    """Returns the replacement for the date function `name`. The replacement rejects arguments such as 'now'
+    and otherwise calls the original function in the database `inner`."""
     first = 1 if name == "strftime" else 0
     times = 2 if name == "timediff" else 1
 
@@ -183,13 +189,15 @@ def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable
 
 
 def _word(value: Any) -> str:
-    """Returns an argument as SQLite compares it with a word: up to a zero byte, in lower case."""
+    """Returns a function argument as SQLite compares it with keywords such as 'now': up to a zero byte, in
+    lower case."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.partition("\0")[0].lower()
 
 
 def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
-    """Sets the limits that SQLite holds. The authorizer comes last, because it forbids these statements."""
+    """Applies the limits that SQLite enforces, and installs the authorizer last, because it forbids PRAGMA
+    statements."""
     for pragma in (
         f"hard_heap_limit={HEAP_BYTES}",
         "temp_store=MEMORY",

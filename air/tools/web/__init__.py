@@ -1,4 +1,4 @@
-"""The tools `web_page` and `web_search`, for hosts that the run opens."""
+"""The tools `web_page` and `web_search`, which access only hosts that the run allows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Requests of an episode to the hosts that the run opens, all through an egress proxy of their own.
+"""HTTP requests of an episode to the hosts that the run allows. All requests go through an egress proxy of
+the episode.
 
-The proxy resolves names itself and connects only to addresses that it checked, so neither a redirect nor a
-name that changes its address leads to this machine, its network, or a metadata service of a cloud.
+The proxy resolves host names itself and connects only to addresses that it has checked. Therefore neither a
+redirect nor a host name whose address changes can lead to this machine, its network, or a cloud's metadata
+service.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _LONGEST_URL = 2000
 
 
 class WebError(Exception):
-    """Exception for an address that gives nothing. `server` says that no address would have."""
+    """Raised if a URL cannot be read. `server` is true if the server or the connection is at fault rather
+    than the URL."""
 
     def __init__(self, message: str, *, server: bool = False) -> None:
         super().__init__(message)
@@ -35,21 +38,21 @@ class WebError(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """The answer to a request."""
+    """The response to a request."""
 
     url: str
-    """The address after redirects."""
+    """The URL after redirects."""
     kind: str
     """The media type, such as `text/html`."""
     charset: str
     data: bytes
     whole: bool
-    """Whether `data` is the whole body; else its beginning."""
+    """Whether `data` is the whole body. If not, `data` is the beginning of the body."""
 
 
 class Browser:
-    """Reads from the hosts in `entries`, written as in `BoxSpec.network`. `resolve` is that of the egress
-    proxy."""
+    """An HTTP client that may access only the hosts in `entries`, which have the syntax of
+    `BoxSpec.network`. `resolve` replaces the egress proxy's DNS resolution, for tests."""
 
     def __init__(self, entries: Sequence[str], resolve: Resolve | None = None) -> None:
         self._entries = tuple(entries)
@@ -60,7 +63,7 @@ class Browser:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> Self:
-        """Starts the proxy."""
+        """Starts the egress proxy and the client, and returns this object."""
         import httpx
 
         try:
@@ -78,7 +81,7 @@ class Browser:
         return self
 
     async def close(self) -> None:
-        """Ends the proxy and its connections."""
+        """Closes the client, the proxy, and its connections."""
         if self._client is not None:
             await self._client.aclose()
         if self._server is not None:
@@ -88,8 +91,8 @@ class Browser:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
-        """Returns the page at an address, at most `most` bytes of it. With `headers`, no redirect is
-        followed. Raises WebError if there is none, or it may not be read."""
+        """Returns the page at a URL, with at most `most` bytes of its body. If `headers` are given,
+        redirects are not followed. Raises WebError if the page cannot be read or its host is not allowed."""
         import httpx
 
         for _ in range(_REDIRECTS + 1):
@@ -107,7 +110,8 @@ class Browser:
         raise WebError(f"{url[:200]} redirects more than {_REDIRECTS} times.")
 
     def _checked(self, url: str) -> httpx.URL:
-        """Returns an address of an open host. The proxy checks it again."""
+        """Parses a URL. Raises WebError if it is malformed or its host is not allowed. The proxy checks the
+        host again."""
         import httpx
 
         if len(url) > _LONGEST_URL:
@@ -141,7 +145,8 @@ class Browser:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Returns the authorities that servers are checked by. Reading them takes long, so it is done once."""
+    """Returns a TLS context with the trusted certificate authorities. It is cached, because loading them is
+    slow."""
     import httpx
 
     return httpx.create_ssl_context(trust_env=False)

@@ -1,4 +1,5 @@
-"""The text of a page: of HTML without tags, scripts and styles. Takes time in proportion to the length."""
+"""Extracts the text of a web page, without tags, scripts and styles. The running time is linear in the
+page's length."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _CHARSETS = frozenset(
         *("shift_jis", "euc-jp", "gb2312", "gbk", "gb18030", "big5", "euc-kr", "utf-16"),
     )
 )
-"""Those that are decoded as they say. Python has further ones, and some take long."""
+"""The accepted charsets. Python knows further ones, but decoding some of them is slow."""
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)")
 _SKIPPED = frozenset(["script", "style", "noscript", "template", "svg", "head"])
 _BLOCKS = frozenset(
@@ -58,12 +59,12 @@ _BLOCKS = frozenset(
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Returns bytes as text. An unknown charset counts as UTF-8."""
+    """Decodes bytes as text, with UTF-8 if the charset is not in `_CHARSETS`. Invalid bytes are replaced."""
     return data.decode(charset if charset in _CHARSETS else "utf-8", "replace")
 
 
 def text_of(page: str) -> str:
-    """Returns the text of an HTML page, one line for each block."""
+    """Returns the text of an HTML page, with one line for each block element."""
     parts: list[str] = []
     place = 0
     while (start := page.find("<", place)) >= 0:
@@ -75,8 +76,9 @@ def text_of(page: str) -> str:
 
 
 def _after(page: str, start: int, parts: list[str]) -> int:
-    """Returns the place after what begins with the `<` at `start`, and adds what it stands for to
-    `parts`."""
+    """Handles the `<` at index `start` of the page. Returns the index after the tag, comment or skipped
+    element that begins there. Appends to `parts` the text that replaces it: a line feed for a block
+    element, or `<` if no tag begins there."""
     if page.startswith("<!--", start):
         return _end(page, "-->", start + 4)
     tag = _TAG.match(page, start)

@@ -1,8 +1,9 @@
-"""The settings and functions of `web_page` and `web_search`.
+"""The tools `web_page` and `web_search`, with their settings.
 
-A page that cannot be read is told to the model, which chose its address. If a search service fails, it is
-asked a query that the model did not choose. If it answers that one and fails at the model's query again, the
-query is at fault, and the model is told. If it is away, that is an infrastructure failure.
+A page that cannot be read is an error that the model sees, because the model chose the URL. If a search
+service fails on the model's query, air tries a fixed query. If that one succeeds and the model's query
+fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is
+an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _CUT = 300
 _TRIES = 3
 _PAUSE = 0.5
 _PROBE = "weather"
-"""The query that shows whether a search service is there."""
+"""The fixed query with which air checks whether a search service works."""
 
 
 class WebPageSettings(ToolSettings):
     """The settings of the tool `web_page`."""
 
     hosts: Names = Field(min_length=1)
-    """The hosts whose pages may be read, as in `network` of a box: names, `*.` and a domain, or `*`. Only
-    public addresses are reached, unless an entry says `private`."""
+    """The hosts whose pages may be read, in the syntax of a box's `network`: host names, `*.` and a domain,
+    or `*`. Only public IP addresses can be reached, unless an entry ends with `private`."""
     page_length: int = Field(4000, ge=100, le=1_000_000)
-    """The largest number of characters of a page that one call shows."""
+    """The maximum number of characters of a page in one observation."""
     most_bytes: int = Field(2_000_000, ge=1000, le=50_000_000)
-    """The largest number of bytes of a page that are read."""
+    """The maximum number of bytes of a page that are downloaded."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         async def state(context: ToolContext) -> Browser:
@@ -70,25 +71,27 @@ class WebPageSettings(ToolSettings):
 
 
 class WebSearchSettings(ToolSettings):
-    """The settings of the tool `web_search`: a search service of yours that answers with JSON."""
+    """The settings of the tool `web_search`, which queries the user's own search service. The service must
+    return JSON."""
 
     url: str
-    """The address of a search, with `{query}` for the words, such as
+    """The URL of a search, with the placeholder `{query}`, such as
     `https://search.example.org/search?format=json&q={query}`."""
     results: str = "results"
-    """The key of the list of results; dots lead into inner objects. A result has `title`, `url`, and
-    `content` or `snippet`."""
+    """The key of the list of results in the response; dots separate the keys of nested objects. A result
+    has `title`, `url`, and `content` or `snippet`."""
     top: int = Field(5, ge=1, le=50)
-    """The largest number of results that are shown."""
+    """The maximum number of results in an observation."""
     private: bool = False
-    """Whether the service's name may resolve to an address that is not public, such as of this machine."""
+    """Whether the service's host name may resolve to a non-public IP address, such as an address of this
+    machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """How long a service that fails may take to answer again, in seconds, before the episode is an
-    infrastructure failure."""
+    """How many seconds a failing service has to recover before the episode ends with an infrastructure
+    failure."""
     key_header: str = "Authorization"
-    """The header that has the key of the service."""
+    """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
-    """The environment variable with the value of this header. Empty: the service needs no key."""
+    """The environment variable that holds the header's value. Empty: the service needs no key."""
 
     @model_validator(mode="after")
     def _address(self) -> WebSearchSettings:
@@ -143,12 +146,12 @@ class WebSearchSettings(ToolSettings):
 
 
 Ask = Callable[[str], Awaitable[list[Any]]]
-"""Returns the results of a query. Raises WebError."""
+"""A function that returns the results of a query, and raises WebError if there are none to read."""
 
 
 async def _answer(ask: Ask, query: str, patience: float) -> list[Any]:
-    """Returns the results of the model's query. Raises ToolError if the service fails at it again and again,
-    but answers another one, and InfrastructureError if it is away."""
+    """Returns the results of the model's query. Raises ToolError if the service fails repeatedly on this
+    query but answers the fixed query, and InfrastructureError if the service is unreachable."""
     pause = _pause(patience)
     for _ in range(_TRIES):
         try:
@@ -170,8 +173,9 @@ def _pause(patience: float) -> float:
 
 
 async def _probe(ask: Ask, patience: float) -> None:
-    """Waits until the service answers a query that the model did not choose: the model's query may have
-    crashed it. Raises InfrastructureError if it does not in time."""
+    """Sends the fixed query until the service answers it. Raises InfrastructureError if the service does
+    not answer within `patience` seconds. The model's query may have crashed the service, so it gets this
+    time to restart."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

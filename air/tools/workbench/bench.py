@@ -1,4 +1,5 @@
-"""What the tools of an episode's box share: a shell, whose folder they start from, and the edits to undo."""
+"""The state that the tools `bash` and `files` share: a shell, whose working directory relative paths refer
+to, and the history of edits for `undo_edit`."""
 
 from __future__ import annotations
 
@@ -13,25 +14,27 @@ from air.tools.workbench.lines import Lines
 
 OUTPUT_BYTES = 16_000
 MARGIN = 4
-"""The number of lines that the answer to an edit shows above and below it."""
+"""The number of lines that the observation after an edit shows above and below the edited lines."""
 MOST_LINES = 10_000
-"""The largest number of lines that a tool shows. A file of 16 MB can have 16 million empty ones, which take
-gigabytes with their numbers."""
+"""The maximum number of lines in an observation. It bounds memory: a file of 16 MB can have 16 million
+empty lines, which take gigabytes once they are numbered."""
 MOST_UNDO_CHARACTERS = 16_000_000
-"""The largest size of all texts that `undo_edit` can bring back; the oldest are forgotten first."""
+"""The maximum total size of the texts that `undo_edit` can restore, in characters. The oldest texts are
+dropped first."""
 
 
 class Workbench:
-    """The shell and the editor of one episode in its box."""
+    """The shell and the editor of one episode, which both act on the episode's box."""
 
     def __init__(self, context: ToolContext) -> None:
         assert context.box is not None
         self._shell, self._files = Shell(context.box), BoxFiles(context.box)
         self._before: list[tuple[str, str]] = []
-        """The path and the text of each file before each edit, oldest first."""
+        """The history of edits, oldest first: the path of the edited file, and its text before the edit."""
 
     async def bash(self, command: str, seconds: float) -> Reply:
-        """Runs a command in the shell. Raises BoxDiedError if the box is gone."""
+        """Runs a command in the shell, and returns its output and exit status. Raises BoxDiedError if the
+        box has ended."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -46,7 +49,7 @@ class Workbench:
         return Reply(text, "success" if result.ok else "error", {"code": result.code})
 
     async def view(self, path: str, first: int, last: int | None) -> str:
-        """Returns the numbered lines of a file, or the names in a folder."""
+        """Returns the lines `first` to `last` of a file with their numbers, or the names in a folder."""
         target = await self._files.resolve(path, self._shell.cwd)
         mode = await self._files.mode(target)
         if mode is not None and stat.S_ISDIR(mode):
@@ -62,7 +65,7 @@ class Workbench:
         return await _shown(file.lines, first, last)
 
     async def create(self, path: str, text: str) -> str:
-        """Writes a new file."""
+        """Writes a new file. Raises ToolError if the file exists."""
         target = await self._files.resolve(path, self._shell.cwd)
         if await self._files.mode(target) is not None:
             raise ToolError(f"{target} exists. Use `str_replace` or `insert` to edit it.")
@@ -70,7 +73,7 @@ class Workbench:
         return f"Created {target}, {len(Lines(text))} lines."
 
     async def str_replace(self, path: str, old: str, new: str) -> str:
-        """Replaces a text that a file contains exactly once."""
+        """Replaces the text `old` in a file. Raises ToolError unless the file contains `old` exactly once."""
         if not old:
             raise ToolError("`old` is empty: there is nothing to replace.")
         file = await self._open(path)
@@ -83,7 +86,7 @@ class Workbench:
         return await self._edit(file, before + new + after, first, first + new.count("\n"))
 
     async def insert(self, path: str, after: int, text: str) -> str:
-        """Inserts lines behind the line `after`; 0 is the beginning."""
+        """Inserts lines after the line `after`; 0 inserts at the beginning."""
         file = await self._open(path)
         total = len(file.lines)
         if not 0 <= after <= total:
@@ -93,7 +96,8 @@ class Workbench:
         return await self._edit(file, lines.text, after + 1, after + len(body))
 
     async def undo_edit(self, path: str) -> str:
-        """Takes back the latest edit of a file, whatever happened to the file since."""
+        """Restores a file's text from before its latest edit, even if the file has been changed by other
+        means since."""
         target = await self._files.resolve(path, self._shell.cwd)
         for number in reversed(range(len(self._before))):
             if self._before[number][0] == target:
@@ -119,7 +123,8 @@ class Workbench:
 
 
 async def _shown(lines: Lines, first: int, last: int) -> str:
-    """Returns lines with their numbers. If there are too many, a last line says which are missing."""
+    """Returns lines with their numbers. If there are more than `MOST_LINES`, a last line says which lines
+    are missing."""
     last = min(last, len(lines))
     end = min(last, first + MOST_LINES - 1)
     text = await asyncio.to_thread(lambda: numbered(lines.between(first, end), first))

@@ -21,7 +21,7 @@ FILE_BYTES = 16_000_000
 LOOK_SECONDS = 30.0
 """The time limit, in seconds, of one command that inspects the box."""
 _NOT_RUN = 125
-"""The lowest exit status with the meaning: `env` or the box could not run the program."""
+"""Exit statuses from this number on mean that `env` or the box could not run the program."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class BoxFiles:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that changes nothing in the folder `at` of the box, and returns its result.
+        """Runs a program, which must not change anything, in the folder `at` of the box, and returns its
+        result.
 
-        Raises ToolError if the program could not run there, or took longer than `LOOK_SECONDS`.
+        Raises ToolError if the program cannot run there, or takes longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
         result = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
@@ -71,7 +72,8 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns an existing folder's path without links; raises ToolError if `path` is no folder."""
+        """Returns the path of an existing folder without symbolic links. Raises ToolError if `path` is not
+        a folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):
@@ -79,7 +81,8 @@ class BoxFiles:
         return target
 
     async def read(self, path: str) -> TextFile:
-        """Reads a text file at a path from `resolve`; raises ToolError if that fails or it is not text."""
+        """Reads a text file. `path` must be a result of `resolve`. Raises ToolError if the file cannot be
+        read or is not text."""
         try:
             data = await self._box.read(path, max_bytes=FILE_BYTES)
         except BoxFileError as error:
@@ -87,9 +90,10 @@ class BoxFiles:
         return await asyncio.to_thread(_decoded, path, data)
 
     async def write(self, path: str, text: str) -> None:
-        """Writes a text file as UTF-8 at a path from `resolve`, and keeps an existing file's permissions.
+        """Writes a text file as UTF-8, and keeps an existing file's permissions. `path` must be a result of
+        `resolve`.
 
-        Raises ToolError if the file is read-only, or cannot be written.
+        Raises ToolError if the file is read-only or cannot be written.
         """
         mode = await self.mode(path)
         if mode is not None:

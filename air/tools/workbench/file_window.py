@@ -1,47 +1,51 @@
-"""Formats a file's text for the agent: numbered lines, of which a limited number (the window) is shown."""
+"""Formats a file's text for the agent: a limited number of numbered lines (the window)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 SHOWN_BYTES = 64_000
-"""The largest size, in bytes, of a text that a tool shows."""
+"""The maximum size, in bytes, of a text in an observation."""
 LINE_CHARS = 1000
-"""The largest number of characters of a line that are shown; longer lines are cut."""
+"""The maximum number of characters of a line in an observation; longer lines are cut."""
 PATH_CHARS = 200
-"""The largest number of characters of a path that a prompt shows; a longer path loses its beginning."""
+"""The maximum number of characters of a path in a prompt; a longer path loses its beginning."""
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the window's first line that shows `line` (from 1) of `total` a little below the top."""
+    """Returns the first line of a window of `window` lines that shows `line` (from 1) about a sixth below
+    its top. `total` is the number of lines in the file."""
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the window's first line, changed as little as possible to stay within `total` lines."""
+    """Returns `first` as the first line of a window, moved as little as necessary for the window to stay
+    within `total` lines."""
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int) -> str:
-    """Returns lines with their numbers as one text; `first` is the number of the first line."""
+    """Returns lines as one text, each with its number before it. `first` is the number of the first line."""
     return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
 def shortened(line: str) -> str:
-    """Returns a line as the agent sees it: cut after `LINE_CHARS` characters, with a mark at the cut."""
+    """Returns a line for an observation. After `LINE_CHARS` characters it is cut, with a note of how many
+    were cut."""
     line = line.rstrip("\r")
     over = len(line) - LINE_CHARS
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
 
 
 def one_line(path: str) -> str:
-    """Returns a path for a prompt: `?` for unprintable characters, without the beginning if it is long."""
+    """Returns a path for a prompt: unprintable characters become `?`, and a long path loses its beginning."""
     text = "".join(c if c.isprintable() else "?" for c in path)
     return text if len(text) <= PATH_CHARS else f"…{text[-PATH_CHARS:]}"
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Cuts the middle out of a text above `SHOWN_BYTES`; returns the text, and whether it was cut."""
+    """Cuts the middle out of a text that is larger than `SHOWN_BYTES`. Returns the text, and whether it was
+    cut."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:
@@ -52,5 +56,5 @@ def bounded(text: str) -> tuple[str, bool]:
 
 
 def whole_number(word: str) -> int | None:
-    """Returns `word` as a number from 0 to 999,999,999, or None if it is none."""
+    """Parses `word` as a number from 0 to 999,999,999. Returns None if it is not one."""
     return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None

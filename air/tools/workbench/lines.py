@@ -1,8 +1,7 @@
-"""The lines of a text, found without splitting the whole text.
+"""Access to the lines of a text by number, without splitting the whole text.
 
-A list of the lines of a file of 16 MB can have 16 million entries, and Python makes it without letting
-another thread run. `Lines` counts the line feeds of each piece of the text instead, and splits only what is
-asked for.
+Splitting a file of 16 MB can give a list of 16 million lines, and Python runs no other thread meanwhile.
+`Lines` counts the line feeds of each chunk of the text instead, and splits only the requested lines.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 _PIECE = 1 << 14
-"""The number of characters in one piece of the text."""
+"""The number of characters in one chunk of the text."""
 
 
 class Lines:
@@ -22,15 +21,15 @@ class Lines:
         self.text = text
         counts = (text.count("\n", at, at + _PIECE) for at in range(0, len(text), _PIECE))
         self._feeds = list(accumulate(counts))
-        """For each piece, the number of line feeds up to its end."""
+        """The number of line feeds from the start of the text to the end of each chunk."""
 
     def __len__(self) -> int:
         whole = self._feeds[-1] if self._feeds else 0
         return whole + (not self.text.endswith("\n") and self.text != "")
 
     def start(self, number: int) -> int:
-        """Returns the position in the text where line `number` starts; behind the last line, the text's
-        end."""
+        """Returns the index in the text at which line `number` starts. After the last line, returns the
+        length of the text."""
         feeds = number - 1
         if feeds == 0:
             return 0
@@ -43,17 +42,18 @@ class Lines:
         return at + 1
 
     def between(self, first: int, last: int) -> list[str]:
-        """Returns the lines `first` to `last`, both included, without those that the text does not have."""
+        """Returns the lines `first` to `last`, both included. Lines that the text does not have are left
+        out."""
         if first > last:
             return []
         part = self.text[self.start(first) : self.start(last + 1)]
         return part.removesuffix("\n").split("\n") if part else []
 
     def replaced(self, first: int, last: int, body: Sequence[str]) -> Lines:
-        """Returns the lines with `body` in place of the lines `first` to `last`.
+        """Returns a new Lines with `body` in place of the lines `first` to `last`.
 
-        If `last` is `first - 1`, inserts before `first`. Every line of the result ends with a line feed,
-        except that a last line without one, which stays in its place, still has none.
+        If `last` is `first - 1`, `body` is inserted before `first`. Every line of the result ends with a
+        line feed. The only exception is an unchanged last line that had none.
         """
         head, tail = self.text[: self.start(first)], self.text[self.start(last + 1) :]
         if head and not head.endswith("\n"):

@@ -14,21 +14,23 @@ from air.tools.load import ToolSettings
 from air.tools.workbench.bench import Workbench
 
 MAX_LENGTH = 16_000
-"""The largest number of characters of an observation of `view`, unless the settings say otherwise."""
+"""The default maximum length of an observation of the tool `view`, in characters."""
 GRACE = 45.0
-"""How much longer a command may take from outside than in the box, which ends it."""
+"""How many seconds the harness waits beyond a command's time limit, which is enforced inside the box."""
 
 
 class BashSettings(ToolSettings):
     """The settings of the tool `bash`."""
 
     seconds: float = Field(60.0, gt=0, lt=86_400)
-    """The time limit of a command in seconds. It is then killed with all that it started."""
+    """The time limit of a command in seconds. After it, the command and every process that it started are
+    killed."""
     box: BoxSpec = BoxSpec()
-    """The box of the episode: image, limits, hosts. The tools of an episode need equal boxes."""
+    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
+    the same box."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tool."""
+        """Returns the tool `bash` with these settings."""
 
         @tool(state=Workbench, box=self.box, replays=False)
         async def bash(bench: Workbench, command: str) -> Reply:
@@ -43,7 +45,8 @@ class BashSettings(ToolSettings):
         return [bash]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool with its limits. The time limit is kept in the box; from outside comes more."""
+        """Returns a copy of the tool with its limits. `seconds` is enforced inside the box; the tool's own
+        time limit is longer, as a backstop."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + GRACE)
 
 
@@ -51,10 +54,11 @@ class FilesSettings(ToolSettings):
     """The settings of the tools `view`, `create`, `str_replace`, `insert` and `undo_edit`."""
 
     box: BoxSpec = BoxSpec()
-    """The box of the episode: image, limits, hosts. The tools of an episode need equal boxes."""
+    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
+    the same box."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tools."""
+        """Returns the tools `view`, `create`, `str_replace`, `insert` and `undo_edit` with these settings."""
         return [dataclasses.replace(one, box=self.box) for one in _FILES]
 
 

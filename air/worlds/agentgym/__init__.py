@@ -1,4 +1,5 @@
-"""Environments on AgentGym servers as worlds, with task ids such as `agentgym:textcraft@http://HOST:PORT`."""
+"""Worlds whose environments run on AgentGym servers, with task ids such as
+`agentgym:textcraft@http://HOST:PORT`."""
 
 from __future__ import annotations
 

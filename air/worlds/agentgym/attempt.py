@@ -1,4 +1,5 @@
-"""Another session on an episode's server, in which the actions of a failed episode are repeated."""
+"""Repeats the actions of an episode in another session on the same server, to find out whether the agent or
+the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from air.errors import InfrastructureError
 from air.worlds.agentgym.session import Session
 
 PATIENCE = 300.0
-"""The seconds within which a server must answer again after an action that stalled or ended it."""
+"""How many seconds a server has to respond again after an action that made it hang or crash."""
 
 
 class Attempt:
-    """An attempt to repeat the actions of an episode in `session`, with the task `data`.
+    """Repeats an episode's actions in `session`, with the task id `data`.
 
-    If the server has no other session to give, `session` is the episode's own, which is not closed here.
+    If the server cannot provide another session, `session` is the episode's own session, which `close`
+    leaves open.
     """
 
     def __init__(
@@ -31,7 +33,8 @@ class Attempt:
         self._own = session.begun
 
     async def begin(self) -> None:
-        """Starts the task. Waits for the server, which may have been restarted or be busy."""
+        """Creates the session if necessary and starts the task. Retries for `patience` seconds, because the
+        server may be busy or may have been restarted."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience
         while True:
@@ -44,20 +47,21 @@ class Attempt:
             await asyncio.sleep(self._pause)
 
     async def act(self, sent: str) -> None:
-        """Repeats an action that was answered."""
+        """Repeats an earlier action of the episode."""
         await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
-        """Repeats the action that failed, with half the time limit, so that an action that just exceeded the
-        limit is too slow again."""
+        """Repeats the action that failed, with half the time limit: if its first run just exceeded the time
+        limit, the repetition must also count as too slow."""
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Carries out the actions that every session answers."""
+        """Sends the environment's known actions, which every working session answers. Raises
+        InfrastructureError if one fails."""
         for known in self._session.environment.known:
             await self._session.act(known)
 
     async def close(self) -> None:
-        """Closes the session, unless it is the episode's own."""
+        """Closes the session, unless it is the episode's own session."""
         if not self._own:
             await self._session.close()

@@ -1,6 +1,7 @@
-"""One connection to an environment server: requests with time limits, and failures as errors of air.
+"""An HTTP client for an environment server, with time limits. Failures of requests raise `Unanswered`.
 
-A server answers an error with status 200 and the body `{"error": TEXT}`; here this is an `ErrorBody`.
+AgentGym servers report errors with status 200 and the body `{"error": TEXT}`; the client returns these as
+an `ErrorBody`.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ import httpx
 from air.worlds.remote.attribution import Unanswered
 
 MAX_ANSWER = 4 * 2**20
-"""The largest answer of a server, in bytes."""
+"""The maximum size of a response, in bytes."""
 
 
 @dataclass(frozen=True)
 class ErrorBody:
-    """A server's answer with status 200 that reports an error instead of a result."""
+    """A response with status 200 that reports an error instead of a result."""
 
     text: str
 
 
 class Client:
-    """Sends the requests of one episode. It opens its connection at the first request."""
+    """Sends the requests of one episode. The connection is opened by the first request."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url = url
@@ -49,12 +50,13 @@ class Client:
     async def post(
         self, path: str, body: Mapping[str, Any] | None, seconds: float | None = None
     ) -> Any:
-        """Sends a POST request and returns its answer: a JSON value, or an ErrorBody. `seconds` is its time
-        limit, if not the client's. Raises Unanswered if there is no answer, or none that can be read."""
+        """Sends a POST request and returns the response: a JSON value, or an ErrorBody. `seconds` replaces
+        the client's time limit. Raises Unanswered if there is no response, or none with status 200 and
+        valid JSON."""
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
-        """Sends a GET request; otherwise the same as `post`."""
+        """Sends a GET request, and returns or raises the same as `post`."""
         return await self._send("GET", path, self._seconds, params=query)
 
     async def close(self) -> None:
@@ -97,7 +99,7 @@ class Client:
 
 
 def number(value: Any) -> float:
-    """Returns a number from an answer. Raises ValueError if the value is not a finite number."""
+    """Returns a number from a response as a float. Raises ValueError if `value` is not a finite number."""
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
@@ -105,20 +107,20 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Returns a text from an answer, without characters that cannot be sent to a model. Raises ValueError if
-    the value is not a text."""
+    """Returns a text from a response, with lone surrogates replaced. Raises ValueError if `value` is not a
+    text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is no text")
     return clean(value)
 
 
 def clean(value: str) -> str:
-    """Returns a text with `?` for each lone surrogate (half a character), which UTF-8 cannot encode."""
+    """Replaces each lone surrogate in a text by `?`, because UTF-8 cannot encode it."""
     return value.encode("utf-8", "replace").decode()
 
 
 def flag(value: Any) -> bool:
-    """Returns a truth value from an answer. Raises ValueError if the value is not true or false."""
+    """Returns a boolean from a response. Raises ValueError if `value` is not true or false."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r:.80} is neither true nor false")
     return value
@@ -126,7 +128,8 @@ def flag(value: Any) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Returns the TLS settings; made once, because reading the certificates takes longer than a request."""
+    """Returns the TLS settings. They are cached, because loading the certificates takes longer than a
+    request."""
     return ssl.create_default_context()
 
 

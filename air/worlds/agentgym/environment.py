@@ -1,4 +1,5 @@
-"""The description of one environment of AgentGym: its requests, its task ids, its scores and its end."""
+"""The description of an AgentGym environment: the form of its requests and responses, its task ids, and its
+scores."""
 
 from __future__ import annotations
 
@@ -12,23 +13,24 @@ from air.worlds.agentgym.client import flag, number, text
 
 
 class Unsendable(Exception):
-    """Exception for an action that is not sent to the server. The agent sees its message."""
+    """Raised for an action that may not be sent to the server. The agent sees the exception's message."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one action, as the environment defines it."""
+    """The result of one action, read from the server's response."""
 
     observation: str
     score: float
-    """The score so far, from 0 to 1."""
+    """The environment's score after the action, from 0 to 1."""
     raw: float
-    """The number from which `score` was computed, as the server sent it."""
+    """The number in the response from which `score` was computed."""
     done: bool
     failed: bool = False
-    """Whether the task has failed for good, so that the environment takes back every score."""
+    """Whether the task can no longer be solved, so that the score of the whole episode becomes 0."""
     fault: str = ""
-    """The server's failure that the answer shows: the action was not carried out. Empty if none."""
+    """The server's failure that the response reports, so that the action was not carried out; empty if
+    there is none."""
 
 
 def _id(answer: Any) -> int:
@@ -54,65 +56,69 @@ def plain(action: Action) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """The description of one environment, as its server offers it."""
+    """The description of one environment, by which requests are made and responses are read."""
 
     name: str
     instructions: str
     train: range
     """The ids of the tasks for training."""
     test: range
-    """The ids of the tasks that are held out."""
+    """The ids of the held-out tasks."""
     turns: int
-    """The number of turns of an episode."""
+    """The default number of turns of an episode."""
     format: str = "react"
-    """The action format, unless the run file names another."""
+    """The default action format. The run file may name another."""
     tools: tuple[Mapping[str, Any], ...] = ()
-    """The tools that the format may call, as JSON schemas."""
+    """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
-    """The name of the field in requests that has the session's id."""
+    """The field of each request that contains the session's id."""
     path: str = ""
-    """The beginning of all paths of the environment."""
+    """A prefix of the paths `/create`, `/reset`, `/step` and `/close`."""
     create: Mapping[str, Any] | None = None
     """The body of the request that creates a session; None: the request has no body."""
     session: Callable[[Any], int] = _id
-    """Reads the session's id in the answer to `create`."""
+    """Reads the session's id from the response to `/create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
-    """Returns the fields of the request that starts the task with an id."""
+    """Returns the fields of the request that starts the task with the given id."""
     first: Callable[[Any], str] = _observation
-    """Reads the first observation in the answer to `reset`, or to `first_path`."""
+    """Reads the first observation from the response to `/reset`, or to `first_path` if that is set."""
     reset_fault: Callable[[Any], bool] = lambda answer: False
-    """Whether the answer to `reset` says that the server could not start the task."""
+    """Returns whether the response to `/reset` says that the server could not start the task."""
     first_path: str = ""
-    """The path of a GET request for the first observation; empty: the answer to `reset` has it."""
+    """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
-    """Returns the text that is sent for an action. The second argument is the server's previous answer.
-    Raises Unsendable."""
+    """Converts an action to the text that is sent to the server. The second argument is the server's
+    previous response. Raises Unsendable if the action may not be sent."""
     outcome: Callable[[Any, str], Outcome] = _reward
-    """Reads the result of an action from the answer. The second argument is the text that was sent."""
+    """Reads the result of an action from the server's response. The second argument is the text that was
+    sent."""
     success: float = 1.0
     """The lowest score that counts as a success."""
     closes: bool = True
-    """Whether the server can close a session."""
+    """Whether the server has a request that closes a session."""
     probe_action: str = ""
-    """An action that changes nothing, and whose answer shows that the session works. Empty: none."""
+    """A harmless action whose response shows that the session works. Empty: there is none."""
     probe_path: str = ""
-    """The path of a GET request whose answer shows that the session works. Empty: none."""
+    """The path of a GET request whose response shows that the session works. Empty: there is none."""
     known_actions: tuple[str, ...] = ()
-    """Actions that every session answers if the server is well: one for each service that it uses. They may
-    change the session. Empty: the harmless one."""
+    """Actions that a working server answers in every session: one for each service that the server uses.
+    They may change the session. Empty: `probe_action` is used."""
     repeats: bool = True
-    """Whether an episode's actions may be carried out again in another session. Not if they change something
-    that the sessions share, such as a web site or an account."""
+    """Whether an episode's actions may be repeated in another session. False if they change something that
+    the sessions share, such as a web site or an account."""
     sessions: int = 64
-    """The largest number of sessions that one process uses at the same time."""
+    """The maximum number of sessions that one process may use at the same time."""
     shares: bool = False
-    """Whether the server shares sessions: when it has enough of them, it gives out one that is in use."""
+    """Whether the server has a fixed number of sessions and assigns one in use to a new client when none is
+    free."""
     refused: tuple[str, ...] = ()
-    """The beginnings of observations that say that an action was not legal. Empty: they do not show it."""
+    """The first words of observations with which the server reports an invalid action. Empty: observations
+    do not show it."""
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The actions that every session answers if the server is well."""
+        """The actions that a working server answers in every session: `known_actions`, or else
+        `probe_action`."""
         return self.known_actions or (self.probe_action,)
 
     @property

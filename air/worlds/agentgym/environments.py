@@ -1,6 +1,6 @@
-"""The environments of AgentGym: one row for each, and small functions where environments differ.
+"""The environments of AgentGym: one `Environment` each, and small functions for their differences.
 
-If AgentGym has no split of its own, the last tenth of the ids is held out.
+If AgentGym defines no split of its own, the last tenth of the task ids is held out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from air.worlds.agentgym.environment import Environment, Outcome
 from air.worlds.agentgym.sent import bare_line, browser_action, search_or_answer, select, tool_call
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
-"""What the tool servers write into an observation if they could not reach the service behind a tool."""
+"""The first words of observations with which a tool server reports that it could not reach the service
+behind a tool."""
 _PLACE_AND_DAY = "{'latitude': 31.2, 'longitude': 121.5, 'current_date': '2023-01-05'}"
 _BROWSER_FAILURES = re.compile(
     r"Env \d+ is dead|Target (page|closed)|Browser (has been )?closed|Broken pipe|Connection reset"

@@ -1,4 +1,5 @@
-"""The instructions for an agent in each environment: how the world works and which actions exist."""
+"""The instructions that the agent gets in each environment: the rules of the environment and the available
+actions."""
 
 from __future__ import annotations
 
@@ -122,8 +123,8 @@ Look identifiers up by the tools; do not invent any. Call finish when you are do
 
 
 def tools(explained: str) -> str:
-    """Returns the instructions of an environment with tools. The first line of `explained` is an example of a
-    call; each further line describes one tool."""
+    """Returns the instructions of an environment with tools. In `explained`, the first line is an example
+    of a call, and each further line describes one tool."""
     example, _, lines = explained.partition("\n")
     return _CALLS.format(example=example, tools=lines)
 

@@ -1,8 +1,8 @@
-"""Makes the text that is sent to a server for an agent's action.
+"""Converts an agent's action to the text that is sent to a server.
 
-Some servers do more with an action's text than the agent should be able to: the tool servers evaluate a
-call's input as Python, and sqlgym runs any SQL on databases that all episodes share. So this module takes
-such text apart, checks it, and writes it anew. A text that fails the check is not sent.
+Some servers would do more with an action's text than the agent may: the tool servers evaluate a call's
+input as Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such
+text, checks it, and serialises it again. Text that fails the check raises Unsendable.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 def bare_line(action: Action, before: Any) -> str:
-    """Returns the first line of an action that is not empty, with single spaces between words."""
+    """Returns the first non-empty line of an action, with single spaces between words."""
     lines = [" ".join(line.split()) for line in plain(action).splitlines()]
     return next((line for line in lines if line), "")
 
 
 def tool_call(action: Action, before: Any) -> str:
-    """Returns the call of a tool. Its input is written anew from its value, which must be a JSON object or a
-    Python dict of literals: the servers evaluate the input as Python."""
+    """Returns a tool call in the server's syntax. The input is parsed as a JSON object or a Python dict of
+    literals and serialised again, because the servers evaluate it as Python. Raises Unsendable if the call
+    or its input is malformed."""
     match = _CALL.fullmatch(plain(action))
     if match is None:
         raise Unsendable(
@@ -50,7 +51,7 @@ def tool_call(action: Action, before: Any) -> str:
 
 
 def _literals(written: str) -> Any:
-    """Returns the value of a JSON text or of a Python literal; None if it is neither."""
+    """Parses a text as JSON or as a Python literal; returns None if it is neither."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(written)
@@ -61,7 +62,7 @@ def _literals(written: str) -> Any:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether `repr` of a value gives a literal again. NaN and infinity do not."""
+    """Whether `repr` of a value is a Python literal with the same value. This excludes NaN and infinity."""
     if depth > 20:
         return False
     if isinstance(value, dict):
@@ -74,7 +75,8 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def select(action: Action, before: Any) -> str:
-    """Returns one SQL query that only reads, because all episodes share the server's databases."""
+    """Returns one read-only SQL query, because all episodes share the server's databases. Raises Unsendable
+    for any other text."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")
@@ -88,7 +90,8 @@ def select(action: Action, before: Any) -> str:
 
 
 def search_or_answer(action: Action, before: Any) -> str:
-    """Returns `<search>…</search>` or `<answer>…</answer>`. Text without these tags is an answer."""
+    """Returns an action as `<search>…</search>` or `<answer>…</answer>`. Text without these tags counts as
+    an answer."""
     if action.tool is not None:
         arguments = action.tool.arguments or {}
         words = [str(value) for value in arguments.values()] or list(action.tool.args)
@@ -105,7 +108,7 @@ def _tagged(tag: str, content: str) -> str:
 
 
 def browser_action(action: Action, before: Any) -> str:
-    """Returns a browser action between the marks that the server looks for."""
+    """Returns a browser action in the phrase and code fence from which the server extracts it."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     line = " ".join((fenced[-1] if fenced else written).replace("```", " ").split())

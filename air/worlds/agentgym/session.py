@@ -1,4 +1,4 @@
-"""One session on an environment server: its requests, one after the other."""
+"""A session on an environment server. Requests are sent one at a time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from air.worlds.remote.attribution import Unanswered
 
 logger = logging.getLogger(__name__)
 CREATE_TRIES = 3
-"""The largest number of requests for a session. No other request is repeated, because it could act twice."""
+"""The maximum number of attempts to create a session and start its task. No later request is repeated,
+because it could take effect twice."""
 CLOSE_SECONDS = 10.0
-"""The time limit, in seconds, for the end of a session and for a cancelled request for a session."""
+"""The time limit in seconds for closing a session, and for the response to a cancelled request that creates
+a session."""
 ERROR_BODY = "error body"
-"""The kind of failure in which the server answers `{"error": TEXT}`."""
+"""The kind of failure in which the server responds with `{"error": TEXT}`."""
 
 
 class Session:
-    """A session of `environment` on the server at `url`. `seconds` limits each request."""
+    """A session of `environment` on the server at `url`. `seconds` is the time limit of each request."""
 
     def __init__(
         self,
@@ -42,15 +44,15 @@ class Session:
         self._id: int | None = None
         self._holder = Holder()
         self.answer: Any = None
-        """The answer to the last action, or to the start of the task."""
+        """The response to the last action or, before the first action, to the start of the task."""
 
     @property
     def begun(self) -> bool:
-        """Whether the session exists."""
+        """Whether the session exists on the server."""
         return self._id is not None
 
     async def begin(self, data: int) -> str:
-        """Creates the session, starts a task by its id, and returns the first observation."""
+        """Creates the session, starts the task with the id `data`, and returns the first observation."""
         for left in reversed(range(CREATE_TRIES)):
             try:
                 return await self._begin(data)
@@ -62,7 +64,7 @@ class Session:
         raise AssertionError
 
     async def restart(self, data: int) -> str:
-        """Starts a task in the existing session, and returns the first observation."""
+        """Starts the task with the id `data` in the existing session, and returns the first observation."""
         answer = await self._post("/reset", self.environment.reset(data))
         self.answer = _no_error(answer, "/reset")
         with self._reading("/reset"):
@@ -74,9 +76,10 @@ class Session:
             return self.environment.first(first)
 
     async def act(self, sent: str, seconds: float | None = None) -> Outcome:
-        """Sends an action once, and returns its outcome. `seconds` is its time limit (None: the session's).
+        """Sends an action once, and returns its outcome. `seconds` is the time limit (None: the session's).
 
-        Raises Unanswered if there is no usable outcome, and InfrastructureError if the session is lost.
+        Raises Unanswered if there is no usable outcome, and InfrastructureError if the server has given the
+        session to another episode.
         """
         self._check_held()
         answer = await self._post("/step", {"action": sent}, seconds)
@@ -95,7 +98,7 @@ class Session:
         return outcome
 
     async def works(self) -> bool:
-        """Whether the session answers a request that changes nothing."""
+        """Whether the session responds to a harmless request."""
         environment = self.environment
         try:
             if environment.probe_action:
@@ -107,7 +110,7 @@ class Session:
         return not self._holder.lost and not isinstance(answer, ErrorBody)
 
     async def close(self) -> None:
-        """Closes the session on the server, if it can close one, and the connection."""
+        """Closes the session, if the server has a request for it, and the connection."""
         try:
             await self._end()
         finally:
@@ -119,8 +122,8 @@ class Session:
         return await self.restart(data)
 
     async def _create(self) -> int:
-        """Returns the id of a new session. If the caller is cancelled while the request runs, waits a little
-        for the answer, so that the session can be closed."""
+        """Creates a session and returns its id. If the caller is cancelled meanwhile, waits up to
+        `CLOSE_SECONDS` for the response, so that the new session can be closed."""
         asking = asyncio.ensure_future(self._ask_for_session())
         try:
             return await asyncio.shield(asking)
@@ -176,7 +179,7 @@ class Session:
 
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
-        """Context manager: raises Unanswered if the answer that is read inside it has an unexpected form."""
+        """Context manager that converts errors in reading a response of an unexpected form to Unanswered."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

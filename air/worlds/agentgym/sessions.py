@@ -1,9 +1,9 @@
-"""The sessions that the episodes of this process have on each server.
+"""Keeps track of the sessions that this process's episodes use on each server.
 
-Their number is bounded, because every session costs the server memory. The records also show two faults that
-a server does not report. If a server gives out an id that another episode still uses, it either shares its
-few sessions among all episodes (sqlgym), or it was restarted and counts from 0 again, so that the other
-episode's session is gone.
+The number of sessions is limited, because each needs memory on the server. The bookkeeping also detects two
+faults that servers do not report. If a server assigns an id that another episode still uses, either the
+server shares a few sessions among all clients (sqlgym), or it was restarted and counts from 0 again, and
+the other episode's session is lost.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from weakref import WeakKeyDictionary
 
 
 class Holder:
-    """An episode's right to one of a server's sessions."""
+    """An episode's claim to a session on a server."""
 
     def __init__(self) -> None:
         self.lost = False
-        """Whether the server has given the session's id to another episode."""
+        """Whether the server has since assigned the session's id to another episode."""
 
 
 class Sessions:
-    """The sessions of one server that the episodes of this process use."""
+    """The sessions on one server that episodes of this process use."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -32,27 +32,28 @@ class Sessions:
 
     @property
     def slots(self) -> asyncio.Semaphore:
-        """The semaphore that bounds the number of sessions in the running event loop."""
+        """The semaphore that limits the number of sessions, for the running event loop."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
 
     @property
     def holders(self) -> int:
-        """The number of sessions in use."""
+        """The number of sessions that are in use."""
         return len(self._holders)
 
     def used(self, session: int) -> bool:
-        """Whether an episode uses the session."""
+        """Whether an episode of this process uses the session with this id."""
         return session in self._holders
 
     def take(self, session: int) -> Holder:
-        """Gives a session to a new holder. An earlier holder has lost it."""
+        """Assigns a session to a new holder and returns it. An earlier holder of the session is marked as
+        `lost`."""
         if earlier := self._holders.get(session):
             earlier.lost = True
         holder = self._holders[session] = Holder()
         return holder
 
     def give_back(self, session: int, holder: Holder) -> None:
-        """Ends the right of `holder`."""
+        """Releases a session, if `holder` still holds it."""
         if self._holders.get(session) is holder:
             del self._holders[session]
 
@@ -61,5 +62,6 @@ _ALL: dict[str, Sessions] = {}
 
 
 def of(server: str, most: int) -> Sessions:
-    """Returns the sessions of a server; its name `server` consists of its environment and its address."""
+    """Returns the sessions of a server, identified by `ENVIRONMENT@URL`. `most` is the maximum number of
+    sessions."""
     return _ALL.setdefault(server, Sessions(most))

@@ -1,7 +1,8 @@
-"""The tasks `agentgym:NAME@URL`: the environment NAME of AgentGym, on the server with the address URL.
+"""The tasks `agentgym:NAME@URL`: the AgentGym environment NAME on the server at URL.
 
-Ids of tasks may follow NAME: `textcraft:train`, `textcraft:test`, `textcraft:17` (one task) or
-`textcraft:0-99`. Without ids, training takes the tasks for training, and validation those that are held out.
+NAME may be followed by task ids: `textcraft:train`, `textcraft:test`, `textcraft:17` (one task) or
+`textcraft:0-99`. Without them, training seeds use the environment's training tasks, and validation seeds
+its held-out tasks.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ _WRITTEN = "write agentgym:NAME@URL, such as agentgym:textcraft@http://127.0.0.1
 
 
 class AgentGymSource:
-    """The tasks of AgentGym's environment servers."""
+    """The source of the tasks `agentgym:…`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task with the name `NAME@URL` or `NAME:IDS@URL`. Sends no request to the server."""
+        """Returns the task with the name `NAME@URL` or `NAME:IDS@URL`, without any request to the server.
+        Raises MissingError if there is no such environment, and ConfigError if the URL or the ids are
+        malformed."""
         chosen, at, url = name.partition("@")
         where = f"agentgym:{name}"
         if not at:
@@ -73,7 +76,8 @@ def _without(facts: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _address(url: str, where: str) -> str:
-    """Returns an address without a final slash."""
+    """Returns a server's URL without a final slash. Raises ConfigError if the URL is invalid or contains a
+    password, `?` or `#`."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -90,7 +94,7 @@ def _address(url: str, where: str) -> str:
 
 
 def _ids(environment: Environment, written: str, where: str) -> range | None:
-    """Returns the ids of tasks that a name selects; None if the name has no ids."""
+    """Parses the part of a task name that selects task ids; returns None if it is empty."""
     if written in ("", "train", "test"):
         return {"": None, "train": environment.train, "test": environment.test}[written]
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", written)

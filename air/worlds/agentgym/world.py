@@ -1,11 +1,12 @@
-"""One episode in an environment of AgentGym, which a server plays.
+"""A world whose episodes run in an AgentGym environment on a server.
 
-The reward of an action is the increase of the best score so far, so an episode's rewards add up to its best
-score. The score is the environment's own. If a task of sciworld fails for good, its score becomes 0.
+The reward of an action is the increase of the best score so far, so that an episode's rewards add up to its
+best score. The score is the environment's own. If the environment reports that the task can no longer be
+solved (sciworld), the best score becomes 0, and the reward takes back what was earned.
 
-If an action gets no result, `air.worlds.remote.attribution` finds out whether the agent or the server is the
-cause. If the agent is the cause, that is an observation, and the episode ends if the session does not
-work any more. If the server is the cause, that is an error.
+If an action gets no result, `air.worlds.remote.attribution` determines whether the agent or the server is
+the cause. A failure caused by the agent is an observation, and ends the episode if the session no longer
+works. A failure of the server raises InfrastructureError.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from air.worlds.remote.attribution import ALONE, SLOW, SlowAction, Unanswered, c
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
-"""The largest number of characters of an action that are sent to a server."""
+"""The maximum length of an action that is sent to a server, in characters."""
 MAX_OBSERVATION = 20_000
-"""The largest number of characters of an observation that the agent sees."""
+"""The maximum length of an observation, in characters."""
 
 
 class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
-    The seed chooses a task out of `ids`. `seconds` limits each request. After a failure, a server must answer
-    again within `patience` seconds, while the cause is looked for.
+    The seed selects a task from `ids`. `seconds` is the time limit of each request. While the cause of a
+    failure is determined, the server has `patience` seconds to respond again.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class AgentGymWorld:
         self._session: Session | None = None
         self._data = 0
         self._sent: list[tuple[str, str]] = []
-        """The actions so far, each with the kind of its failure, which is empty if it did not fail."""
+        """The actions so far, each with its kind of failure, or an empty text if it succeeded."""
         self._closed = self._over = False
         self._best = self._raw = 0.0
         self._actions = self._valid = 0
 
     async def reset(self, seed: int) -> Observation:
-        """Creates a session on the server and starts the task that the seed chooses."""
+        """Creates a session on the server and starts the task that the seed selects."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots
@@ -95,14 +96,15 @@ class AgentGymWorld:
         return self._step(outcome)
 
     async def close(self) -> dict[str, Any]:
-        """Closes the session on the server, if it can close one, and the connection."""
+        """Closes the session, if the server has a request for it, and the connection."""
         if not self._closed:
             self._closed = True
             await aio.to_the_end(self._close())
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the score and the numbers of actions so far."""
+        """Returns the score, the number of actions, and the share of valid actions if the environment shows
+        it."""
         facts = {
             "success": float(self._best >= self.environment.success),
             "score": self._best,
@@ -123,8 +125,8 @@ class AgentGymWorld:
     async def _unanswered(
         self, session: Session, sent: str, failure: Unanswered, well: bool
     ) -> Step:
-        """Returns the step of an action that got no result, if the agent caused this. Raises `failure` if
-        not. `well`: whether another session was well while the action was slow."""
+        """Handles an action without a result: returns a step if the agent caused the failure, and raises
+        `failure` otherwise. `well` is true if another session worked while the action was slow."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
         shown = refused or (well and failure.kind == SLOW)
@@ -140,7 +142,8 @@ class AgentGymWorld:
         return Step(Observation(text), done=True)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:
-        """Whether the action fails again in other sessions with the same task."""
+        """Whether the agent caused the failure, by `attribution.caused_by_agent`: the action fails again in
+        other sessions."""
         return await caused_by_agent(
             lambda: self._attempt(session),
             self._sent,
@@ -180,8 +183,8 @@ class AgentGymWorld:
 
 
 def data_id(environment: Environment, seed: int, ids: range | None) -> int:
-    """Returns the id of the task that a seed chooses out of `ids`. Without `ids`, a seed below
-    `VALIDATION_SEED` chooses a task for training, and any other seed chooses a held-out task."""
+    """Returns the id of the task that a seed selects from `ids`. Without `ids`, a seed below
+    `VALIDATION_SEED` selects a training task, and any other seed a held-out task."""
     if ids is None and seed >= VALIDATION_SEED:
         return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
     ids = environment.train if ids is None else ids
@@ -189,7 +192,8 @@ def data_id(environment: Environment, seed: int, ids: range | None) -> int:
 
 
 def _reason(failure: Unanswered) -> str:
-    """Returns the agent's message about a failure: the server's text, but not its address."""
+    """Returns the description of a failure for the agent: the server's error text, or else the kind of
+    failure. It never contains the server's URL."""
     return str(failure) if failure.kind == ERROR_BODY else f"{failure.kind}."
 
 

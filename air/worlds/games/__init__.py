@@ -1,4 +1,4 @@
-"""Games: Sokoban, Tetris and Blocksworld, as worlds and as gymnasium environments."""
+"""Games as worlds and as gymnasium environments: Sokoban, Tetris and Blocksworld."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Blocksworld: move blocks, one at a time, until they stand as the goal shows.
+"""Blocksworld: the player moves blocks, one at a time, until they are stacked as the goal shows.
 
-A state is a tuple. Its n-th number says what block n stands on: the number of a block, or 0 for the table.
-Rewards: -5 for a move that cannot be read, -1 for a move that the rules forbid, -1 for a legal move, and +10
+A state is a tuple. Its n-th number is what block n stands on: the number of another block, or 0 for the
+table. Rewards: -5 for a move that cannot be parsed, -1 for an illegal move, -1 for a legal move, and +10
 for the move that reaches the goal.
 """
 
@@ -24,7 +24,8 @@ _NOTHING = Outcome(-1.0, effective=False)
 
 
 class Blocksworld:
-    """A game of Blocksworld. `view` decides how states are shown: as sentences, a list, or a picture."""
+    """A game of Blocksworld. `view` selects how states are written: as sentences, as a list, or as a
+    picture."""
 
     def __init__(self, view: View = "text", blocks: int = 3, level: int | None = None) -> None:
         self.view = view
@@ -67,23 +68,23 @@ class Blocksworld:
         return Outcome(10.0, effective=True)
 
     def text(self) -> str:
-        """Returns the state and the goal."""
+        """Returns the current state and the goal as text."""
         if self.view == "2d":
             return f"Now:\n{picture(self.state)}\nGoal:\n{picture(self.goal)}"
         show = sentences if self.view == "text" else row
         return f"Now: {show(self.state)}\nGoal: {show(self.goal)}"
 
     def grid(self) -> list[list[int]]:
-        """Returns two rows of numbers: what each block stands on now, and what it stands on in the goal."""
+        """Returns two rows of numbers: the current state and the goal."""
         return [list(self.state), list(self.goal)]
 
     def shortest(self) -> int | None:
-        """Returns the number of moves of the shortest solution from the start."""
+        """Returns the number of moves of the shortest solution from the start of the episode."""
         return self._shortest
 
 
 def forbidden(state: State, block: int, place: int) -> str:
-    """Returns why a move is illegal, in words; empty if it is legal."""
+    """Returns the reason, in words, why a move is illegal; empty if the move is legal."""
     if not 1 <= block <= len(state):
         return f"there is no block {block}"
     if place > len(state):
@@ -117,7 +118,7 @@ def states(blocks: int) -> tuple[State, ...]:
 
 
 def neighbours(state: State) -> list[State]:
-    """Returns the states that one legal move reaches and that differ from `state`."""
+    """Returns the states that one legal move reaches, without `state` itself."""
     numbers = range(1, len(state) + 1)
     return [
         moved(state, block, place)
@@ -128,8 +129,8 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns for each state the number of moves of its shortest solution. Every move can be undone, so a
-    path from the goal, read backwards, is a path to the goal."""
+    """Returns, for each state, the number of moves of the shortest solution from it to `goal`. The search
+    starts at the goal, which is correct because every move can be undone."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -142,9 +143,9 @@ def distances(goal: State) -> dict[State, int]:
 
 @lru_cache(maxsize=64)
 def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
-    """Returns pairs of a start and a different state as goal, in a shuffled but fixed order. If `side`, they
-    are the held-out pairs, else the others. With `level`, their shortest solution has exactly that many
-    moves."""
+    """Returns all pairs of a start and a different goal in one half of the split: the held-out pairs if
+    `side`, else the others. With `level`, only pairs whose shortest solution has that many moves. The order
+    is shuffled but fixed."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)
@@ -163,7 +164,7 @@ def sentences(state: State) -> str:
 
 
 def row(state: State) -> str:
-    """Returns a state as a list: what each block stands on."""
+    """Returns a state as a list: for each block, what it stands on."""
     return f"[{', '.join(map(str, state))}]"
 
 

@@ -1,6 +1,7 @@
-"""The interface of games: an episode as plain synchronous Python, without text of a model and without limits.
+"""The interface of games: synchronous Python code that does not depend on language models or on limits of
+an episode.
 
-`air.worlds.games.world` makes a world of a game, and `air.worlds.games.gym` makes a gymnasium environment.
+`air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple, Protocol
 from air.worlds.sources import VALIDATION_SEED
 
 _HELD_OUT_SHARE = 5
-"""One of this many instances is held out for evaluation."""
+"""The held-out share of instances is one divided by this number."""
 
 
 class Outcome(NamedTuple):
@@ -23,19 +24,20 @@ class Outcome(NamedTuple):
     valid: bool = True
     """Whether the rules allow the move."""
     counted: bool = True
-    """Whether the move uses up one of the episode's moves."""
+    """Whether the move counts towards the maximum number of moves of an episode."""
     problem: str = ""
     """The reason, in words for the player, why the move is not valid; empty if the move is valid."""
 
 
 class Game(Protocol):
-    """The interface of a game. `reset` starts an episode, which only the seed decides. No state is global."""
+    """The interface of a game. `reset` starts an episode, which its seed determines completely. A game has
+    no global state."""
 
     moves: tuple[str, ...]
-    """All moves, as a player writes them. The letters' case does not matter."""
+    """All moves, as a player writes them. Upper and lower case are equivalent."""
     won: bool
     over: bool
-    """Whether the episode has ended, by a win or otherwise. No move may follow."""
+    """Whether the episode has ended, won or not. No further move is allowed then."""
 
     def reset(self, seed: int) -> None:
         """Starts the episode that `seed` determines."""
@@ -50,22 +52,22 @@ class Game(Protocol):
         ...
 
     def grid(self) -> list[list[int]]:
-        """Returns the state as rows of whole numbers from 0 to 9, for players that are not language models.
-        The shape is the same in every episode."""
+        """Returns the state as rows of integers from 0 to 9, for players that are not language models. The
+        shape is the same in every episode."""
         ...
 
     def shortest(self) -> int | None:
         """Returns the number of moves of the shortest solution from the start of this episode; 0 before the
-        start; None if the game cannot know it."""
+        first `reset`; None if the game cannot compute it."""
         ...
 
 
 def evaluates(seed: int) -> bool:
-    """Returns whether `seed` is a seed for evaluation, whose instance must be a held-out one."""
+    """Returns whether `seed` is an evaluation seed, whose episode must use a held-out instance."""
     return seed >= VALIDATION_SEED
 
 
 def held_out(instance: str) -> bool:
-    """Returns whether an instance, such as the text of a board, is held out. The answer depends on the
-    instance alone, so an instance that a training seed draws is never used in an evaluation."""
+    """Returns whether an instance, identified by a text such as its board, is held out for evaluation. The
+    answer depends only on the instance, so training and evaluation never share an instance."""
     return zlib.crc32(instance.encode()) % _HELD_OUT_SHARE == 0

@@ -1,10 +1,11 @@
-"""Games as environments of gymnasium, for other learners than language models. Needs the extra `games`.
+"""Games as gymnasium environments, for learners that are not language models. Needs the extra `games` of
+the package.
 
     env = gymnasium.make("air.worlds.games.gym:air/Game-v0", name="sokoban6")
 
-An action is the number of a move in `game.moves`. An observation is the game's grid of small numbers.
-`reset(seed=7)` starts the same episode as seed 7 of the world. Rewards are the game's own. The limit of moves
-truncates the episode.
+An action is the index of a move in `game.moves`. An observation is the game's grid of small integers.
+`reset(seed=7)` starts the same episode as seed 7 of the world. The rewards are the game's own. The maximum
+number of moves truncates the episode.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ID = "air/Game-v0"
 
 
 class GameEnv(gymnasium.Env[Grid, np.int64]):
-    """A game as an environment of gymnasium, by its name, such as `sokoban6-level2`."""
+    """A game as a gymnasium environment. `name` is a game's name, such as `sokoban6-level2`."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as gymnasium has it)
 
@@ -41,7 +42,7 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Grid, dict[str, Any]]:
-        """Starts the episode of a seed; without a seed, a training episode that is drawn at random."""
+        """Starts the episode of a seed; without a seed, of a random training seed."""
         super().reset(seed=seed)
         self.game.reset(int(self.np_random.integers(VALIDATION_SEED)) if seed is None else seed)
         self._played = 0

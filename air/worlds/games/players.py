@@ -1,7 +1,7 @@
-"""Scripted players: one player draws its moves at random, the other plays well.
+"""Scripted players: one draws its moves at random, the other plays well.
 
-Both see what an agent sees, not the pieces or moves to come. They write demonstrations, and their returns are
-a baseline for trained agents.
+Both see only what an agent sees, not future pieces or moves. They generate demonstrations, and their
+returns are baselines for trained agents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Player(Protocol):
     """The interface of a scripted player."""
 
     def moves(self, game: Game) -> list[str]:
-        """Returns the next moves, at least one, in a game that is not over."""
+        """Returns the next moves, at least one. The game must not be over."""
         ...
 
 
@@ -35,17 +35,17 @@ class RandomPlayer:
         self._rng = random.Random(seed)
 
     def moves(self, game: Game) -> list[str]:
-        """Returns one move."""
+        """Returns one random move."""
         return [self._rng.choice(game.moves)]
 
 
 class SolverPlayer:
-    """A player that plays well. In Sokoban and Blocksworld it takes the shortest solution; in Tetris it puts
-    each piece where it expects the highest reward. In a room that can no longer be solved, every move is as
-    good as any other, so it takes the first."""
+    """A player that plays well. In Sokoban and Blocksworld it follows the shortest solution; in Tetris it
+    puts each piece at the place with the highest expected reward. If a Sokoban room can no longer be
+    solved, it plays the first of all moves."""
 
     def moves(self, game: Game) -> list[str]:
-        """Returns the moves to the end of the game; in Tetris until the piece lies still."""
+        """Returns the moves to the end of the game; in Tetris, the moves until the current piece settles."""
         for kind, plan in _PLANS.items():
             if isinstance(game, kind):
                 return plan(game) or [game.moves[0]]
@@ -81,7 +81,7 @@ _PLANS: dict[type, Callable[[Game], list[str] | None]] = {
 
 
 def reply(world: GameWorld, player: Player) -> Action:
-    """Returns a player's next reply: as many of its moves as one turn plays."""
+    """Returns a player's next reply as an action, with as many moves as one turn allows."""
     moves: list[str] = []
     while len(moves) < world.limits.per_turn:
         more = player.moves(world.game)
@@ -92,7 +92,7 @@ def reply(world: GameWorld, player: Player) -> Action:
 
 
 async def play(world: GameWorld, player: Player, seed: int) -> float:
-    """Plays an episode to its end and returns the sum of its rewards."""
+    """Runs one episode with a scripted player and returns the sum of its rewards."""
     await world.reset(seed)
     total = 0.0
     for _ in range(world.limits.turns):
@@ -104,7 +104,7 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns a function that plays one episode as `SolverPlayer`; it maps an observation to an action."""
+    """Returns a `SolverPlayer` for one episode as a function that maps an observation to an action."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

@@ -1,11 +1,11 @@
-"""Makes Sokoban rooms that can be solved: a random floor plan, played backwards from the solved room.
+"""Generates solvable Sokoban rooms: a random floor plan, searched backwards from the solved room.
 
-The backward search is breadth-first, so it visits every state with the exact number of moves of its shortest
-solution. A start is drawn from the states whose number is in the wanted range. The number of plans and of
-visited states is bounded. If no plan has such a start, the room without inner walls is used; `Rooms.problem`
-checks beforehand whether that room has one.
+The backward search is breadth-first, so it knows for every visited state the exact number of moves of the
+shortest solution. The start is drawn from the states whose number is in the wanted range. The numbers of
+floor plans and of visited states are limited. If no plan has a suitable start, the room without inner walls
+is used; `Rooms.problem` checks beforehand whether that room has one.
 
-A cell is a number: row times width plus column. A state is a whole number: its lowest 8 bits are the player's
+A cell is a number: row times width plus column. A state is an integer: its lowest 8 bits are the player's
 cell, and bit 8 + c is set if there is a box on cell c.
 """
 
@@ -26,13 +26,13 @@ _MASKS = (
     ((0, -1), (0, 0), (1, -1), (1, 0)),
     ((0, 0), (0, 1), (1, 0)),
 )
-"""The shapes of floor that the random walk adds at each step, as offsets of rows and columns."""
+"""The shapes that the random walk clears at each step, as offsets of rows and columns."""
 _TURN = 0.35
-"""The probability that the random walk draws a new direction before a step."""
+"""The probability that the random walk changes its direction before a step."""
 _PLANS = 50
-"""The number of floor plans that are tried for one seed."""
+"""The maximum number of floor plans that are tried for one seed."""
 _STATES = 60_000
-"""The largest number of states that one backward search visits."""
+"""The maximum number of states that one backward search visits."""
 _PLAYER = 0xFF
 
 
@@ -48,7 +48,8 @@ class Room:
 
 @dataclass(frozen=True)
 class Rooms:
-    """The kind of rooms to make: their size, number of boxes, and range of shortest solutions (in moves)."""
+    """The parameters of generated rooms: size, number of boxes, and range of the shortest solution's length
+    in moves."""
 
     rows: int
     columns: int
@@ -62,7 +63,7 @@ class Rooms:
         return _make(self, seed)
 
     def problem(self) -> str:
-        """Returns the reason, as a phrase, why such rooms cannot be made; empty if they can."""
+        """The reason, as a phrase, why no room can satisfy these parameters; empty if one can."""
         if all(open_room(self, side) for side in (False, True)):
             return ""
         return (
@@ -93,7 +94,8 @@ def _make(rooms: Rooms, seed: int) -> Room:
 
 @lru_cache(maxsize=256)
 def open_room(rooms: Rooms, side: bool) -> Room | None:
-    """Returns a start in the room without inner walls, a held-out one if `side`; None if there is none."""
+    """Returns a room without inner walls that satisfies `rooms`, a held-out one if `side`; None if there is
+    none."""
     inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
     floor = [row * rooms.columns + column for row, column in inside]
     for targets in itertools.combinations(floor, rooms.boxes):
@@ -105,7 +107,7 @@ def open_room(rooms: Rooms, side: bool) -> Room | None:
 
 
 def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
-    """Returns the floor cells, in ascending order, that a random walk makes inside the outer walls."""
+    """Returns the floor cells, in ascending order, that a random walk clears inside the outer walls."""
     floor = set()
     directions = ((1, 0), (0, 1), (-1, 0), (0, -1))
     down, right = rng.choice(directions)
@@ -122,8 +124,8 @@ def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
 
 
 def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[int, int]]:
-    """Returns pairs of a state and the number of moves of its shortest solution. Only states with no box on a
-    target and with a number in the wanted range are returned."""
+    """Returns the suitable start states, each with the number of moves of its shortest solution: those with
+    no box on a target and with a number in the wanted range."""
     solved = sum(1 << cell for cell in targets)
     return [
         (state, moves)
@@ -137,8 +139,8 @@ def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[in
 def reverse_play(
     floor: list[int], targets: list[int], columns: int, most: int
 ) -> Iterator[list[int]]:
-    """Yields the states that are 0, 1, … `most` moves from the nearest solved state, each state once.
-    Ends earlier if there are no more, or if too many were visited."""
+    """Yields, for n = 0, 1, … `most`, the list of states that are n moves from the nearest solved state.
+    Each state appears once. Ends earlier if there are no further states or too many were visited."""
     cells = set(floor)
     solved = sum(1 << cell for cell in targets)
     layer = [solved << 8 | cell for cell in floor if not solved >> cell & 1]

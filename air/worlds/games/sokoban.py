@@ -24,7 +24,7 @@ _WALKED = Outcome(-0.1, effective=True)
 
 
 class Sokoban:
-    """A game of Sokoban in the rooms that `rooms` makes."""
+    """A game of Sokoban. `rooms` are the parameters of the generated rooms."""
 
     moves: tuple[str, ...] = ("Up", "Down", "Left", "Right")
 
@@ -43,7 +43,7 @@ class Sokoban:
         self._shortest = room.shortest
 
     def load(self, text: str) -> None:
-        """Starts an episode in the room that `text` shows."""
+        """Starts an episode in the room that the text `text` shows, in Sokoban's symbols."""
         self._cells = list(text)
         self._targets = frozenset(n for n, symbol in enumerate(text) if symbol in "OS√")
         self._player = next(n for n, symbol in enumerate(text) if symbol in "PS")
@@ -92,7 +92,7 @@ class Sokoban:
         return "".join(self._cells)
 
     def grid(self) -> list[list[int]]:
-        """Returns the rows of the room as the numbers 0 to 6, in the order `# _ O √ X P S`."""
+        """Returns the rows of the room as numbers: each symbol's index in `# _ O √ X P S`."""
         return [[_CODES[symbol] for symbol in row] for row in self.text().split("\n")]
 
     def shortest(self) -> int | None:

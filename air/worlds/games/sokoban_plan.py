@@ -1,7 +1,7 @@
 """Solves Sokoban rooms by a breadth-first search from the start.
 
-It shares no code with the generator of rooms, which searches backwards from the solution, so that tests can
-check each by the other.
+It shares no code with the room generator, which searches backwards from the solution, so that tests can
+check the two against each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _STATES = 500_000
 
 def solve(text: str) -> list[str] | None:
     """Returns the moves of a shortest solution of the room that `text` shows. Returns None if there is no
-    solution, or if more than half a million states were visited."""
+    solution, or if the search would visit more than half a million states."""
     line = text.index("\n") + 1
     steps = {"Up": -line, "Down": line, "Left": -1, "Right": 1}
     walls = {n for n, symbol in enumerate(text) if symbol in "#\n"}

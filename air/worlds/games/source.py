@@ -1,4 +1,5 @@
-"""The tasks `game:NAME`: reads names with options, and makes the prompt's rules and the world of a name."""
+"""The tasks `game:NAME`. Parses a game's name with its options, and makes the world and the rules for the
+prompt."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of all rules and generators. It is raised when the episodes of a seed change. It is a part of
-the digest of the world that trajectories record."""
+"""The version of all rules and generators. It must be raised when the episode of any seed changes. The
+digest of the task, which trajectories record, includes it."""
 
 NAMES = (
     "sokoban4x5",
@@ -34,16 +35,16 @@ NAMES = (
     "blocksworld-1d",
     "blocksworld-2d",
 )
-"""The names that are listed. Names with options are valid, too: `sokoban6-boxes2-level3`."""
+"""The names that are listed. Names with options are valid as well, such as `sokoban6-boxes2-level3`."""
 SOKOBAN_LEVELS = {1: (1, 3), 2: (4, 6), 3: (7, 10), 4: (11, 20)}
-"""The smallest and the largest number of moves of the shortest solution, by level."""
+"""The smallest and the largest length of the shortest solution in moves, by level."""
 _LIMITS = ("turns", "moves", "total")
 _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 
 @dataclass(frozen=True)
 class GameKind:
-    """The game, the limits and the rules for which a name stands."""
+    """The game, the limits and the rules that a name denotes."""
 
     make: Callable[[], Game]
     limits: Limits
@@ -73,12 +74,12 @@ class GameSource:
         )
 
     def names(self) -> list[str]:
-        """Returns the names without options."""
+        """Returns the names in `NAMES`."""
         return list(NAMES)
 
 
 def game_kind(name: str) -> GameKind:
-    """Returns the kind of game that a name means. Raises the errors of `GameSource.load`."""
+    """Returns the game, limits and rules that a name denotes. Raises the errors of `GameSource.load`."""
     for pattern, build in _FAMILIES.items():
         match = re.fullmatch(rf"{pattern}((?:-[^-]*)*)", name)
         if match:
@@ -88,7 +89,8 @@ def game_kind(name: str) -> GameKind:
 
 
 class _Options:
-    """The options of a name, such as `-boxes2-level3`. `take` reads each once; `limits` refuses the rest."""
+    """The parsed options of a name, such as `-boxes2-level3`. `take` consumes an option; `limits` raises
+    ConfigError if any option was not consumed."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -101,7 +103,8 @@ class _Options:
             self._values[match[1]] = int(match[2])
 
     def take(self, key: str, default: int | None, least: int, most: int) -> int | None:
-        """Returns the value of an option, or `default` if it is not named."""
+        """Consumes an option and returns its value, or `default` if the name does not contain it. Raises
+        ConfigError if the value is not between `least` and `most`."""
         self._known.append(key)
         value = self._values.pop(key, None)
         if value is None:
@@ -111,14 +114,14 @@ class _Options:
         return value
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """Returns the value of an option, as `take` does; the default cannot be None."""
+        """Consumes an option that has a default number, and returns its value like `take`."""
         value = self.take(key, default, least, most)
         assert value is not None
         return value
 
     def limits(self, turns: int, moves: int, total: int) -> Limits:
-        """Returns the limits of an episode: those in the name, else the arguments. Raises ConfigError if the
-        name has an option that its game does not know."""
+        """Returns the limits of an episode: the values in the name, or else the arguments. Raises
+        ConfigError if the name has an option that its game does not know."""
         values = [
             self.number(key, value, 1, 1000)
             for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
@@ -130,7 +133,7 @@ class _Options:
     def error(
         self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
     ) -> ConfigError:
-        """Returns an error about this name."""
+        """Returns a ConfigError about this name."""
         return ConfigError(message, where=f"game:{self.name}", remedy=remedy)
 
 

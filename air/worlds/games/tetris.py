@@ -1,7 +1,8 @@
-"""Tetris on a small board without gravity: a piece moves only when the player moves it, and never turns.
+"""Tetris on a small board without gravity: a piece moves only when the player moves it, and cannot be
+rotated.
 
-A piece settles as soon as it cannot go further down after a move. Rewards: -0.1 for each move, +10 for each
-full row. The first full row wins and ends the game. A piece that settles in the top row loses.
+A piece settles when it can move no further down after a move. Rewards: -0.1 for each move, +10 for each
+full row. The first full row wins and ends the game. A piece that settles in the top row loses the game.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, win
 
 SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
 _EVENNESS = 5
-"""The higher this number, the less the draw favours kinds of pieces that were drawn less often so far."""
+"""How strongly the random draw of pieces favours kinds that were drawn less often: the higher, the less."""
 _DRAWS = 50
-"""The largest number of sequences of pieces that are drawn to find one that can be won."""
+"""The maximum number of random sequences of pieces that are drawn in search of a winnable one."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 
@@ -33,16 +34,16 @@ class Tetris:
         """Starts the episode that `seed` determines."""
         rng = random.Random(seed)
         self.filled = _first(self.board, rng)
-        """The settled cells, as bits (see `tetris_board`)."""
+        """The settled cells, as a bit set (see `tetris_board`)."""
         self.pieces = _draw(self.board, self.filled, rng)
-        """The pieces that are still to come, more than an episode can need."""
+        """The pieces to come, more than an episode can use."""
         self._next()
         self.won = self.over = False
 
     def _next(self) -> None:
-        """Brings the next piece into the top row."""
+        """Puts the next piece into the top row."""
         self.piece: Cells | None
-        """The piece that moves; None when the game is over."""
+        """The piece that the player moves; None when the game is over."""
         self.piece, self.x = self.pieces.pop(0)
         self.y = 0
 
@@ -84,16 +85,19 @@ class Tetris:
         return "\n".join(cells[n : n + size] for n in range(0, size * size, size))
 
     def grid(self) -> list[list[int]]:
-        """Returns the rows of the board; 0 is empty, 1 filled, 2 the piece that moves."""
+        """Returns the rows of the board as numbers: 0 is empty, 1 is settled, 2 is the piece that the
+        player moves."""
         return [["_#X".index(symbol) for symbol in row] for row in self.text().split("\n")]
 
     def shortest(self) -> int | None:
-        """Returns None, because the shortest solution depends on pieces that are still to come."""
+        """Returns None, because the shortest solution depends on future pieces, which the player cannot
+        see."""
         return None
 
 
 def _first(board: Board, rng: random.Random) -> int:
-    """Returns the settled cells at the start: none, or the lowest row with a gap of neighbouring cells."""
+    """Returns the settled cells at the start of an episode: none, or the lowest row except for a gap of
+    adjacent cells."""
     if board.gaps is None:
         return 0
     row = (1 << board.size) - 1
@@ -102,7 +106,8 @@ def _first(board: Board, rng: random.Random) -> int:
 
 
 def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
-    """Draws a sequence of pieces that can be won, each with the column in which it appears."""
+    """Draws a winnable sequence of pieces, each with the column in which it appears. If `_DRAWS` attempts
+    fail, returns the first kind of piece in column 0 throughout."""
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)
         if board.always_winnable or winnable(board, filled, pieces):

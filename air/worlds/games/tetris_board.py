@@ -1,7 +1,7 @@
 """The boards and pieces of Tetris, and the places where a piece can settle.
 
-A cell is a pair (x, y), x from the left, y from the top. A set of settled cells is one whole number: bit y *
-size + x is set if the cell (x, y) is settled.
+A cell is a pair (x, y) with x from the left and y from the top. A set of settled cells is an integer used
+as a bit set: bit y * size + x is set if the cell (x, y) is settled.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ Cells = tuple[tuple[int, int], ...]
 
 SQUARE: Cells = ((0, 0),)
 UPRIGHT: Cells = ((0, 0), (0, -1))
-"""Two cells, one above the other. At first only the lower cell is on the board."""
+"""Two cells, one above the other. When the piece appears, only its lower cell is on the board."""
 LYING: Cells = ((0, 0), (-1, 0))
-"""Two cells, side by side. The piece's position is that of its right cell."""
+"""Two cells, side by side. The position of the piece is that of its right cell."""
 PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
-"""The pieces of each kind of game."""
+"""The pieces by `Board.kind`."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
-"""The number of columns and of rows by which each move shifts a piece."""
+"""The shift of a piece by each move, in columns and rows."""
 
 
 @dataclass(frozen=True)
 class Board:
-    """The size of a game's board, its pieces, and its cells at the start."""
+    """The parameters of a game of Tetris: the board's size, the kind of pieces, and the settled cells at
+    the start."""
 
     size: int = 4
     """The number of rows, and also of columns."""
     kind: int = 1
-    """1: single cells. 2: two cells, upright or lying."""
+    """1: pieces of one cell. 2: pieces of two cells, upright or lying."""
     gaps: int | None = None
     """The number of empty cells in the lowest row at the start; None: the whole board is empty."""
 
     @property
     def pieces(self) -> tuple[Cells, ...]:
-        """The pieces that are drawn."""
+        """The kinds of pieces of this game."""
         return PIECES[self.kind]
 
     @property
@@ -45,7 +46,7 @@ class Board:
         return self.size > 3 or self.kind == 1
 
     def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
-        """Returns whether a piece fits at the position (x, y). Cells above the board are free."""
+        """Returns whether a piece fits at the position (x, y). Cells above the board count as free."""
         for right, below in cells:
             column, row = x + right, y + below
             if not 0 <= column < self.size or row >= self.size:
@@ -55,7 +56,8 @@ class Board:
         return True
 
     def bits(self, cells: Cells, x: int, y: int) -> int:
-        """Returns the cells of a piece at the position (x, y) as bits, without the cells above the board."""
+        """Returns the cells of a piece at the position (x, y) as a bit set. Cells above the board are left
+        out."""
         return sum(
             1 << (y + below) * self.size + x + right for right, below in cells if y + below >= 0
         )
@@ -74,14 +76,14 @@ class Board:
 
 
 Way = tuple[str, ...]
-"""The moves of a piece until it settles."""
+"""A sequence of moves after which a piece settles."""
 Drawn = tuple[Cells, int]
 """A piece, and the column in which it appears."""
 
 
 def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Way, int]:
-    """Returns all ways in which a piece can settle. A key is the shortest way to a place; its value has the
-    settled cells after that, including the piece and any full rows."""
+    """Returns the places where a piece can settle. Each key is a shortest sequence of moves to a place; its
+    value is the set of settled cells afterwards, which includes the piece and any full rows."""
     ways: dict[tuple[int, int], Way] = {(x, y): ()}
     todo = [(x, y)]
     places: dict[int, Way] = {}
@@ -100,7 +102,7 @@ def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Wa
 
 
 def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
-    """Returns whether a player who knows the whole sequence of pieces can fill a row."""
+    """Returns whether a player who knows the whole sequence of pieces in advance can fill a row."""
     boards = {filled}
     for piece, column in pieces:
         after = set()
@@ -117,5 +119,6 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[int, ...]:
-    """Returns the settled cells of all `landings` of a piece that appears in `column`."""
+    """Returns, for each place where a piece that appears in `column` can settle, the settled cells
+    afterwards."""
     return tuple(landings(board, filled, piece, column, 0).values())

@@ -1,7 +1,8 @@
-"""Chooses where a Tetris piece should settle: where the expected reward of the rest of the game is highest.
+"""Chooses the place for a Tetris piece: the one with the highest expected reward of the rest of the game.
 
-The value of a board is exact, except that it assumes equal chances for all kinds of pieces, and episodes
-without a limit of moves. There are at most 3,375 boards of 4 x 4 cells, and each is valued once.
+The value of a board is exact under two assumptions: all kinds of pieces are equally likely, and an episode
+has no maximum number of moves. There are at most 3,375 boards of 4 x 4 cells; each value is computed once
+and cached.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from air.worlds.games.tetris import Tetris
 from air.worlds.games.tetris_board import LYING, Board, Cells, landings
 
 _MOVE = 0.1
-"""The cost of a move."""
+"""The cost of a move, as in the rewards of the game."""
 
 
 def best(game: Tetris) -> list[str]:
-    """Returns the moves that bring the piece to the place with the highest value."""
+    """Returns the moves that bring the current piece to the best place, by the value of the board there
+    minus the cost of the moves."""
     assert game.piece is not None
     places = landings(game.board, game.filled, game.piece, game.x, game.y)
     way = max(places, key=lambda way: _after(game.board, places[way]) - _MOVE * len(way))
@@ -25,7 +27,7 @@ def best(game: Tetris) -> list[str]:
 
 
 def _after(board: Board, settled: int) -> float:
-    """Returns the value of a board just after a piece has settled, when it may have full rows."""
+    """Returns the value of a board just after a piece has settled, before full rows are removed."""
     rest, rows = board.clear(settled)
     if rows:
         return 10.0 * rows
@@ -39,7 +41,8 @@ def _value(board: Board, filled: int) -> float:
 
 
 def _of_piece(board: Board, filled: int, piece: Cells) -> float:
-    """Returns the value of a board when `piece` appears: the best place's value, averaged over columns."""
+    """Returns the value of a board when `piece` appears: the value of the best place, averaged over the
+    columns in which the piece can appear."""
     return fmean(
         max(
             _after(board, settled) - _MOVE * len(way)

@@ -1,4 +1,5 @@
-"""A game as a world: an action has moves, and an observation shows the board. An episode has limits."""
+"""Adapts a game to a world: an action is one or more moves, an observation shows the board, and episodes
+have limits."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from air.worlds.games.game import Game
 
 SEPARATOR = "||"
 _QUOTED = 60
-"""The number of characters of an invalid move that its feedback repeats."""
+"""The maximum number of characters of an invalid move that the observation quotes."""
 
 FACTS = {
     "success": "1 if the game was won, else 0",
@@ -30,15 +31,16 @@ class Limits:
 
     turns: int
     per_turn: int
-    """The number of moves of one reply that are played; the rest is ignored."""
+    """The maximum number of moves of one reply that are played. Further moves of the reply are ignored."""
     total: int
-    """The number of moves of an episode. The episode ends after the last of them."""
+    """The maximum number of moves of an episode, after which it ends."""
     penalty: float = 0.1
-    """The penalty for a turn with an invalid move or without a move, besides the game's own rewards."""
+    """The penalty for a turn with an invalid move or without a move, in addition to the game's own
+    rewards."""
 
 
 class GameWorld:
-    """A game as a world. It has no resources that must be closed."""
+    """A game as a world. It holds no resources, so `close` is optional."""
 
     def __init__(self, game: Game, limits: Limits) -> None:
         self.game = game
@@ -52,14 +54,15 @@ class GameWorld:
         self._open = True
 
     async def reset(self, seed: int) -> Observation:
-        """Starts the episode of a seed and returns its board."""
+        """Starts the episode of a seed and returns the board as the first observation."""
         self.game.reset(seed)
         self._start()
         self._was_reset = True
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
-        """Plays the moves of a reply and returns the board after them. After the end, plays no move."""
+        """Plays the moves of a reply and returns the board. After the end of the episode no move is
+        played."""
         if not self._open:
             return Step(Observation("The episode has ended."), done=True)
         moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
@@ -76,7 +79,7 @@ class GameWorld:
         return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
 
     def _play(self, moves: list[str]) -> tuple[float, list[str]]:
-        """Plays moves; returns the sum of their rewards, and a text about each invalid move."""
+        """Plays moves. Returns the sum of their rewards, and a message about each invalid move."""
         reward, problems = 0.0, []
         for move in moves:
             outcome = self.game.step(move)
@@ -104,7 +107,7 @@ class GameWorld:
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far, which `FACTS` explains."""
+        """Returns the facts of the episode so far, with the names in `FACTS`."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),
@@ -118,6 +121,7 @@ class GameWorld:
 
 
 def _one_line(problem: str) -> str:
-    """Returns a problem, which quotes the model's text, as one short line of printable characters."""
+    """Returns an error message, which may quote the model's text, as one short line of printable
+    characters."""
     text = " ".join(problem[: 4 * _QUOTED].split())[:_QUOTED]
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,4 +1,4 @@
-"""Environments of OpenEnv servers as worlds, with task ids such as `openenv:http://HOST:8000`."""
+"""Worlds whose environments run on OpenEnv servers, with task ids such as `openenv:http://HOST:8000`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Another environment on an episode's server, in which the actions of the episode are repeated."""
+"""Repeats the actions of an episode in another environment of the same server, to find out whether the
+agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
@@ -11,37 +12,39 @@ from air.worlds.remote.attribution import Unanswered
 
 
 class Attempt:
-    """An attempt to repeat an episode's actions in another environment, which starts with `reset`."""
+    """Repeats an episode's actions in another environment, which starts with the same `reset` data and
+    seed."""
 
     def __init__(self, url: str, options: OpenEnvOptions, reset: dict[str, Any], seed: int) -> None:
         self._connection = Connection(url, options)
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
 
     async def begin(self) -> None:
-        """Connects and begins. If the server is full, waits as long as the setting `wait` says."""
+        """Connects and resets the environment. If the server is full, waits as long as the setting `wait`
+        allows."""
         try:
             await self._connection.open(self._reset, self._seed)
         except ServerError as error:
             raise InfrastructureError(f"`reset` failed ({error.code}): {error}") from error
 
     async def act(self, sent: dict[str, Any]) -> None:
-        """Repeats an earlier action."""
+        """Repeats an earlier action of the episode."""
         await self._ask(sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
-        """Repeats the action that failed, with half the time limit, so that an action that just exceeded the
-        limit is too slow again."""
+        """Repeats the action that failed, with half the time limit: if its first run just exceeded the time
+        limit, the repetition must also count as too slow."""
         await self._ask(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Asks for the state, a request that the agent did not choose."""
+        """Requests the environment's state, as a harmless request. Raises InfrastructureError if it fails."""
         try:
             await self._connection.ask("state")
         except ServerError as error:
             raise InfrastructureError(f"`state` failed ({error.code}): {error}") from error
 
     async def close(self) -> None:
-        """Ends the environment."""
+        """Closes the environment and the connection."""
         await self._connection.close()
 
     async def _ask(self, sent: dict[str, Any], seconds: float) -> None:

@@ -1,7 +1,8 @@
-"""The connection of one episode to an OpenEnv server: one WebSocket, whose loss ends the episode.
+"""The WebSocket connection of one episode to an OpenEnv server. If the connection is lost, the episode
+cannot continue.
 
-Each message is answered before the next is sent. After a loss or a time-out nothing is sent again: the server
-may have carried out the step, and a new connection would lead to another environment.
+Each message is answered before the next one is sent. After a lost connection or a time-out nothing is sent
+again: the server may have carried out the step, and a new connection would lead to another environment.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from air.worlds.remote.attribution import NoPlace, Unanswered
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
 MOST_BYTES = 100 << 20
-"""The largest message, as in OpenEnv's own client."""
+"""The maximum size of a message in bytes, the same as in OpenEnv's own client."""
 _WAITS = (0.1, 5.0)
-"""The first and the longest pause, in seconds, between attempts to begin an episode on a full server."""
+"""The first and the longest pause between attempts to start an episode on a full server, in seconds."""
 
 
 class ServerError(Exception):
-    """Exception for an answer of the type `error`. After some error codes, the connection stays usable."""
+    """Raised for a response of the type `error`. `code` is the server's error code, which decides whether
+    the connection can still be used."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,14 +40,15 @@ class ServerError(Exception):
 
 
 class _Connect(connect):
-    """A connection that follows no redirect, which could carry the token to another server."""
+    """A WebSocket client that follows no redirects, because a redirect could send the token to another
+    server."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class Connection:
-    """The connection of one episode. Call `open` first."""
+    """The connection of one episode. `open` must be called first."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self._options = url, options
@@ -53,13 +56,14 @@ class Connection:
         self._session = ""
         self._busy = False
         self.lost = ""
-        """The reason why the connection cannot be used any more; empty while it can."""
+        """The reason why the connection can no longer be used; empty while it can."""
 
     async def open(self, reset: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Connects, and returns the answer to the first `reset`. Waits while the server is full.
+        """Connects, sends the first `reset`, and returns the data of the response. Waits while the server
+        is full.
 
-        Raises NoPlace if the server stays full, another InfrastructureError, and ServerError if `reset`
-        failed.
+        Raises NoPlace if the server stays full for the setting `wait`, ServerError if `reset` fails, and
+        InfrastructureError for any other failure.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)
@@ -82,8 +86,9 @@ class Connection:
     async def ask(
         self, kind: str, data: dict[str, Any] | None = None, seconds: float | None = None
     ) -> dict[str, Any]:
-        """Sends a message and returns the data of its answer. `seconds` is its time limit (None: that of the
-        settings). Raises ServerError, and Unanswered or another InfrastructureError."""
+        """Sends a message and returns the data of the response. `seconds` is the time limit (None: the
+        setting `timeout`). Raises ServerError if the server reports an error, Unanswered if there is no
+        valid response, and InfrastructureError if the connection can no longer be used."""
         seconds = seconds or self._options.timeout
         if self.lost:
             raise InfrastructureError(self.lost)
@@ -117,7 +122,8 @@ class Connection:
         return result
 
     async def close(self) -> None:
-        """Ends the episode on the server. A lost connection is now no failure: the episode is over."""
+        """Ends the episode on the server and closes the connection. Failures are ignored, because the
+        episode is over."""
         if self._socket is not None and not self.lost and not self._busy:
             with contextlib.suppress(ConnectionClosed, OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -192,7 +198,7 @@ class Connection:
                 await socket.close()
 
     async def _failed(self, text: str, kind: str = "other") -> Unanswered:
-        """Closes the connection for good, and returns the error that says why."""
+        """Closes the connection permanently, and returns the Unanswered error that describes the reason."""
         self.lost = f"{self.url}: {text}"
         await self._drop()
         return Unanswered(self.lost, kind)
@@ -201,7 +207,7 @@ class Connection:
 async def request(
     url: str, options: OpenEnvOptions, method: str, path: str, body: Any = None
 ) -> Any:
-    """Sends an HTTP request; returns the JSON of the server's answer. Raises InfrastructureError."""
+    """Sends an HTTP request and returns the JSON of the response. Raises InfrastructureError if it fails."""
     try:
         async with httpx.AsyncClient(
             timeout=CONNECT_SECONDS, headers=options.headers(), trust_env=not is_loopback(url)

@@ -1,4 +1,4 @@
-"""The settings of an OpenEnv world, which follow `#` in its task id."""
+"""The settings of an OpenEnv world, written after `#` in its task id."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ class OpenEnvOptions(RemoteOptions):
     """The settings of an OpenEnv world."""
 
     task: str = ""
-    """The value of `task` in the data of `reset`. Empty: `reset` gets no `task`."""
+    """The value of `task` in the data of `reset`. Empty: `reset` is sent without `task`."""
     field: str = ""
-    """The name of the action's field that gets the agent's text. Empty: the only field in the server's
-    schema; if the schema has several fields, the agent writes JSON."""
+    """The field of the action that contains the agent's text. Empty: the only field in the server's schema;
+    if the schema has several fields, the agent must write a JSON object."""
     tools: bool | None = None
-    """Whether the agent calls the server's tools. None: the server's schema decides it."""
+    """Whether the agent calls the server's tools. None: determined by the server's schema."""
     attach: bool = False
-    """Whether the episode uses a session that outlives its WebSocket, so that the episode continues if the
-    network fails between two steps. A client that is killed leaves such a session behind on the server."""
+    """Whether the episode uses a server session that outlives its WebSocket, so that the episode can
+    continue if the connection is lost between two steps. If the client is killed, such a session stays on
+    the server."""

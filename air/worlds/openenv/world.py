@@ -1,8 +1,8 @@
-"""The world of one episode on an OpenEnv server.
+"""A world whose episodes run on an OpenEnv server.
 
-Any fault of the server or the network raises `InfrastructureError`, and so does every later step: the episode
-then has no reward, and never continues in another environment. A mistake of the agent, such as an action that
-the server's schema refuses, is an observation.
+A failure of the server or the network raises `InfrastructureError`, and so does every later step: the
+episode gets no reward and is never continued in another environment. A mistake of the agent, such as an
+action that the server's schema rejects, is an observation.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from air.worlds.remote.speech import (
 
 
 class Server:
-    """The data that all episodes on one server share: the schema of actions and the number of tasks, which
-    are each asked for once."""
+    """Data about a server that all episodes share: the schema of actions and the number of tasks. Each is
+    requested once."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self.options = url, options
@@ -45,7 +45,8 @@ class Server:
         self._place: tuple[str, int] | None = None
 
     async def action_schema(self) -> Mapping[str, Any]:
-        """Returns the JSON schema of actions. Raises InfrastructureError."""
+        """Returns the JSON schema of actions. Raises InfrastructureError if the server does not provide
+        it."""
         if self._schema is None:
             answer = await request(self.url, self.options, "GET", "/schema")
             schema = answer.get("action") if isinstance(answer, dict) else None
@@ -55,7 +56,8 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index, in the split, of the task that a seed plays. Raises InfrastructureError."""
+        """Returns the index of a seed's task in the split: the seed modulo the number of tasks. Raises
+        InfrastructureError if the server does not provide the number."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -70,7 +72,7 @@ class Server:
 
 
 class OpenEnvWorld:
-    """One episode on an OpenEnv server."""
+    """A world that runs one episode on an OpenEnv server."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._options = server, server.options
@@ -79,13 +81,13 @@ class OpenEnvWorld:
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
         self._reset: tuple[dict[str, Any], int] = ({}, 0)
-        """The start of the episode: the data of `reset`, and the seed."""
+        """The data of `reset`, and the seed. A repetition of the episode starts with them."""
         self._history = History()
         self._actions = self._valid = 0
         self._done = False
 
     async def reset(self, seed: int) -> Observation:
-        """Connects and begins the episode; waits while the server is full."""
+        """Connects and starts the episode. Waits while the server is full."""
         reset: dict[str, Any] = {"seed": seed}
         if self._options.task:
             reset["task"] = self._options.task
@@ -109,7 +111,8 @@ class OpenEnvWorld:
         return shown("\n\n".join(filter(None, (told(data.get("observation")), self._usage()))))
 
     async def step(self, action: Action) -> Step:
-        """Sends one action and returns its result. After a failure, every further step fails too."""
+        """Sends one action and returns its result. After an InfrastructureError, every further step raises
+        one too."""
         if self._done:
             return Step(shown(OVER), done=True)
         if self._connection.lost:
@@ -147,7 +150,7 @@ class OpenEnvWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that the server accepted."""
+        """Returns the number of actions, and the share of them that were accepted."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -173,7 +176,7 @@ class OpenEnvWorld:
         ]
 
     def _usage(self) -> str:
-        """Returns the text that tells the agent the form of an action; empty if an action is plain text."""
+        """Returns the instructions for the form of an action; empty if an action is plain text."""
         if self._tools is not None:
             return usage(self._tools)
         if self._field:
@@ -189,7 +192,8 @@ class OpenEnvWorld:
         return json_object(spoken(action))
 
     async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
-        """Returns the step that follows from an error that the server reported for an action."""
+        """Handles an error that the server reported for an action: returns a step if the agent caused the
+        error, and raises InfrastructureError otherwise."""
         if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
             return Step(shown(f"[error] {error}"))
         failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
@@ -201,7 +205,8 @@ class OpenEnvWorld:
         return await self._unanswered(failure, body)  # perhaps the action broke the environment
 
     async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
-        """Whether the agent caused the error of its action."""
+        """Whether the error that the server reported for an action counts as caused by the agent, according
+        to the setting `errors`."""
         if self._options.errors == "probe":
             try:
                 await self._connection.ask("state")
@@ -213,11 +218,11 @@ class OpenEnvWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
-        """Ends the connection after an action that got no result, and finds out whether the action is the
+        """Closes the connection after an action without a result, and determines whether the action is the
         cause.
 
-        If it is, returns the episode's last step. Otherwise raises `failure`, an infrastructure error; every
-        later step then fails, too.
+        If so, returns the episode's last step. Otherwise raises `failure`, an InfrastructureError, which
+        every later step raises as well.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -237,7 +242,8 @@ class OpenEnvWorld:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the server accepted the action."""
+        """Returns an observation as text, and whether the action was accepted, that is, whether no tool
+        reported an error."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
             return told(observation), True
         problem = observation.get("error")
@@ -249,7 +255,7 @@ class OpenEnvWorld:
 
 
 def _result(result: Any) -> str:
-    """Returns a tool's result as text: the texts in its `content`, or else its `data`."""
+    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`."""
     if not isinstance(result, dict):
         return told(result)
     content = result.get("content")

@@ -1,4 +1,4 @@
-"""Environments of ORS servers (Open Reward Standard) as worlds, with task ids such as
+"""Worlds whose environments run on ORS servers (Open Reward Standard), with task ids such as
 `ors:http://HOST:8080`."""
 
 from __future__ import annotations

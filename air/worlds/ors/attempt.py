@@ -1,4 +1,5 @@
-"""Another session on an episode's server, in which the calls of the episode are repeated."""
+"""Repeats the tool calls of an episode in another session on the same server, to find out whether the agent
+or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
@@ -9,37 +10,37 @@ from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import Unanswered
 
 REFUSED = "error event"
-"""The kind of failure in which the server reports an error."""
+"""The kind of failure in which the server reports an error for a call."""
 Call = tuple[str, dict[str, Any]]
-"""The name of a tool, and its arguments."""
+"""A tool call: the name of the tool, and the arguments."""
 
 
 class Attempt:
-    """An attempt to repeat an episode's calls in another session, with the same task."""
+    """Repeats an episode's calls in another session with the same task."""
 
     def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
         self._session = Session(url, options)
         self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
 
     async def begin(self) -> None:
-        """Creates the session. If the server has no free place, waits as long as the setting `wait` says."""
+        """Creates the session. If the server is full, waits as long as the setting `wait` allows."""
         await self._session.open(self._env, self._index, self._seed)
 
     async def act(self, sent: Call) -> None:
-        """Repeats an earlier call."""
+        """Repeats an earlier call of the episode."""
         await self._call(sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
-        """Repeats the call that failed, with half the time limit, so that a call that just exceeded the limit
-        is too slow again."""
+        """Repeats the call that failed, with half the time limit: if its first run just exceeded the time
+        limit, the repetition must also count as too slow."""
         await self._call(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Asks for the prompt, a request that the agent did not choose."""
+        """Requests the task's prompt, as a harmless request. Raises InfrastructureError if it fails."""
         await self._session.get(f"/{self._env}/prompt")
 
     async def close(self) -> None:
-        """Deletes the session."""
+        """Deletes the session on the server."""
         await self._session.close()
 
     async def _call(self, sent: Call, seconds: float) -> None:

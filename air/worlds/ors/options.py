@@ -1,4 +1,4 @@
-"""The settings of an ORS world, which follow `#` in its task id."""
+"""The settings of an ORS world, written after `#` in its task id."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class OrsOptions(RemoteOptions):
     """The settings of an ORS world."""
 
     split: str = Field("train", min_length=1)
-    """The split whose tasks are played. A seed, modulo the number of tasks, is the index of its task."""
+    """The split from which tasks are taken. A seed, modulo the number of tasks, is the index of its task."""
     env: str = ""
-    """The name of the environment on the server. Empty: the first one that the server lists."""
+    """The name of the environment on the server. Empty: the first environment that the server lists."""

@@ -1,8 +1,9 @@
-"""One session on a server of ORS (the Open Reward Standard): HTTP requests, and tool calls with streamed
-results.
+"""A session on an ORS server (Open Reward Standard): HTTP requests, and tool calls whose results are
+streamed.
 
-If the connection is lost during a call, the client asks for the call again by its id, so that the call runs
-once. A call that was sent but has no id yet is never sent again, since the server may have begun it.
+If the connection is lost during a call, the client requests the result again by the call's id, so that the
+call runs only once. A call that was sent but has no id yet is never sent again, because the server may have
+started it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,26 @@ from air.worlds.remote.attribution import NoPlace, Unanswered
 
 REQUEST_SECONDS = 120.0
 HEARTBEAT_SECONDS = 60.0
-"""The longest silence of a stream, in seconds. Servers send a comment every 10 seconds."""
+"""The maximum time without data on a stream, in seconds. Servers send a comment every 10 seconds."""
 PING_SECONDS = 30.0
 RESUMES = 5
 MOST_CHARACTERS = 100 << 20
-"""The largest number of characters of a streamed answer."""
+"""The maximum length of a streamed response, in characters."""
 _FULL = (429, 503)
 _WAITS = (0.2, 5.0)
 
 
 class CallError(Exception):
-    """Exception for an error that the server reported instead of a call's result."""
+    """Raised if the server reports an error instead of a call's result."""
 
 
 class _Lost(Unanswered):
-    """Exception for a call whose result is lost or unusable, so that asking for it again is useless."""
+    """Raised for a call whose result cannot be recovered, so that requesting it again is useless."""
 
 
 class Session:
-    """One session. Call `open` or `connect` first."""
+    """A session on the server. `open` creates it; `connect` alone is enough for requests that need no
+    session."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self.url, self._options = url, options
@@ -50,7 +52,7 @@ class Session:
         self._pings: asyncio.Task[None] | None = None
 
     def connect(self) -> None:
-        """Prepares the connection. After this, requests that need no session are possible."""
+        """Creates the HTTP client. Requests that need no session are possible afterwards."""
         self._client = httpx.AsyncClient(
             base_url=self.url,
             timeout=REQUEST_SECONDS,
@@ -59,7 +61,8 @@ class Session:
         )
 
     async def open(self, env: str, index: int, seed: int) -> None:
-        """Creates the session with the task number `index`; waits while the server has no free place."""
+        """Creates a session for the task `index` of the environment `env`. Waits while the server is full;
+        raises NoPlace if it stays full for the setting `wait`."""
         self.connect()
         session_id = ""
         async for name, data in self._events("/create_session", {}):
@@ -82,18 +85,21 @@ class Session:
         self._pings = asyncio.create_task(self._ping())
 
     async def get(self, path: str) -> Any:
-        """Sends a GET request; returns the JSON of the server's answer. Raises InfrastructureError."""
+        """Sends a GET request and returns the JSON of the response. Raises InfrastructureError if it
+        fails."""
         return self._json(await self._send("GET", path), path)
 
     async def post(self, path: str, body: Any) -> Any:
-        """Sends a POST request; returns the JSON of the server's answer. Raises InfrastructureError."""
+        """Sends a POST request and returns the JSON of the response. Raises InfrastructureError if it
+        fails."""
         return self._json(await self._send("POST", path, body), path)
 
     async def call(
         self, env: str, name: str, arguments: dict[str, Any], seconds: float | None = None
     ) -> dict[str, Any]:
-        """Calls a tool and returns its result. `seconds` is its time limit (None: that of the settings).
-        Raises CallError, and Unanswered or another InfrastructureError."""
+        """Calls a tool and returns its result. `seconds` is the time limit (None: the setting `timeout`).
+        Raises CallError if the server reports an error, and Unanswered or another InfrastructureError if
+        there is no valid result."""
         seconds = seconds or self._options.timeout
         body: dict[str, Any] = {"name": name, "input": arguments}
         try:
@@ -129,8 +135,8 @@ class Session:
         raise AssertionError("not reached")
 
     async def close(self) -> None:
-        """Deletes the session. A failure to do so is ignored: the episode is over, and the server forgets the
-        session by itself."""
+        """Deletes the session. Failures are ignored, because the episode is over and the server discards
+        idle sessions by itself."""
         if self._pings is not None:
             self._pings.cancel()
             await asyncio.gather(self._pings, return_exceptions=True)
@@ -155,7 +161,8 @@ class Session:
             raise self._lost(path, error) from error
 
     async def _events(self, path: str, body: Any) -> AsyncIterator[tuple[str, str]]:
-        """Yields the events (name, data) of a streamed answer. Raises InfrastructureError."""
+        """Sends a POST request and yields the events (name, data) of the streamed response. Raises
+        InfrastructureError if the request or the stream fails."""
         assert self._client is not None
         timeout = httpx.Timeout(REQUEST_SECONDS, read=HEARTBEAT_SECONDS)
         try:
@@ -192,8 +199,9 @@ class Session:
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
-    """Yields the lines of a stream. httpx would also split lines at characters such as U+2028, which a result
-    may contain. Raises InfrastructureError if the answer is too long."""
+    """Yields the lines of a streamed response, split only at line feeds: httpx would also split at
+    characters such as U+2028, which a result may contain. Raises InfrastructureError if the response is too
+    long."""
     rest, size = "", 0
     async for piece in answer.aiter_text():
         size += len(piece)

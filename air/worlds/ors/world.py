@@ -1,7 +1,7 @@
-"""The world of one episode on an ORS server, in which an agent calls tools.
+"""A world whose episodes run on an ORS server; the agent acts by tool calls.
 
-Any fault of the server or the network raises `InfrastructureError`, and so does every later step. A call that
-the server refuses, such as a call with wrong arguments, is an observation.
+A failure of the server or the network raises `InfrastructureError`, and so does every later step. A call
+that the server rejects, for example because of wrong arguments, is an observation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from air.worlds.remote.speech import (
 
 
 class OrsWorld:
-    """One episode on an ORS server."""
+    """A world that runs one episode on an ORS server."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._url, self._options = url, options
@@ -44,7 +44,7 @@ class OrsWorld:
         self._done = False
 
     async def reset(self, seed: int) -> Observation:
-        """Creates the session and begins the episode; waits while the server has no free place."""
+        """Creates the session and starts the episode. Waits while the server is full."""
         async with _Lookup(self._url, self._options) as lookup:
             self._env = self._env or await lookup.env()
             count = await lookup.count(self._env)
@@ -55,7 +55,8 @@ class OrsWorld:
         return shown("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
-        """Calls one tool and returns its result. After a failure, every further step fails too."""
+        """Calls one tool and returns its result. After an InfrastructureError, every further step raises
+        one too."""
         if self._lost:
             raise InfrastructureError(self._lost)
         if self._done:
@@ -101,7 +102,8 @@ class OrsWorld:
         return Step(shown(text), done=self._done, reward=reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
-        """Whether the agent caused the error of its call."""
+        """Whether the error that the server reported for a call counts as caused by the agent, according to
+        the setting `errors`."""
         if self._options.errors == "probe":
             try:
                 await self._session.post("/ping", None)
@@ -113,9 +115,9 @@ class OrsWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Decides what follows from a call without a result.
+        """Handles a call without a result.
 
-        Returns the episode's last step if the call is the cause; raises `failure` if not.
+        Returns the episode's last step if the call is the cause, and raises `failure` otherwise.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -134,13 +136,13 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session."""
+        """Deletes the session on the server, and returns the facts."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that the server accepted."""
+        """Returns the number of actions, and the share of them that were accepted."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -168,7 +170,7 @@ class OrsWorld:
 
 
 class _Lookup:
-    """Asks a server for its environments, and for the number of an environment's tasks."""
+    """A client without a session, which requests a server's environments and their numbers of tasks."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url
@@ -181,14 +183,14 @@ class _Lookup:
         await self._session.close()
 
     async def env(self) -> str:
-        """Returns the name of the first environment."""
+        """Returns the name of the first environment that the server lists."""
         names = await self._session.get("/list_environments")
         if not isinstance(names, list) or not names:
             raise InfrastructureError(f"{self._url}/list_environments: no environment")
         return str(names[0])
 
     async def count(self, env: str) -> int:
-        """Returns the number of tasks in the split."""
+        """Returns the number of tasks of an environment in the split."""
         answer = await self._session.post(f"/{env}/num_tasks", {"split": self._split})
         count = answer.get("num_tasks") if isinstance(answer, dict) else None
         if not isinstance(count, int) or count < 1:
@@ -197,7 +199,8 @@ class _Lookup:
 
 
 def _text(blocks: Any) -> str:
-    """Returns the texts of blocks. Raises InfrastructureError for an image, which no model would see."""
+    """Returns the texts of content blocks. Raises InfrastructureError for an image, because models do not
+    see images here."""
     rows = blocks if isinstance(blocks, list) else []
     if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
         raise InfrastructureError("the server sent an image or another block that is no text")

@@ -1,4 +1,5 @@
-"""The worlds of co-evolution: propose a question (`proposal:FILE.toml`), answer one (`posed:FILE.jsonl`)."""
+"""The worlds of co-evolution, in which a proposer writes questions (`proposal:FILE.toml`) and an executor
+answers them (`posed:FILE.jsonl`)."""
 
 from __future__ import annotations
 

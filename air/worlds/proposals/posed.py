@@ -1,12 +1,14 @@
-"""The tasks `posed:FILE`: answer a question that was proposed, against its label, perhaps with tools.
+"""The tasks `posed:FILE`: answer a question that a proposer wrote, optionally with tools. The answer is
+graded against a label.
 
-A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`. The last `\\boxed{…}` of the reply that
-ends the episode is the answer: it earns 1 if it equals the label, and −1 otherwise, as does an end without
-one. Rows follow from seeds: seed n asks row n, in turn. `p_hat` is the agreement with which the label was
-found; it is the fact `p_hat`, from which ADPO takes it (`share = "p_hat"`). The label is in no prompt,
-observation, fact or record.
+A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
+`\\boxed{…}` in the reply that ends the episode is the agent's answer. It earns 1 if it equals the label,
+and −1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows.
+`p_hat` is the agreement of the answers from which the label was derived. It is reported as the fact
+`p_hat`, which the algorithm ADPO uses (`share = "p_hat"`). The label itself is in no prompt, observation,
+fact or record.
 
-FILE.toml or FILE.json has the keys of `PosedSettings`: it names the rows and tools.
+FILE.toml or FILE.json has the keys of `PosedSettings`, which name the rows and tools.
 """
 
 from __future__ import annotations
@@ -38,9 +40,10 @@ RIGHT, WRONG = 1.0, -1.0
 INSTRUCTIONS = "Solve the problem."
 WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed{{…}}."
 TURNS_WITH_TOOLS = 4
-"""The number of turns with tools, unless the settings say otherwise: as in Agent0."""
+"""The default number of turns of an episode with tools, as in Agent0."""
 ENDING_TOOLS = ("answer", "submit")
-"""Shipped tools that end an episode: here, only a reply with the answer does."""
+"""Shipped tools that would end an episode. They are not allowed here, because only a reply with the answer
+may end it."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -50,28 +53,30 @@ TOOL_FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls that a tool carried out without an error",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The further facts of a task with tools."""
+"""The additional facts of a task with tools, each with its meaning."""
 
 
 class PosedSettings(BaseConfig):
     """The settings in the file of a task `posed:FILE.toml`."""
 
     rows: str
-    """The file of rows (.jsonl). A relative path begins at the folder of this file."""
+    """The file of rows (.jsonl). A relative path is relative to the folder of this settings file."""
     tools: tuple[str | dict[str, Any], ...] = ()
     """The tools of the agent: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key
     `name` and settings."""
     folder: str = ""
-    """The folder at which relative paths of the tools begin. Empty: that of this file."""
+    """The folder to which relative paths of the tools are relative. Empty: the folder of this settings
+    file."""
     turns: int | None = Field(None, ge=1)
-    """The number of turns of an episode. None: 4 with tools, else 1."""
+    """The maximum number of turns of an episode. None: 4 with tools, else 1."""
     format: str = ""
-    """The action format. Empty: `tool_calls` with tools, else the whole reply is the answer."""
+    """The action format. Empty: `tool_calls` with tools; without tools, the format in which the whole reply
+    is the answer."""
 
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question with its label."""
+    """One question with its label and the agreement `p_hat`."""
 
     question: str
     answer: str
@@ -79,7 +84,7 @@ class PosedRow:
 
 
 class PosedWorld:
-    """One question, answered once. Without tools, the first action ends the episode."""
+    """A world in which each episode asks one question. Without tools, the first action ends the episode."""
 
     def __init__(
         self, rows: Sequence[PosedRow], tools: ToolSet | None = None, box: Box | None = None
@@ -142,7 +147,7 @@ class PosedWorld:
 
 
 class PosedSource:
-    """The source of all tasks `posed:…`."""
+    """The source of the tasks `posed:…`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `posed:FILE`. Raises MissingError if a file or a tool is absent, and ConfigError
@@ -172,7 +177,7 @@ class PosedSource:
         return _task(name, rows, settings, tools, digest)
 
     def names(self) -> list[str]:
-        """Returns nothing: the files are the user's."""
+        """Returns no names, because the files belong to the user."""
         return []
 
 
@@ -182,7 +187,8 @@ SOURCE = PosedSource()
 def _task(
     name: str, rows: Sequence[PosedRow], settings: PosedSettings, tools: ToolSet, digest: str
 ) -> WorldTask:
-    """Returns the task of rows and tools. Without tools, its digest is that of the rows."""
+    """Makes the task from rows, settings and tools. Without tools, the task's digest is the digest of the
+    rows."""
     make = functools.partial(PosedWorld, rows, tools)
     makers: dict[str, Any] = {"make": make}
     if tools.box is not None:
@@ -204,7 +210,8 @@ def _task(
 
 
 def read_rows(path: Path) -> tuple[Sequence[PosedRow], str]:
-    """Returns the rows of a file, and a digest of its content. Raises MissingError or ConfigError."""
+    """Reads the rows of a file, and returns them with a digest of their content. Raises MissingError if the
+    file is absent, and ConfigError if a row is malformed or there are no rows."""
     try:
         status = path.stat()
     except OSError:

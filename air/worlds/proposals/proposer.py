@@ -1,11 +1,14 @@
-"""The tasks `proposal:FILE.toml`: propose one question with its answer, and be paid by its difficulty.
+"""The tasks `proposal:FILE.toml`: write one question with its answer. The reward depends on the question's
+difficulty.
 
-A frozen executor answers the question k times (`scorer`). The payment follows from how far the answers agree,
-how much the question is like the last ones, and tool calls (`air.rewards.proposals`). A malformed proposal is
-paid −1 (`as_coded`) or 0 (`published`), and is not sent anywhere. A scorer that fails masks the episode; one
-that fails at this question alone has not answered it.
+A frozen executor answers the question k times (`scorer`). The reward depends on how far the answers agree,
+how similar the question is to the latest ones, and the executor's tool calls (`air.rewards.proposals`). A
+malformed proposal earns −1 (`as_coded`) or 0 (`published`) and is not sent to the executor. If the
+executor's service fails, the episode is masked; if it fails only on this question, all k answers count as
+unreadable.
 
-The same actions need not earn the same rewards: novelty looks at the proposals before, of this process.
+The same actions do not always earn the same reward, because novelty depends on the earlier proposals of
+this process.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ INSTRUCTIONS = (
     "it the final answer as \\boxed{…}."
 )
 LEAST, MOST = 0.3, 0.8
-"""The range of p̂ in which a question is worth training on."""
+"""The range of p̂ in which a question is difficult enough, but not too difficult, to be worth training on."""
 FACTS: Mapping[str, str] = {
     "success": "1 if p̂ of the proposal is between 0.3 and 0.8, else 0",
     "proposal_read": "1 if the proposal is well formed, else 0",
@@ -47,16 +50,16 @@ class ProposerSettings(BaseConfig):
     """The settings in the file of a task `proposal:FILE.toml`."""
 
     url: str | None = None
-    """The root address of the service that answers (`/evaluate` follows). None: proposals are only read, and
-    earn 0."""
+    """The base URL of the executor's service, to which `/evaluate` is appended. None: proposals are only
+    parsed, and earn 0."""
     k: int = Field(10, ge=1, le=64)
-    """k: the number of times that the executor answers each question."""
+    """k: how many times the executor answers each question."""
     max_turns: int = Field(1, ge=1, le=64)
-    """The largest number of the executor's turns in one answer."""
+    """The maximum number of turns of the executor for one answer."""
     sampling: dict[str, Any] = Field(default_factory=dict)
-    """The executor's sampling, such as `{ temperature = 1.0, max_tokens = 1024 }`."""
+    """The executor's sampling parameters, such as `{ temperature = 1.0, max_tokens = 1024 }`."""
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """The time limit of the k answers."""
+    """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"
     """The definition of the reward and of p̂: `as_coded` or `published`."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
@@ -64,20 +67,21 @@ class ProposerSettings(BaseConfig):
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the reward term for tool calls."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the deduction for similar questions. 0: copies cost nothing."""
+    """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """B: each proposal is compared with the last B proposals. Set it to the batch's size."""
+    """B: the number of latest proposals among which a proposal's cluster is determined. Set it to the batch
+    size."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """The smallest share of replies with a readable answer. Below it p̂ is 0, because a question that nobody
-    can answer is not an uncertain question. 0: as in the original."""
+    """The minimum share of replies with a readable answer. Below it p̂ is 0, because a question that nobody
+    can answer is not an uncertain one. 0: no minimum, as in Agent0."""
     longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
-    """The largest number of characters of a question."""
+    """The maximum length of a question, in characters."""
     instructions: str = INSTRUCTIONS
-    """The instructions for the proposer."""
+    """The text of the first prompt, which tells the proposer what to write."""
 
 
 class ProposalWorld:
-    """The world of one proposal, which is paid once."""
+    """A world in which each episode is one proposal with its reward."""
 
     def __init__(self, settings: ProposerSettings, window: Window) -> None:
         self._settings, self._window = settings, window
@@ -104,7 +108,8 @@ class ProposalWorld:
         return Step(Observation(""), done=True, reward=reward)
 
     async def _paid(self, question: Question) -> float:
-        """Returns the reward of a question. Raises InfrastructureError if the executor fails."""
+        """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
+        service fails."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
@@ -134,14 +139,14 @@ class ProposalWorld:
 
 
 class ProposalSource:
-    """The source of all tasks `proposal:…`."""
+    """The source of the tasks `proposal:…`."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, int], Window] = {}
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `proposal:FILE`. Raises MissingError if there is no such file, and ConfigError if
-        a setting is wrong."""
+        """Returns the task `proposal:FILE`. Raises MissingError if the file does not exist, and ConfigError
+        if a setting is wrong."""
         path = Path(name).expanduser().absolute()
         settings = validate(ProposerSettings, read_toml(path), where=str(path))
         # One window for all episodes of a task in this process, however often the task is loaded.
@@ -162,7 +167,7 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the files are the user's."""
+        """Returns no names, because the files belong to the user."""
         return []
 
 

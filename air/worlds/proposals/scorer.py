@@ -1,13 +1,12 @@
-"""Asks a frozen executor to answer a proposed question k times: `POST /evaluate`.
+"""The client of a service in which a frozen executor answers a proposed question k times: `POST /evaluate`.
 
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
 
-Whose failure is it if there is no result? The service is asked a question that the proposer did not choose.
-If it does not answer that one, that is an infrastructure failure, which masks the episode. If it does, and
-fails at the proposer's question again, or is too slow for it again, the question is to blame: none of its k
-attempts has an answer. Else a proposer would escape from a low payment by questions that make the executor
-ramble.
+If a request fails or times out, a fixed probe question is sent. If that fails too, the service is at fault
+(InfrastructureError), and the episode is masked. If the probe succeeds, the proposed question is sent once
+more; if it fails again, the question is at fault, and all k answers count as missing. Otherwise a proposer
+could avoid a low reward with questions on which the executor never finishes.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from air.errors import InfrastructureError
 
 _LOG = logging.getLogger(__name__)
 PROBE = "What is 1 + 1?"
-"""The question that shows whether the service is there."""
+"""The fixed question that is sent to check whether the service works."""
 MAX_ANSWER = 4 * 2**20
-"""The largest answer of the service, in bytes."""
+"""The maximum size of a response, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +35,14 @@ class Answered:
     """The executor's k answers to one question."""
 
     answers: Sequence[str | None]
-    """The final answers; None for a reply without one."""
+    """The final answer of each reply; None for a reply without one."""
     tool_calls: float
     """The mean number of tool calls in a reply."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """The client of a service that answers questions."""
+    """The client of a service that answers questions with a frozen executor."""
 
     url: str
     k: int
@@ -52,8 +51,8 @@ class Scorer:
     seconds: float = 600.0
 
     async def answers(self, question: str) -> Answered:
-        """Returns k answers to a question, none of them readable if the service fails at this question
-        alone. Raises InfrastructureError if the service fails at others, too."""
+        """Returns k answers to a question; all are None if the service fails on this question but answers
+        the probe question. Raises InfrastructureError if the service fails on the probe question as well."""
         try:
             return await self._asked(question)
         except InfrastructureError as error:
@@ -65,7 +64,7 @@ class Scorer:
         return Answered([None] * self.k, 0.0)
 
     async def _asked(self, question: str) -> Answered:
-        """Returns k answers to a question. Raises InfrastructureError if there is no result."""
+        """Sends one request for k answers to a question. Raises InfrastructureError if it fails."""
         body = {
             "tasks": [{"id": "0", "question": question}],
             "k": self.k,

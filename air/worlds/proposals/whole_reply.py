@@ -1,4 +1,4 @@
-"""The action format of proposals and answers: the whole reply is the action."""
+"""The action format of proposals and of answers to them without tools: the whole reply is the action."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from air.actions.base import Message
 from air.actions.world_format import AnswerFormat
 
 FORMAT = "air.worlds.proposals.whole_reply:WholeReply"
-"""The format's name in settings."""
+"""The import path by which settings name this format."""
 
 
 class WholeReply(AnswerFormat):
-    """The action format `whole_reply`: the whole text of a reply, without separate reasoning."""
+    """The action format `whole_reply`: the action is the whole text of a reply, without reasoning that the
+    server returned separately."""
 
     name = "whole_reply"
     form = "Put the final answer in \\boxed{…}."

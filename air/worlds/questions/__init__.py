@@ -1,4 +1,5 @@
-"""Questions: arithmetic word problems, SQL on SQLite, and a small shop. `SOURCE` loads them by name."""
+"""Question worlds: arithmetic word problems, SQL questions on SQLite, and purchases in a small simulated
+shop. `SOURCE` loads a question task by its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the question worlds share: the seeds of validation, and the adapter from an episode to a `World`."""
+"""The code that the question worlds share: the split into training and validation seeds, and
+`EpisodeWorld`, the adapter from a synchronous `Episode` to the asynchronous interface `World`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 
 _VALIDATION_SHARE = 5
-"""One in this many problems belongs to the seeds of validation."""
+"""The share of problems that is reserved for validation seeds is one divided by this number."""
 
 FACTS: Mapping[str, str] = {
     "success": "1 if the episode was solved, else 0",
@@ -27,32 +28,33 @@ FACTS: Mapping[str, str] = {
     "action_is_valid": "share of the actions that the world could carry out",
     "action_is_effective": "share of the actions that changed something or tried something new",
 }
-"""The facts that every question world reports, and what each means."""
+"""The names of the facts that every question world reports, each with its meaning."""
 
 
 def for_validation(seed: int) -> bool:
-    """Tells whether `seed` is one of validation."""
+    """Returns whether `seed` is a validation seed, that is, at least `VALIDATION_SEED`."""
     return seed >= VALIDATION_SEED
 
 
 def belongs(key: str, seed: int) -> bool:
-    """Tells whether the problem that `key` identifies may be asked under `seed`.
+    """Returns whether the problem with the identifying text `key` may be asked under `seed`.
 
-    Each problem belongs either to training or to validation, so that no seed of one can meet a problem of the
-    other. A generator draws until a problem belongs.
+    A hash of the key assigns each problem either to training seeds or to validation seeds, so that the two
+    never share a problem. A generator draws problems until one may be asked under its seed.
     """
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     return (number % _VALIDATION_SHARE == 0) == for_validation(seed)
 
 
 def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
-    """Returns a scripted player whose answers are actions."""
+    """Converts a scripted player that returns texts into a player that returns actions with these texts as
+    answers."""
     return lambda observation: Action(answer=player(observation))
 
 
 @dataclass
 class Tally:
-    """Counts the actions of an episode, for the facts that every question world reports."""
+    """Counters of an episode's actions, from which the facts in `FACTS` are computed."""
 
     actions: int = 0
     valid: int = 0
@@ -60,13 +62,14 @@ class Tally:
     success: bool = False
 
     def count(self, *, valid: bool, effective: bool) -> None:
-        """Counts one action."""
+        """Counts one action. `valid` and `effective` have the meaning of `action_is_valid` and
+        `action_is_effective`."""
         self.actions += 1
         self.valid += valid
         self.effective += effective
 
     def facts(self) -> dict[str, float]:
-        """Returns the facts named in `FACTS`. The shares are 0 while there is no action."""
+        """Returns the value of each fact in `FACTS`. The two shares are 0 before the first action."""
         share = 1 / self.actions if self.actions else 0.0
         return {
             "success": float(self.success),
@@ -77,24 +80,25 @@ class Tally:
 
 
 class Episode(Protocol):
-    """One episode of a question world, without anything asynchronous."""
+    """The interface of one episode of a question world. Its methods are synchronous; `EpisodeWorld` adapts
+    them."""
 
     def start(self, seed: int) -> str:
         """Draws the problem of `seed` and returns the first observation."""
         ...
 
     def act(self, answer: str) -> Step:
-        """Carries out one answer of the agent."""
+        """Grades or carries out one answer of the agent and returns the result."""
         ...
 
     def facts(self) -> dict[str, float]:
-        """Returns the facts of `FACTS`."""
+        """Returns the value of each fact in `FACTS`."""
         ...
 
 
 class EpisodeWorld:
-    """A `World` that plays an `Episode`. It reads `Action.answer` and nothing else of an action, so a number
-    or a query in the model's thought has no effect."""
+    """A `World` that runs an `Episode`. The episode receives only `Action.answer`, so that a number or a
+    query in the model's reasoning has no effect."""
 
     def __init__(self, make: Callable[[], Episode]) -> None:
         self._make = make
@@ -118,7 +122,8 @@ class EpisodeWorld:
         return step
 
     async def _run(self, work: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> ResultT:
-        """Does a piece of an episode's work, which takes less than a millisecond or so."""
+        """Calls a method of the episode directly. This blocks the event loop, but only for about a
+        millisecond."""
         return work(argument)
 
     def facts(self) -> dict[str, float]:
@@ -132,7 +137,8 @@ class EpisodeWorld:
 
 
 class BlockingEpisodeWorld(EpisodeWorld):
-    """An `EpisodeWorld` whose work takes long: one of the threads does it, and the event loop goes on."""
+    """An `EpisodeWorld` for episodes with slow methods: a thread pool calls the methods, so that the event
+    loop is not blocked."""
 
     def __init__(self, make: Callable[[], Episode], threads: Callable[[], Executor]) -> None:
         super().__init__(make)
@@ -143,12 +149,12 @@ class BlockingEpisodeWorld(EpisodeWorld):
 
 
 ENDED = Step(Observation("The episode has ended."), done=True)
-"""The result of an action after the end."""
+"""The result of an action after the episode has ended."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """The parts of a task id `question:KIND-levelLEVEL` or `question:KIND@PATH`."""
+    """The parsed task id: `question:KIND`, `question:KIND-levelLEVEL` or `question:KIND@PATH`."""
 
     task_id: str
     kind: str
@@ -157,7 +163,7 @@ class Name:
 
 
 def digest(*parts: object) -> str:
-    """Returns a digest of the parts that decide an episode."""
+    """Returns a SHA-256 digest of the texts of `parts`."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """The tasks with the prefix `question`: `gsm8k`, `sql` and `shop`, with their levels and a user's own data.
 
-A name is a kind, optionally `-level` and a number, or `@` and the path of a user's data:
-`gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
+A task name is a kind, followed by nothing, by `-level` and a number, or by `@` and the path of a user's
+data: `gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _NAME = re.compile(r"(?P<kind>[a-z0-9]+?)(?:-level(?P<level>[0-9]{1,3}))?")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of question."""
+    """A kind of question: the function that loads its tasks, its levels, and the user's data that it
+    accepts."""
 
     load: Callable[[Name], WorldTask]
     levels: Sequence[int]
     files: str
-    """What a user's own data are, as an error message names them; empty if there is nothing to bring."""
+    """A description of the user's data that the kind accepts, for error messages; empty if it accepts
+    none."""
 
 
 KINDS: dict[str, Kind] = {
@@ -40,11 +42,11 @@ KINDS: dict[str, Kind] = {
 
 
 class QuestionSource:
-    """The source of all tasks `question:…`."""
+    """The source of all tasks whose id begins with `question:`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `question:NAME`. Raises MissingError if there is none or its data are absent, and
-        ConfigError if the name or the data are malformed."""
+        """Returns the task `question:NAME`. Raises MissingError if the kind or the level does not exist or
+        the user's data are absent, and ConfigError if the name or the data are malformed."""
         task_id = f"question:{name}"
         head, at, path = name.partition("@")
         match = _NAME.fullmatch(head)
@@ -68,7 +70,8 @@ class QuestionSource:
         return kind.load(Name(task_id, match["kind"], level, folder))
 
     def names(self) -> list[str]:
-        """Returns the names of all kinds with all levels."""
+        """Returns the names of all generated question tasks: each kind without a level, and each kind with
+        each level."""
         levels = [f"{kind}-level{level}" for kind in KINDS for level in KINDS[kind].levels]
         return [*KINDS, *levels]
 

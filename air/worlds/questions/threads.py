@@ -1,4 +1,4 @@
-"""The threads in which episodes do what takes long, so that the event loop goes on."""
+"""The thread pool that runs the slow work of question episodes, so that the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 _threads: dict[int, ThreadPoolExecutor] = {}
-"""By the id of the process: a forked process has none of its parent's threads."""
+"""The thread pool of each process, by process id. A forked process inherits this table but none of its
+parent's threads, so it makes a pool of its own."""
 
 
 def threads() -> ThreadPoolExecutor:
-    """Returns the threads of this process: as many as the machine has cores."""
+    """Returns the thread pool of this process, which has as many threads as the machine has cores."""
     pid = os.getpid()
     if pid not in _threads:
         _threads[pid] = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="questions")

@@ -1,1 +1,2 @@
-"""The common parts of worlds on other machines: addresses with settings, and the texts of episodes."""
+"""Code that all worlds on remote servers share: URLs with settings, conversion of actions and observations,
+and attribution of failures."""

@@ -1,6 +1,7 @@
-"""Addresses of remote worlds in task ids: a URL, and settings after `#`.
+"""Parses the URLs of remote worlds in task ids, with settings after `#`.
 
-In `http://HOST:8000/base#split=train&max_turns=20`, `&` separates the settings, which are never sent.
+An example is `http://HOST:8000/base#split=train&max_turns=20`. `&` separates the settings. They are for air
+and are not sent to the server as a part of the URL.
 """
 
 from __future__ import annotations
@@ -21,29 +22,32 @@ OptionsT = TypeVar("OptionsT", bound="RemoteOptions")
 
 
 class RemoteOptions(BaseConfig):
-    """The settings that every remote world has. In its task id they follow `#`."""
+    """The settings that all remote worlds share, written after `#` in a task id."""
 
     split: str = ""
-    """The split whose tasks are played. An episode's seed, modulo the number of tasks, is its task's index.
-    Empty: the server chooses."""
+    """The split from which tasks are taken. An episode's seed, modulo the number of tasks, is the index of
+    its task. Empty: the server chooses the task."""
     max_turns: int = Field(30, ge=1)
-    """The number of turns of an episode."""
+    """The maximum number of turns of an episode."""
     seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """Seconds to wait for one answer. After that, the episode has failed."""
+    """The time limit of one request, in seconds. A request without a response in this time fails."""
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
-    """Seconds to wait for a free place on a server that has none. After that, the episode has failed."""
+    """The time limit for waiting until a full server can start the episode, in seconds. After it, the
+    episode fails."""
     errors: Literal["probe", "failure", "observation"] = "probe"
-    """The meaning of an error that the server reports in the middle of an episode. `failure`: the server
-    failed, and the episode is not used. `observation`: the agent caused the error, and sees its text.
-    `probe`: the server gets a harmless request; if it answers, the agent caused the error, otherwise the
-    server failed."""
+    """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
+    the episode is not used. `observation`: the agent, which sees the error's text. `probe`: air sends a
+    harmless request and, where necessary, repeats the episode's actions in another environment of the
+    server, to find out which of the two is the cause."""
     token_env: str = ""
-    """The name of the environment variable with the token that requests carry. Empty: there is no token."""
+    """The environment variable with the token that is sent in the header of every request. Empty: no token
+    is sent."""
 
     def headers(self) -> dict[str, str]:
-        """Returns the headers that carry the token. Raises MissingError if its variable is not set."""
+        """Returns the HTTP headers with the token. Raises MissingError if its environment variable is not
+        set."""
         if not self.token_env:
             return {}
         token = os.environ.get(self.token_env)
@@ -57,9 +61,10 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Returns the server's URL, with http or https and without a final slash, and the settings behind it.
+    """Parses `name`, a URL with settings after `#`. Returns the URL, with http or https and without a final
+    slash, and the settings.
 
-    Raises ConfigError, which names `task_id`.
+    Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """
     try:
         parts = urlsplit(name)
@@ -90,11 +95,11 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
 
 def digest(url: str, options: RemoteOptions) -> str:
-    """Returns a digest of the address and of the settings that decide the episodes."""
+    """Returns a digest of the URL and of the settings on which the episodes depend."""
     text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL leads to this machine, so that requests must not go through a proxy."""
+    """Whether a URL's host is this machine, so that requests to it must not use a proxy."""
     return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

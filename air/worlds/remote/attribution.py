@@ -1,10 +1,10 @@
-"""Finds out whether the agent or the server caused that an action got no result.
+"""Determines whether the agent or the server is the cause if an action gets no result.
 
-If every such episode were left out, an agent could escape from a bad reward: by an action that is slow, that
-makes the server fail, or that kills it. If every such episode counted, failures of the network would become
-rewards. So the action is repeated where nothing else differs: in another environment of the same server, with
-the same task, after the same actions. If the server answers all the rest and fails at this action again, each
-time in the same way, the agent caused it.
+If every such episode were masked, an agent could avoid a bad reward with an action that is slow or that
+makes the server fail or crash. If every such episode counted, network failures would affect rewards.
+Therefore the action is repeated under the same conditions: in another environment of the same server, with
+the same task, after the same actions. If the server answers everything else, and fails on this action again
+in the same way, the agent is the cause.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from air.errors import InfrastructureError
 
 T = TypeVar("T")
 SLOW = "slow"
-"""The kind of failure in which no answer came in time."""
+"""The kind of failure in which no response came within the time limit."""
 BY_CHANCE = frozenset(
     {"lost", SLOW, "unreadable", "status 429", "status 502", "status 503", "status 504"}
 )
-"""The kinds of failure that a network or a busy server has now and then, whatever the action is."""
+"""The kinds of failure that can occur for any action, because of the network or a busy server."""
 
 
 class Unanswered(InfrastructureError):
-    """The error for a request that got no result. Failures of the same `kind` look alike to the client."""
+    """Raised for a request without a usable result. `kind` names the kind of failure, such as `slow` or
+    `status 503`."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -35,30 +36,33 @@ class Unanswered(InfrastructureError):
 
 
 class NoPlace(InfrastructureError):
-    """The error for a server that has no free place for another environment."""
+    """Raised if a server is full and cannot create another environment."""
 
 
 class Attempt(Protocol):
-    """Another environment of the server, with the task of the episode."""
+    """The interface of a repetition of an episode in another environment of the same server, with the same
+    task."""
 
     async def begin(self) -> None:
-        """Creates the environment and starts the task. Raises InfrastructureError."""
+        """Creates the environment and starts the task. Raises InfrastructureError if that fails."""
         ...
 
     async def act(self, sent: Any) -> None:
-        """Repeats an earlier action. Raises Unanswered if it gets no result."""
+        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result."""
         ...
 
     async def act_again(self, sent: Any) -> None:
-        """Repeats the action that got no result. Raises Unanswered if it gets none again."""
+        """Repeats the action that got no result in the episode. Raises Unanswered if it gets no result
+        again."""
         ...
 
     async def check(self) -> None:
-        """Carries out an action that the agent did not choose. Raises InfrastructureError if it fails."""
+        """Sends a harmless request, which the agent did not choose. Raises InfrastructureError if it
+        fails."""
         ...
 
     async def close(self) -> None:
-        """Ends the environment."""
+        """Closes the environment."""
         ...
 
 
@@ -71,15 +75,15 @@ async def caused_by_agent(
     alone: asyncio.Lock,
     repeats: bool = True,
 ) -> bool:
-    """Whether the agent caused that the action `sent` failed in the way `kind`.
+    """Returns whether the agent caused the failure of the action `sent`, whose kind is `kind`.
 
-    `before` has the earlier actions, each with the kind of its failure (empty if it did not fail). The action
-    is repeated twice. The first repetition excludes failures by chance. The second repetition holds the lock
-    `alone`, so that no action of another episode can be the cause. Then an action that the agent did not
-    choose must show that the server is well.
+    `before` are the episode's earlier actions, each with its kind of failure (empty if it succeeded). The
+    episode is repeated twice up to the failed action, which must fail with the same kind both times. The
+    first repetition rules out failures by chance. The second one holds the lock `alone`, which excludes
+    actions of other episodes as the cause. Afterwards a harmless request must show that the server works.
 
-    If `repeats` is false, nothing is repeated, and only this last test decides; a failure of a kind that may
-    come by chance is then never the agent's.
+    If `repeats` is false, nothing is repeated and only the harmless request decides. A failure of a kind in
+    `BY_CHANCE` then never counts as the agent's.
     """
     if not repeats and kind in BY_CHANCE:
         return False
@@ -96,16 +100,17 @@ async def caused_by_agent(
 
 
 class SlowAction:
-    """Watches one action that may not be repeated. If it has no result after `seconds`, another environment
-    must meanwhile carry out an action that the agent did not choose: it shows whether the server is well."""
+    """Watches an action that may not be repeated. If it has no result after `seconds`, a harmless request
+    is sent in another environment meanwhile, to see whether the server works."""
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
         self.well = False
-        """Whether the other environment was well before the action ended."""
+        """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
-        """Carries out the action. If it may be repeated, nothing is watched: later trials tell more."""
+        """Runs the action and returns its result. If `repeats`, the action is not watched, because
+        `caused_by_agent` can repeat it later, which is more conclusive."""
         if repeats:
             return await act
         acting = asyncio.create_task(act)
@@ -126,11 +131,12 @@ class SlowAction:
 
 
 async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
-    """Whether the episode's environment is broken, so that the agent is not the cause of its errors.
+    """Returns whether the episode's environment is broken, so that the agent is not the cause of its
+    errors.
 
-    It is broken if the server can begin no other environment, or if another environment carries out the
-    action `sent` after the same earlier actions. It does not count as broken if the server has no free place,
-    or if an earlier action has another result there: that shows nothing.
+    It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
+    environment after the same earlier actions. If the server is full, or an earlier action has a different
+    result there, nothing is proven, and the result is False.
     """
     try:
         return await _failure(attempt, before, sent) == ""
@@ -141,8 +147,9 @@ async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sen
 
 
 async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
-    """Returns the kind of failure of the action `sent` in an attempt, or "" if it succeeds. Returns None if
-    an earlier action has another result than in the episode."""
+    """Repeats an episode in `attempt` and returns the kind of failure of its last action `sent`, or an
+    empty text if the action succeeds. Returns None if an earlier action ends differently than in the
+    episode."""
     try:
         await attempt.begin()
         for each, kind in before:
@@ -170,29 +177,29 @@ async def _checked(attempt: Attempt) -> None:
 
 
 SUSPICIOUS = 3
-"""The number of consecutive errors after which the environment may be broken."""
+"""The number of consecutive errors after which air checks whether the environment is broken."""
 
 
 class History:
-    """The actions of an episode, each with the kind of its failure; the kind is empty if it did not fail."""
+    """The actions of an episode, each with its kind of failure, or an empty text if it succeeded."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[Any, str]] = []
         self._errors = 0
 
     def answered(self, sent: Any) -> None:
-        """Notes an action that had a result."""
+        """Records an action that succeeded."""
         self.actions.append((sent, ""))
         self._errors = 0
 
     def refused(self, sent: Any, kind: str) -> None:
-        """Notes an action for which the server reported an error."""
+        """Records an action for which the server reported an error."""
         self.actions.append((sent, kind))
         self._errors += 1
 
     def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
-        """Returns the actions before a series of errors, and the first action of the series. Returns None
-        unless the error of the action `sent` makes the series `SUSPICIOUS` errors long."""
+        """If the error of the action `sent` is exactly the `SUSPICIOUS`-th consecutive one, returns the
+        actions before these errors and the first action with an error. Otherwise returns None."""
         if self._errors + 1 != SUSPICIOUS:
             return None
         first = len(self.actions) - self._errors
@@ -200,7 +207,7 @@ class History:
 
 
 class Locks:
-    """One lock for each server. The second repetition of an action holds it."""
+    """One lock per server, which the second repetition in `caused_by_agent` holds."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
@@ -208,16 +215,16 @@ class Locks:
         )
 
     def of(self, server: str) -> asyncio.Lock:
-        """Returns the lock of a server in the running event loop."""
+        """Returns the lock of a server for the running event loop."""
         locks = self._of.setdefault(asyncio.get_running_loop(), {})
         return locks.setdefault(server, asyncio.Lock())
 
     async def wait(self, server: str) -> None:
-        """Waits until no action is being repeated alone on a server."""
+        """Waits until nobody holds the lock of a server."""
         if self.of(server).locked():
             async with self.of(server):
                 pass
 
 
 ALONE = Locks()
-"""The locks of all servers that this process plays on."""
+"""The locks of all servers that this process uses."""

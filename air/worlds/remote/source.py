@@ -1,4 +1,4 @@
-"""The source of tasks such as `ors:URL`: environments that a server plays by a protocol."""
+"""The source of tasks such as `ors:URL`, whose environments run on a remote server."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ FACTS = {
 
 
 class RemoteSource(Generic[OptionsT]):
-    """The tasks `KIND:URL` of one protocol, such as `ors` or `openenv`. The first request to the server is
-    sent when an episode begins.
+    """The tasks `KIND:URL` of one protocol, such as `ors` or `openenv`. No request is sent before an
+    episode starts.
 
-    `server` takes a URL and the settings; it returns a function that makes an episode's world on that server.
+    `server` is called with a URL and the settings, and returns a function that makes the world of one
+    episode.
     """
 
     def __init__(
@@ -34,7 +35,8 @@ class RemoteSource(Generic[OptionsT]):
         self._server = server
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task with the name `URL`, or `URL#SETTINGS`."""
+        """Returns the task with the name `URL` or `URL#SETTINGS`. Raises ConfigError if the URL or a
+        setting is malformed."""
         task_id = f"{self._kind}:{name}"
         url, options = parse(task_id, name, self._options)
         return WorldTask(

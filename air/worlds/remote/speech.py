@@ -1,4 +1,4 @@
-"""Converts an agent's actions to the form that remote servers take, and their observations to text."""
+"""Converts an agent's actions to the form that remote servers expect, and servers' observations to text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ARGUMENTS = ("arguments", "input", "parameters")
 
 
 MOST_CHARACTERS = 16_000
-"""The longest observation. The middle of a longer one is left out."""
+"""The maximum length of an observation in characters. The middle of a longer one is left out."""
 MOST_DEPTH = 100
-"""The largest depth of an action: how many objects and lists may be inside each other."""
+"""The maximum nesting depth of objects and lists in an action."""
 OVER = "The episode is over."
 
 
 class Malformed(Exception):
-    """Exception for an action that the server cannot take. The agent sees its message."""
+    """Raised for an action that cannot be sent to the server. The agent sees the exception's message."""
 
 
 @dataclass(frozen=True)
@@ -38,33 +38,33 @@ class RemoteTool:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The schemas of the arguments by name."""
+        """The JSON schema of each argument, by name."""
         properties = self.schema.get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
     @property
     def text(self) -> str:
-        """One line that tells a model about the tool."""
+        """A description of the tool in one line, for a prompt."""
         about = " ".join(self.description.split())
         return f"- {self.name}: {about} Arguments: {json.dumps(self.properties)}"
 
 
 def usage(tools: Sequence[RemoteTool]) -> str:
-    """Returns the text that tells an agent how to call these tools."""
+    """Returns the instructions for an agent on how to call these tools."""
     form = '{"name": "…", "arguments": {…}}'
     lines = [tool.text for tool in tools]
     return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
 
 
 def spoken(action: Action) -> str:
-    """Returns an action as text, for a server that takes text."""
+    """Returns an action as text, for a server that expects text."""
     return action.answer or action.text
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
-    """Returns the name of the tool that an action calls, and the arguments. Raises Malformed.
+    """Returns the name and the arguments of the tool call in an action. Raises Malformed if there is none.
 
-    An action as text is `{"name": …, "arguments": {…}}`. If there is only one tool, and it takes one text, an
+    An action as text must be `{"name": …, "arguments": {…}}`. If the only tool takes a single text, an
     action may also be just this text.
     """
     if action.tool is not None:
@@ -92,7 +92,7 @@ def _by_place(name: str, args: Sequence[str], tools: Sequence[RemoteTool]) -> di
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Returns the JSON object that `text` represents. Raises Malformed if it does not represent one."""
+    """Parses a text as a JSON object. Raises Malformed if it is not one."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -103,8 +103,9 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns the body of an agent's action. Raises Malformed for values that make some servers fail, as if
-    the server were to blame: NaN, infinity, halves of characters, and very deep nesting."""
+    """Returns `body`, the data of an action, unchanged. Raises Malformed if it contains NaN, infinity, a
+    lone surrogate or very deep nesting: some servers crash on these, which would look like a failure of the
+    server."""
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -117,7 +118,7 @@ def sendable(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """Returns the depth of a value: how many objects and lists are inside each other."""
+    """Returns the nesting depth of objects and lists in a value."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, dict | list | tuple)]:
         depth += 1
@@ -126,9 +127,9 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of a schema's only required field if this field is a text; else an empty text.
+    """Returns the name of a schema's only required field if that field is a text, else an empty text.
 
-    OpenEnv's field `metadata`, which every action has, does not count.
+    OpenEnv's field `metadata`, which every action has, is ignored.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -144,9 +145,10 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def told(observation: Any) -> str:
-    """Returns an observation as text: its only text, or one line for each field that is not empty.
+    """Returns an observation as text: its only text field, or one line for each non-empty field.
 
-    Some servers write into `metadata` what the agent must know, so `metadata` is shown if all else is empty.
+    If all other fields are empty, the fields in `metadata` are used, because some servers put the
+    observation there.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -160,8 +162,8 @@ def told(observation: Any) -> str:
 
 
 def shown(text: str) -> Observation:
-    """Returns a server's text as an observation. A long text is cut, and halves of characters, which model
-    servers do not accept, are replaced."""
+    """Returns a server's text as an observation. A long text is shortened, and lone surrogates, which model
+    servers reject, are replaced."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= MOST_CHARACTERS:
         return Observation(text)
@@ -171,7 +173,8 @@ def shown(text: str) -> Observation:
 
 
 def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields that an agent sees: those that are neither empty nor the server's own."""
+    """Returns the fields of an observation that the agent sees: all non-empty ones except `metadata`,
+    `done` and `reward`."""
     hidden = ("metadata", "done", "reward")
     return {
         name: value
@@ -185,8 +188,8 @@ def _plain(value: Any) -> str:
 
 
 def done_of(value: Any, server: str) -> bool:
-    """Returns whether an episode is over, as a server reports it; null means no. Raises InfrastructureError
-    if the value is not true or false, but for example the text "false"."""
+    """Returns whether an episode is over, from a server's response; null counts as false. Raises
+    InfrastructureError if the value is not a boolean, such as the text "false"."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise InfrastructureError(
@@ -195,8 +198,8 @@ def done_of(value: Any, server: str) -> bool:
 
 
 def reward_of(value: Any, server: str) -> float:
-    """Returns a reward as a server reports it; null means 0. Raises InfrastructureError if the value is not a
-    finite number, since any number in its place would be a wrong reward."""
+    """Returns a reward from a server's response; null counts as 0. Raises InfrastructureError if the value
+    is not a finite number, because any substitute would be a wrong reward."""
     if value is None:
         return 0.0
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits

@@ -1,7 +1,8 @@
-"""Finds the lint errors that an agent's edit adds to a Python file.
+"""Lints an agent's edit of a Python file, to find the errors that the edit adds.
 
-They are undefined names (F821, F822), duplicate arguments (F831), and errors of indentation (E111, E112,
-E113), syntax (E999) and tokens (E902), for the version of Python that runs air, not the box's.
+The errors are undefined names (F821, F822), duplicate arguments (F831), and errors of indentation (E111,
+E112, E113), syntax (E999) and tokens (E902). The syntax is that of the Python version that runs air, which
+may differ from the box's.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from weakref import WeakKeyDictionary
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
-"""The largest size, in bytes, of the texts before and after an edit together; larger ones are not linted."""
+"""The maximum size, in bytes, of the texts before and after an edit together. Larger texts are not linted."""
 MOST = 10
-"""The largest number of errors of one kind that are reported with their text; the others are only counted."""
+"""The maximum number of errors in each of the lists `new` and `rest` that are reported with their text.
+Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
-"""The largest number of linters that run at the same time in this process; further edits wait."""
+"""The maximum number of linters that run at the same time in each event loop. Further edits wait."""
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _PROGRAM = Path(__file__).with_name("lint_rules.py")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One error that the linter reports: its code, its line (counted from 1) and its message."""
+    """An error that the linter reports: its code, its line (counted from 1) and its message."""
 
     code: str
     line: int
@@ -42,12 +44,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """The errors of one kind that the linter found in a text."""
+    """A group of errors: the first ones in full, and the number of all."""
 
     first: tuple[Finding, ...] = ()
-    """The first errors that the linter found, at most `MOST`."""
+    """The first errors, at most `MOST`."""
     count: int = 0
-    """The number of all errors that the linter found."""
+    """The number of all errors in the group."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -59,21 +61,21 @@ class Findings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The linter's result for one edit."""
+    """The result of linting one edit."""
 
     new: Findings = Findings()
-    """The errors that the edit adds; the edit is refused if there are any."""
+    """The errors that the edit adds. If there are any, the edit is refused."""
     rest: Findings = Findings()
-    """The other errors in the text after the edit; the edit is not refused because of these."""
+    """The other errors in the text after the edit. They do not cause a refusal."""
     given_up: str = ""
-    """The reason why the text was not linted; empty if the text was linted."""
+    """The reason why the text was not linted; empty if it was."""
 
 
 async def judge(before: str, after: str) -> Verdict:
     """Lints a text before and after an edit. Returns the errors that the edit adds, and the other errors.
 
-    If the text before does not parse, no error counts as added, so that the agent can repair it step by step.
-    Raises InfrastructureError if the linter program failed.
+    If the text before the edit does not parse, no error counts as added, so that the agent can repair the
+    file step by step. Raises InfrastructureError if the linter program fails.
     """
     if _exceed(before, after):
         return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
@@ -85,7 +87,8 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _exceed(*texts: str) -> bool:
-    """Whether the texts have more than `MAX_BYTES` together; only small texts are encoded to find out."""
+    """Whether the texts together have more than `MAX_BYTES`. Texts that are obviously too long are not
+    encoded."""
     if sum(map(len, texts)) > MAX_BYTES:
         return True
     return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
@@ -96,7 +99,8 @@ def _findings(answer: dict[str, Any]) -> Findings:
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
-    """Lints in a separate process. Returns its answer, or the reason why it did not lint."""
+    """Runs the linter program in a separate process. Returns its response, or the reason why it did not
+    lint."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

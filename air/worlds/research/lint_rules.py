@@ -1,9 +1,11 @@
-"""The program that lints Python texts, in a separate process because a text may crash Python's parser.
+"""The linter program for Python texts. It runs in a separate process, because a text may crash Python's
+parser.
 
-It reads `{"before": text, "after": text, "most": number}` from standard input. It writes `{"new": errors,
-"rest": errors}`: the errors in `after` that are not in `before`, and the other errors in `after`. Each of the
-two has the form `{"first": [[code, line, message], ...], "count": number}`, with at most `most` errors. If a
-text is too large or too deeply nested, it writes `{"given_up": reason}` instead. It never executes a text.
+Standard input is a JSON object `{"before": text, "after": text, "most": number}`. Standard output is
+`{"new": errors, "rest": errors}`: the errors in `after` that are not in `before`, and the other errors in
+`after`. Each of the two is `{"first": [[code, line, message], ...], "count": number}`, with at most `most`
+errors in `first`. If a text is too large or too deeply nested, the output is `{"given_up": reason}`
+instead. The texts are never executed.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ Found = tuple[str, int, str]
 MEMORY_BYTES = 1 << 30
 CPU_SECONDS = 30
 MESSAGE_CHARS = 300
-"""The largest number of characters of an error's message that are reported."""
+"""The maximum length of a reported error message, in characters."""
 _BROKEN = {"E902", "E999"}
 _NAMES = {
     messages.UndefinedName: "F821",
@@ -80,10 +82,11 @@ def _indentation(text: str) -> list[Found]:
 
 
 def judge(before: str, after: str) -> tuple[list[Found], list[Found]]:
-    """Returns the errors in `after` that `before` contains fewer times, and the other errors in `after`.
+    """Returns the errors in `after` that occur there more often than in `before`, and the other errors in
+    `after`.
 
-    Errors are compared by code and message, because an edit moves lines. If `before` does not parse, no error
-    is new.
+    Errors are compared by code and message but not by line, because an edit moves lines. If `before` does
+    not parse, no error counts as new.
     """
     was, now = lint(before), lint(after)
     if any(code in _BROKEN for code, _, _ in was):
@@ -104,8 +107,7 @@ def _report(errors: list[Found], most: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Reads a request from standard input, lints its texts, and writes the answer to standard output, as
-    JSON."""
+    """Reads a request from standard input, lints the texts, and writes the response to standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The notes that an agent writes for itself during one episode. They are stored outside the box."""
+"""Notes that an agent writes for itself during one episode. They are stored outside the box."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from air.worlds.base import Refusal
 NOTE_BYTES = 4_000
 NOTES_BYTES = 100_000
 SHOWN = 3
-"""The largest number of notes that `Memory.read` returns."""
+"""The maximum number of notes that `Memory.read` returns."""
 _WORD = re.compile(r"\w+")
 
 
@@ -22,9 +22,10 @@ class Memory:
         self._notes: list[str] = []
 
     def write(self, text: str) -> int:
-        """Adds a note and returns the number of notes, which is also the new note's number.
+        """Adds a note and returns its number, which is the number of notes so far.
 
-        Raises Refusal if the note exceeds `NOTE_BYTES`, or all notes together `NOTES_BYTES`.
+        Raises Refusal if the note is larger than `NOTE_BYTES`, or all notes together are larger than
+        `NOTES_BYTES`.
         """
         size = len(text.encode("utf-8", "replace"))
         if size > NOTE_BYTES:
@@ -35,10 +36,11 @@ class Memory:
         return len(self._notes)
 
     def read(self, query: str) -> str:
-        """Returns a text with at most `SHOWN` notes that share words with `query`, best first.
+        """Searches the notes for the words of `query`. Returns a text with the best matches, at most
+        `SHOWN`, best first.
 
-        A word that few notes contain counts more. Of two equally good notes, the later note comes first.
-        Raises Refusal if the query exceeds `NOTE_BYTES`.
+        A word weighs more if fewer notes contain it. Of two equally good notes, the later one comes first.
+        Raises Refusal if the query is larger than `NOTE_BYTES`.
         """
         if not self._notes:
             return "There are no notes."

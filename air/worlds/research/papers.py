@@ -1,6 +1,6 @@
-"""The agent's tools that search for papers and extract the text of PDFs, for tasks with network access.
+"""Tools with which an agent searches for papers and reads PDFs, in tasks with network access.
 
-The downloads run in the agent's box, and only from hosts that the task lists. The task's image must have the
+Downloads run in the agent's box, and only from hosts that the task lists. The task's image must contain the
 program `pdftotext`.
 """
 
@@ -40,15 +40,15 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools that are available if the box may reach `hosts`."""
+    """Returns the names of the tools that are available if the box may access `hosts`."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
 
 class Library:
-    """Searches for papers and reads PDFs from inside a box, which may reach `hosts`.
+    """Searches for papers and reads PDFs from inside a box that may access `hosts`.
 
-    `search_url` is a service with Semantic Scholar's interface.
+    `search_url` is the URL of a service with the API of Semantic Scholar.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
@@ -57,9 +57,10 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Returns a text with at most `count` papers, best first.
+        """Searches for papers. Returns a text that lists at most `count` papers, best first.
 
-        Raises Refusal if the search host is not allowed or does not answer, or `count` is not 1 to 20.
+        Raises Refusal if the search host is not allowed or the search fails, or `count` is not a number
+        from 1 to 20.
         """
         number = whole_number(count)
         if number is None or not 1 <= number <= MOST_PAPERS:
@@ -75,7 +76,8 @@ class Library:
         return "\n\n".join(rows) or "Nothing was found."
 
     async def pdf(self, url: str) -> str:
-        """Returns the text of a PDF; raises Refusal if its host is not allowed or it cannot be read."""
+        """Downloads a PDF and returns its text. Raises Refusal if its host is not allowed or it cannot be
+        downloaded or read."""
         done = await self._fetch(url, "pdf")
         return done.text if done.stdout.strip() else "It holds no text."
 

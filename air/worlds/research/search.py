@@ -1,6 +1,7 @@
-"""The agent's search tools, which search files for a literal text, or find files by name.
+"""The agent's search tools: they search files for a literal text, or find files by name.
 
-More than 100 results are refused. Hidden and (for texts) binary files are skipped, links not followed.
+A search with more than 100 results is refused. Hidden files are skipped, and so are binary files in a
+search for a text. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Returns a text that lists the files below a folder that contain `text`, with the number of such lines.
+    """Searches the files below a folder for a literal text. Returns a list of the files, with the number of
+    matching lines in each.
 
-    Raises Refusal if there are more than 100 files, or the search took too long.
+    Raises Refusal if there are more than 100 files or the search takes too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
     result = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
@@ -34,7 +36,8 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """Returns the numbered lines that contain `text`; raises Refusal if there are more than 100."""
+    """Returns the lines of a file that contain `text`, with their numbers. Raises Refusal if there are more
+    than 100."""
     hits = file.lines.having(text, MOST + 1)
     if len(hits) > MOST:
         raise Refusal(f"More than {MOST} lines of {file.path} hold {text!r}. Narrow it down.")
@@ -45,9 +48,10 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns a text that lists the files below a folder whose name matches `name` (wildcards `*`, `?`).
+    """Returns a list of the files below a folder whose name matches the pattern `name` (wildcards `*` and
+    `?`).
 
-    Raises Refusal if there are more than 100 files, or the search took too long.
+    Raises Refusal if there are more than 100 files or the search takes too long.
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")
@@ -60,9 +64,10 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """Returns the file names, each ended by a NUL byte, in the output of a search program.
+    """Returns the file names in the output of a search program, in which a NUL byte ends each name.
 
-    Raises Refusal, which calls the results `what`, if there are over 100 or the output was `truncated`.
+    Raises Refusal if there are more than 100 names or the output was `truncated`. `what` names the results
+    in its message.
     """
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:

@@ -1,6 +1,6 @@
-"""Rounds the scores that an agent reads, so that they reveal little about single hidden rows.
+"""Rounds the scores that an agent sees, so that they reveal little about single rows of the hidden data.
 
-Rewards use exact scores. From exact scores, an agent could infer the hidden answers by many small changes of
+Rewards use exact scores. With exact scores, an agent could infer the hidden labels by many small changes of
 its artefact.
 """
 
@@ -11,14 +11,14 @@ import math
 from air.tasks.spec import TaskSpec
 
 OLD_STEP = 0.0001
-"""The step to which scores were rounded before trajectories recorded it."""
+"""The rounding step of older trajectories, which do not record it."""
 
 
 def step_of(task: TaskSpec) -> float:
-    """Returns the step to which the task's scores are rounded: `told_step`, or else a power of ten.
+    """Returns the rounding step of a task's scores: the task's `told_step`, or else a power of ten.
 
-    The power of ten is a hundredth to a tenth of the distance from the baseline to the target, or with
-    `log-gap` from the target to the optimum if that is smaller.
+    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target or,
+    with `log-gap`, of the distance from the target to the optimum if that is smaller.
     """
     if task.told_step is not None:
         return task.told_step

@@ -1,4 +1,4 @@
-"""The tools of MCP servers that a research task declares, for one agent in one box."""
+"""The MCP servers that a research task declares, for one agent in one box."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The MCP servers of one episode. `open` starts them, `close` ends them."""
+    """The MCP servers of one episode, and their tools. `open` starts the servers and `close` ends them."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box
@@ -34,13 +34,13 @@ class ToolServers:
         self._listed: list[tuple[int, Listed]] = []
         self._opened: OpenTools | None = None
         self.schemas: tuple[Mapping[str, Any], ...] = ()
-        """The tools in the form of OpenAI's `tools`."""
+        """The JSON schemas of the offered tools, in the format of the field `tools` in OpenAI's API."""
         self.left_out: tuple[str, ...] = ()
-        """For each tool that is not offered, one line that says why."""
+        """For each tool that is not offered, one line with its name and the reason."""
 
     async def open(self) -> None:
-        """Starts the servers, and asks for their tools. Raises InfrastructureError if that fails; then none
-        stays open."""
+        """Starts the servers and requests their tool lists. If that fails, closes all servers and raises
+        InfrastructureError."""
         try:
             await self._start()
         except BaseException:  # cancellation too: nobody else would close them
@@ -63,7 +63,8 @@ class ToolServers:
         self._offer()
 
     def carried(self, box: Box) -> ToolServers:
-        """Returns the same tools for another box. Their programs start in that box at their first call."""
+        """Returns a copy with the same tools for another box. A server that is a program starts in that box
+        at the first call."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()
@@ -71,17 +72,17 @@ class ToolServers:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the tools, as the agent calls them."""
+        """The names of the tools, as the agent sees them."""
         return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool. Raises InfrastructureError if the box or a remote server is gone."""
+        """Calls a tool. Raises InfrastructureError if the box has ended or a remote server is unreachable."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)
 
     async def close(self) -> None:
-        """Ends the servers. Closing twice is harmless."""
+        """Ends the servers. A second call does nothing."""
         await asyncio.gather(*(server.close() for server in self._servers))
 
     def _offer(self) -> None:

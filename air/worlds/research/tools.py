@@ -1,7 +1,7 @@
 """The tools of the `mlgym` action format, for one agent in one box.
 
-They run outside the box and act on it through its methods. The open file, the lines in view, the working
-directory and the notes last for the episode. A mistake of the agent becomes an observation.
+They run outside the box and act on it through its methods. Their state lasts for the episode: the open
+file, the lines in view, the working directory and the notes. A mistake of the agent becomes an observation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from air.worlds.research.memory import Memory
 from air.worlds.research.papers import SEARCH_URL, Library, offered
 
 MARGIN = 5
-"""Number of lines that the answer to an edit shows above and below the edited lines."""
+"""The number of lines that the observation after an edit shows above and below the edited lines."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,9 @@ class ToolSettings:
     memory: bool = False
     """Whether the agent can write and read notes."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task's box may reach. Empty: the agent can neither search for papers nor read
-    them."""
+    """The hosts that the task's box may access. Empty: the tools for papers are not available."""
     search_url: str = SEARCH_URL
-    """The address of the search service for papers."""
+    """The URL of the search service for papers."""
 
     @property
     def offered(self) -> tuple[str, ...]:
@@ -53,7 +52,8 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The open file: its path, the first line in view (from 1), and its number of lines when last shown."""
+    """The open file: its path, the first line in view (from 1), and its number of lines when it was last
+    shown."""
 
     path: str
     first: int = 1
@@ -61,7 +61,7 @@ class View:
 
 
 class Tools:
-    """The agent's tools and shell in one episode. Two asyncio tasks must not use it at the same time."""
+    """The agent's tools and shell in one episode. Calls must not run concurrently."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -89,8 +89,9 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Returns what an action format shows the agent between two actions: the number of remaining turns
-        (`left`; None: not limited), the working directory, and the open file with the lines in view."""
+        """Returns the agent's situation between two actions, which the action format shows: the number of
+        remaining turns (`left`; None: not limited), the working directory, and the open file with the lines
+        in view."""
         open_file = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -100,9 +101,10 @@ class Tools:
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=open_file)
 
     def carried(self, box: Box) -> Tools:
-        """Returns a copy of these tools, with the same shell, open file and notes, that acts on another box.
+        """Returns a copy of these tools for another box, with the same working directory, open file and
+        notes.
 
-        That box's workspace must be a copy of the present one.
+        The other box's workspace must be a copy of this one's.
         """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
@@ -113,9 +115,9 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call; returns its result, or the reason of a refusal, as an observation.
+        """Carries out a tool call. Returns its result, or the reason of a refusal, as an observation.
 
-        Raises BoxDiedError if the box is gone, and InfrastructureError if the linter program failed.
+        Raises BoxDiedError if the box has ended, and InfrastructureError if the linter program fails.
         """
         try:
             signature = SIGNATURES[call.name]
@@ -158,7 +160,8 @@ class Tools:
         return await self._shown(view, file, first)
 
     async def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the view of the open file to line `first`, and returns a text with the lines in view."""
+        """Moves the view of the open file so that it starts at line `first`, and returns a text with the
+        lines in view."""
         total = len(file.lines)
         view.first, view.total = first, total
         if not total:
@@ -274,7 +277,7 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Returns `word` as a line number; raises Refusal if the file has no such line."""
+    """Parses `word` as a line number. Raises Refusal if it is none, or the file has no such line."""
     total = max(1, len(file.lines))
     if (number := whole_number(word)) is None or not 1 <= number <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

@@ -1,9 +1,9 @@
 """The research world: an agent works on a task in a box, and a grader scores its artefact.
 
-The action `validate` grades the artefact on the validation split in a grader box; its reward is the change of
-the normalised score. `submit` does the same and ends the episode. A missing or malformed artefact is an
-observation, and counts as the lowest normalised score. So does the artefact of an agent whose commands ended
-their box, which ends the episode. Infrastructure failures raise `InfrastructureError`.
+The action `validate` grades the artefact on the validation split in a grader box; its reward is the change
+of the normalised score. `submit` does the same and ends the episode. A missing or malformed artefact gives
+an observation, and counts as the lowest normalised score. If the agent's commands end the box, the episode
+ends and its artefact counts as missing. Infrastructure failures raise `InfrastructureError`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES = 16_000
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
-"""The agent's message when it validates more often than the episode allows."""
+"""The observation for a validate beyond the maximum number of validates in the episode."""
 BOX_ENDED = "[the box has ended]"
-"""The agent's observation, and the problem of its artefact, when its commands have ended its box."""
+"""The observation if the agent's commands have ended its box, and the reason why its artefact cannot be
+graded."""
 
 
 @dataclass
@@ -45,13 +46,15 @@ class Times:
 
     queue: float = 0.0
     box: float = 0.0
-    """Seconds from the request for a box until the task's files are in the box, including all waiting."""
+    """The time in seconds from the request for a box until the task's files are in the box, including all
+    waiting."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
-    """Seconds spent on recording, such as finding changed files; not the agent's time."""
+    """The time in seconds that was spent on recording, such as finding changed files. It is not part of the
+    agent's time."""
     agent: float = 0.0
-    """The agent's own time in seconds, from the task's files in the box on, without `grading` and
+    """The agent's own time in seconds, since the task's files were in the box, without `grading` and
     `recording`. Set at the end of the episode."""
 
     @contextmanager
@@ -66,64 +69,67 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The world of one episode: an agent works on one task in one box, and is graded."""
+    """The world of one episode, in which an agent works on one task in one box."""
 
     task: TaskSpec
     box: Box
     grader: Grader
     pay: DeltaReward
     counts: Counts = "last"
-    """Which validated artefact counts at the end and is graded on the test split."""
+    """Which validated artefact is graded on the test split at the end: `last` or `best`."""
     offers_tools: bool = True
-    """Whether the player can call tools of MCP servers. If not, the task's MCP servers are not started."""
+    """Whether the agent can call tools of MCP servers. If not, the task's MCP servers are not started."""
     servers: ToolServers | None = None
-    """The MCP servers that the task offers; None before `reset`, and if the task offers none."""
+    """The task's MCP servers; None before `reset`, or if the task declares none."""
     tools: Tools | None = None
-    """The tools of the action format; None: it has none, and every script begins in the workspace."""
+    """The tools of the action format. None: the format has no tools, and every script starts in the
+    workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     told_step: float = OLD_STEP
-    """Scores that the agent reads are rounded to a multiple of this step (see `told_scores`)."""
+    """The step to which scores that the agent sees are rounded (see `told_scores`)."""
     max_validates: int | None = None
-    """The number of validates by the agent that are scored, not counting `submit`; None: all."""
+    """The maximum number of validates by the agent that are scored, not counting `submit`. None: no limit."""
     refused_validates: int = 0
-    """The number of validates that were not scored because `max_validates` was reached."""
+    """The number of validates that were not scored, because `max_validates` had been reached."""
     submitted: bool = False
     step_number: int = 0
     """The number of steps that the agent has submitted, in a task with several steps."""
     rewards: list[float | None] = field(default_factory=list)
-    """The rewards of the graded steps of a task with steps; None for a step that could not be graded."""
+    """In a task with several steps, the score of each graded step; None for a step that could not be
+    graded."""
     outlasts_caller: bool = False
-    """Whether a grading continues if its caller is cancelled, for example when the episode's time is over: an
-    agent must not escape a grade by a late request. `finish` waits for the grading, and `abandon` ends it."""
+    """Whether a grading continues after its caller was cancelled, for example because the episode's time is
+    over. Otherwise an agent could avoid a bad grade by a request shortly before the end. `finish` waits for
+    the grading, and `abandon` cancels it."""
     lost: str = ""
-    """The text of the error with which the agent's commands ended the box; empty if they did not."""
+    """The error message if the agent's commands have ended the box, else empty."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once, at the end. None before, or without a valid
-    artefact."""
+    """The primary metric on the test split, measured once at the end. None before the end, or without a
+    valid artefact."""
     test_stderr: float | None = None
     """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
     """A function that is called after every validate."""
     finished: bool = False
-    """Whether the artefact that counts has been graded on the test split, so that the reward is settled."""
+    """Whether `finish` has completed, so that the reward no longer changes."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """Stores a copy of the artefact before each grading: it is called in a thread with the artefact's digest
-    and files, and returns where the copy is. None: no copy is stored."""
+    """A function that stores a copy of the artefact before each grading. It is called in a thread with the
+    artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and where its copy is."""
+    """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
     _counted: Artefact | None = None
-    """The artefact that counts, as it was read from the box for its validate, so that the agent cannot change
-    it later; None if it could not be read."""
+    """The artefact to be graded on the test split, as it was read from the box at its validate, so that the
+    agent cannot change it later. None if it could not be read."""
     _grading: asyncio.Task[Validation] | None = None
-    """The task of the latest grading, which may still be running."""
+    """The asyncio task of the latest grading, which may still run."""
     _began: float = field(default_factory=time.monotonic)
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world for `box`, whose workspace is a copy of the present one. Both worlds
-        share the object `times`."""
+        """Returns a copy of this world for `box`, whose workspace must be a copy of this world's. The two
+        worlds share the object `times`."""
         return replace(
             self,
             box=box,
@@ -151,14 +157,15 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
-        """Returns a format of the agent's actions with the tools of the task's MCP servers. Raises
-        ConfigError if it cannot call them."""
+        """Returns the action format extended by the tools of the task's MCP servers. Raises ConfigError if
+        the format cannot call them."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)
 
     def instructions(self, action_format: ActionFormat) -> str:
-        """Returns the instructions for an action format, with the optional tools of the episode."""
+        """Returns the prompt's instructions for an action format, including the optional tools of the
+        episode."""
         offered = self.tools.settings.offered if self.tools else ()
         extra = [action_format.optional[name] for name in offered]
         if self.task.rules is not None:
@@ -203,8 +210,9 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """Ends the step of the task that was just graded, and prepares the next step. Returns the beginning
-        of the next step's text, or "" if there is no further step, so that the episode is over."""
+        """In a task with several steps, ends the step that was just graded, prepares the next one and
+        returns its description. Without a next step, sets `submitted` and returns an empty text. If the box
+        has ended, returns an empty text as well."""
         rules, number = self.task.rules, self.step_number
         done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
         if rules is None or done:
@@ -233,7 +241,8 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a recorded validate of the artefact that is now in the box; does not grade or pay it."""
+        """Adds a validate from a recording, for the artefact that is in the box now. The artefact is not
+        graded again, and no reward is computed."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -243,7 +252,8 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate, and stores its artefact if this is now the artefact that counts."""
+        """Adds a validate, and stores its artefact if this is the one to be graded on the test split so
+        far."""
         self.validations.append(validation)
         if self.counted == len(self.validations) - 1:
             self._counted = artefact
@@ -263,10 +273,12 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact that counts on the test split. A second call does nothing.
+        """Ends the episode: grades the artefact chosen by `counts` on the test split. A second call does
+        nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. Both
-        splits grade the same bytes. Raises InfrastructureError if a grading failed, an earlier one, too.
+        gradings use the same bytes. Raises InfrastructureError if one of these gradings, or the latest
+        earlier one, fails.
         """
         if self._closed:
             return
@@ -286,7 +298,8 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Ends a grading that is still running, since nobody will ask for its result, and the MCP servers."""
+        """Cancels a grading that still runs, and closes the MCP servers. It is for an episode whose result
+        is not needed."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -295,15 +308,15 @@ class ResearchWorld:
             await self.servers.close()
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode, with `finish` if necessary.
+        """Ends the episode by `finish`.
 
-        Returns `score` (of the last validate), `best` (of all validates) and `test_score`.
+        Returns a dict with `score` (of the last validate), `best` (of all validates) and `test_score`.
         """
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     def facts(self) -> dict[str, float]:
-        """Returns the scores so far: `score`, `best_score` and `test_score`, each if there is one."""
+        """Returns the scores so far: `score`, `best_score` and `test_score`. Missing scores are left out."""
         scores = {"score": self.score, "best_score": self.best, "test_score": self.test_score}
         return {name: score for name, score in scores.items() if score is not None}
 
@@ -322,12 +335,12 @@ class ResearchWorld:
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None without one or without a valid artefact."""
+        """The score of the last validate; None without a validate, or if its artefact had no score."""
         return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
-        """The best score of all validates so far, in the task's direction; None if there is none."""
+        """The best score of all validates so far, by the task's direction; None if there is no score."""
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
@@ -335,12 +348,14 @@ class ResearchWorld:
 
     @property
     def counted(self) -> int | None:
-        """The index in `validations` of the one whose artefact counts; None before the first validate."""
+        """The index in `validations` of the validate whose artefact is to be graded on the test split; None
+        before the first one."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property
     def _graded_in_place(self) -> bool:
-        """Whether the work is graded in the agent's own box, which must still exist."""
+        """Whether the grader works in the agent's own box rather than on a copy of the artefact. False once
+        the box has ended."""
         rules = self.task.rules
         return rules is not None and rules.shared and not self.lost
 
@@ -374,7 +389,8 @@ class ResearchWorld:
         return result
 
     def _observe(self, answer: Observation | None, result: ExecResult | None, score: str) -> str:
-        """Returns the text that the agent sees after an action: output, exit status and score."""
+        """Returns the observation after an action: the tool's result, the script's output and exit status,
+        and the score."""
         parts = [] if answer is None else [answer.text]
         if result is not None:
             if text := result.text.strip("\n"):
@@ -449,8 +465,8 @@ class ResearchWorld:
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the first text that the agent sees: the task's description, metric, baseline and artefact. For
-    a task with its own grading rules, it is only the task's instruction."""
+    """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
+    its own grading rules, it is only the task's instruction."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (

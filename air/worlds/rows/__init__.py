@@ -1,4 +1,5 @@
-"""Rows of questions and answers as a world, with tools and answer checkers. `SOURCE` loads them by path."""
+"""Worlds from the rows of a dataset of questions and answers, with tools and answer checkers. `SOURCE`
+loads them by path."""
 
 from __future__ import annotations
 

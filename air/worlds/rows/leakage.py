@@ -1,9 +1,10 @@
-"""Finds questions of validation that are also, or almost, questions of training.
+"""Finds leakage between the splits: validation questions that also occur, exactly or nearly, in the
+training rows.
 
-Two questions are equal if they have the same words, numbers and signs, whatever their case, spaces and
+Two questions are equal if they have the same words, numbers and signs, regardless of case, spaces and
 punctuation. They are near duplicates if their word triples (three consecutive words) have a Jaccard
 similarity of at least `NEAR`. MinHash with bands finds candidates, which are then compared exactly. A
-question is compared with at most `MOST_COMPARED` candidates, so the time grows linearly with the number of
+question is compared with at most `MOST_COMPARED` candidates, so the running time is linear in the number of
 rows. A pair with a similarity of 0.8 becomes a candidate with a probability above 99.99 per cent, unless
 there are more candidates than that.
 """
@@ -23,9 +24,9 @@ import numpy.typing as npt
 from air.worlds.rows.reading import Row
 
 NEAR = 0.8
-"""The lowest similarity of near duplicates."""
+"""The minimum similarity of near duplicates."""
 MOST_COMPARED = 64
-"""The largest number of candidates with which a question of validation is compared."""
+"""The maximum number of candidates with which a validation question is compared."""
 _RUN = 3
 _BANDS, _ROWS = 24, 4
 _PRIME = np.uint64(2**31 - 1)
@@ -35,17 +36,17 @@ _PUNCTUATION = frozenset(".,;:!?\"'`“”‘’…")
 
 @dataclass(frozen=True)
 class Pair:
-    """A question of validation, and the question of training that is most like it."""
+    """A validation question, and the most similar training question."""
 
     held_out: Row
     training: Row
     similarity: float
-    """1.0 if the questions are equal."""
+    """The Jaccard similarity of the two questions; 1.0 if they are equal."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """The questions that leak between the splits."""
+    """The validation questions that also occur in the training rows: exactly (`equal`) or nearly (`near`)."""
 
     equal: Sequence[Pair]
     near: Sequence[Pair]
@@ -57,14 +58,14 @@ class Leakage:
 
 
 def words(question: str) -> tuple[str, ...]:
-    """Returns a question's words, numbers and signs, without punctuation, in lower case."""
+    """Splits a question into lower-case words, numbers and signs, without punctuation."""
     text = unicodedata.normalize("NFKC", question).casefold()
     return tuple(token for token in _TOKEN.findall(text) if token not in _PUNCTUATION)
 
 
 def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
-    """Returns the leakage from the rows for training to the rows that are held out. The same rows give the
-    same result."""
+    """Finds the held-out rows whose question also occurs in the training rows. The result is
+    deterministic."""
     by_words = {words(row.question): row for row in reversed(training)}
     equal, others = [], []
     for row in held_out:
@@ -77,16 +78,16 @@ def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
 
 
 def without_leaks(training: Sequence[Row], held_out: Sequence[Row]) -> list[Row]:
-    """Returns the rows for training without those that are equal to a question of validation or a near
-    duplicate of one, however many of them are alike. Each is compared with at most `MOST_COMPARED`."""
+    """Returns the training rows whose question neither equals nor nearly equals a held-out question. Each
+    training row is compared with at most `MOST_COMPARED` held-out rows."""
     leakage = find(held_out, training)  # the other way round: a partner for each row for training
     leaks = {id(pair.held_out) for pair in (*leakage.equal, *leakage.near)}
     return [row for row in training if id(row) not in leaks]
 
 
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
-    """Returns the near duplicates, the number of crowded questions (with too many candidates), and the number
-    of compared pairs."""
+    """Returns the near duplicates, the number of questions with more than `MOST_COMPARED` candidates, and
+    the number of compared pairs."""
     runs = [_runs(row.question) for row in held_out]
     best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
     budget = [MOST_COMPARED] * len(held_out)
@@ -121,7 +122,8 @@ def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair],
 
 
 def _runs(question: str) -> frozenset[int]:
-    """Returns digests of a question's word triples, or of all its words if there are fewer than three."""
+    """Returns hashes of a question's word triples; if it has fewer than three words, the hash of all its
+    words."""
     tokens = words(question)
     starts = range(max(1, len(tokens) - _RUN + 1))
     return frozenset(_digest(" ".join(tokens[start : start + _RUN])) for start in starts)
@@ -142,7 +144,8 @@ _FACTORS, _SUMMANDS = _coefficients()
 
 
 def _bands(runs: frozenset[int]) -> Iterator[bytes]:
-    """Yields the keys of a question; similar questions share a key with high probability."""
+    """Yields the MinHash band keys of a question. Similar questions share at least one key with high
+    probability."""
     digests = np.fromiter(runs, dtype=np.uint64, count=len(runs))
     # Both factors are below 2^31, so no product overflows.
     hashed = (digests[:, None] * _FACTORS + _SUMMANDS) % _PRIME

@@ -1,7 +1,7 @@
-"""Reads the rows of a JSON list, a JSON-lines file or a Parquet file, and checks what every row needs.
+"""Reads the rows of a JSON, JSON Lines or Parquet file, and checks the fields that every row needs.
 
-A row is an object with free fields. It has a question: a text in the field `question`, or a conversation in
-the field `messages` (`[{"role": …, "content": …}]`) whose last message is the user's.
+A row is an object with arbitrary fields. It must contain a question: a text in the field `question`, or a
+conversation in the field `messages` (`[{"role": …, "content": …}]`) whose last message is the user's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from air.errors import ConfigError, MissingError
 
 QUESTION, ANSWER, MESSAGES = "question", "answer", "messages"
 LONGEST_QUESTION = 20_000
-"""The largest number of characters of a question: the same limit as for one observation of a world."""
+"""The maximum length of a question in characters, which is also the limit of a world's observation."""
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _SHOWN = 60
 
@@ -28,11 +28,12 @@ class Row:
     """One row of a file."""
 
     where: str
-    """The row's place: `FILE:LINE` in JSON lines, `FILE[INDEX]` in JSON and Parquet. The first index is 0."""
+    """The row's location for error messages: `FILE:LINE` in JSON Lines, `FILE[INDEX]` (from 0) in JSON and
+    Parquet."""
     question: str
     """The question for the agent, as text."""
     fields: Mapping[str, Any]
-    """All fields, as the file has them."""
+    """All fields of the row, with the values in the file."""
 
     @functools.cached_property
     def digest(self) -> str:
@@ -61,9 +62,9 @@ class RowFile:
 
 
 def read(path: Path) -> RowFile:
-    """Returns the rows of a file. The end of its name, a key of `READERS`, decides how it is read. A file
-    that has not changed is read once. Raises MissingError if the file or a needed package is absent, and
-    ConfigError if the file or a row is malformed."""
+    """Reads the rows of a file, whose name must end with a key of `READERS`. The rows of an unchanged file
+    are cached. Raises MissingError if the file or a needed package is absent, and ConfigError if the file
+    or a row is malformed."""
     if path.suffix not in READERS:
         known = ", ".join(READERS)
         raise ConfigError(
@@ -142,7 +143,8 @@ READERS: Mapping[str, Callable[[Path, bytes], Iterator[tuple[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""The reading function for each end of a file's name. It yields pairs of a row's place and its value."""
+"""The function that parses a file, by the ending of its name. It yields the location and the value of each
+row."""
 
 
 def _text(path: Path, data: bytes) -> str:
@@ -182,7 +184,7 @@ def _row(where: str, value: Any) -> Row:
 
 
 def _conversation(where: str, messages: Any) -> str:
-    """Returns a conversation as text: the text of its only message, or all messages with their roles."""
+    """Returns a conversation as text: the text of its only message, or all messages, each with its role."""
     if not isinstance(messages, list) or not messages:
         raise _wrong(where, MESSAGES, "must be a list of messages", messages)
     told = []
@@ -223,5 +225,5 @@ def _shown(value: Any) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Returns a text without halves of characters, which no model server accepts; they are replaced."""
+    """Replaces lone surrogates in a text by `?`, because they cannot be encoded as UTF-8."""
     return text.encode("utf-8", "replace").decode()

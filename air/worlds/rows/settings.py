@@ -1,4 +1,4 @@
-"""The settings of a task of rows, from a `.toml` file, or from the text after the `#` of a task id."""
+"""The settings of a task of rows, from a `.toml` file and from the text after `#` in a task id."""
 
 from __future__ import annotations
 
@@ -14,56 +14,59 @@ from air.worlds.rows.reading import ANSWER, MESSAGES, QUESTION, READERS
 from air.worlds.rows.splits import Chosen, Condition, SplitRule
 
 _LISTS = ("tools", "public", "metrics")
-"""The keys whose values are lists, also in a task id."""
+"""The settings that are lists. In a task id, their values are separated by commas."""
 
 
 class SplitFiles(BaseConfig):
-    """One file of rows for each split."""
+    """The paths of two files of rows, one for each split."""
 
     train: str
-    """The file of the rows for training."""
+    """The file of the training rows."""
     validation: str
-    """The file of the rows that are held out."""
+    """The file of the held-out rows."""
 
 
 class RowsSettings(BaseConfig):
     """The settings of a task of rows."""
 
     data: str | SplitFiles
-    """The file of rows (.json, .jsonl or .parquet), or one for each split. Relative to the `.toml`."""
+    """The file of rows (.json, .jsonl or .parquet), or one file for each split. Relative paths are relative
+    to the `.toml` file."""
     checker: str | dict[str, Any] | None = None
     """The answer checker: a name, a function as `FILE.py:NAME` or `MODULE:NAME`, or a table with the key
-    `name` and settings. A task needs one; `air tasks rows:PATH` does not."""
+    `name` and settings. Required for a task; the command `air tasks rows:PATH` also works without it."""
     tools: tuple[str | dict[str, Any], ...] = ()
     """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
     settings."""
     turns: int | None = Field(default=None, ge=1)
-    """The number of turns of an episode. Without it: 8 with tools, else 1."""
+    """The maximum number of turns of an episode. None: 8 with tools, else 1."""
     format: str = ""
     """The action format. Empty: `tool_calls` with tools, else `think_answer`."""
     instructions: str = ""
-    """The text of the first prompt before the question. Empty: one sentence that asks for an answer."""
+    """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
+    answer."""
     format_penalty: float = Field(default=0.0, ge=0.0)
-    """The penalty for a reply that is not an action."""
+    """The penalty for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)
     """The time limit of an episode, in seconds."""
     metrics: tuple[str, ...] = ()
-    """The checker's metrics that become facts of the episode, as `answer_NAME`."""
+    """The names of the checker's metrics that are reported as facts of the episode, as `answer_NAME`."""
     success_at: float = 1.0
-    """The smallest reward of an answer that counts as `success`."""
+    """The minimum reward at which an answer counts as `success`."""
     check_image: str = "air-base"
     """The image of the fresh box in which a checker runs an answer's code, if it runs code."""
     public: tuple[str, ...] = ()
-    """The fields of a row that its tools may read, such as the position of a game. Never the answer: the
-    checker alone reads the others."""
+    """The fields of a row that the tools may read, such as the start position of a game. Do not list the
+    answer: all other fields are visible only to the checker."""
     where: Mapping[str, Condition] = Field(default_factory=dict)
-    """Keeps only rows that fulfil all these conditions: by field a value, a list of values, or a table with
-    `least` and `most`."""
+    """Selects the rows that satisfy all these conditions. A condition on a field is a value, a list of
+    values, or a table with `least` and `most`."""
     splits: SplitRule = SplitRule()
-    """The rule that says which split a row belongs to."""
+    """The rule that assigns the rows of a single file to the splits."""
     split: Chosen = "seed"
-    """The rows that seeds ask. `seed`: training seeds ask rows for training, evaluation seeds held-out rows.
-    `train`, `validation`: every seed asks rows of this split. `all`: every seed asks rows of both."""
+    """The rows that seeds select. `seed`: training seeds select training rows, and evaluation seeds
+    held-out rows. `train`, `validation`: every seed selects a row of this split. `all`: every seed selects
+    a row of both splits together."""
 
     @model_validator(mode="after")
     def _checked(self) -> RowsSettings:
@@ -77,8 +80,8 @@ class RowsSettings(BaseConfig):
 
 
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
-    """Returns the settings that a task name `PATH#KEY=VALUE&…` stands for, and the folder at which relative
-    paths begin. Raises MissingError if the file is absent, and ConfigError if a key is wrong."""
+    """Returns the settings for a task name `PATH#KEY=VALUE&…`, and the folder to which relative paths are
+    relative. Raises MissingError if the file is absent, and ConfigError if a setting is wrong."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")
@@ -97,7 +100,8 @@ def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
 
 
 def _options(text: str, task_id: str) -> dict[str, Any]:
-    """Returns the settings after the `#`: `KEY=VALUE&KEY=VALUE`. A key may be in a table: `where.level=1`."""
+    """Parses the settings after `#` in a task id: `KEY=VALUE&KEY=VALUE`. A dot addresses a key in a table:
+    `where.level=1`."""
     table: dict[str, Any] = {}
     for part in text.split("&") if text else ():
         key, equals, value = part.partition("=")
@@ -133,7 +137,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def _merge(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Puts the settings of a task id into those of a file, which they replace."""
+    """Overwrites the settings of a file with those of a task id, in place."""
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             _merge(table[key], value)

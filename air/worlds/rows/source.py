@@ -1,7 +1,7 @@
-"""The tasks `rows:PATH`: rows of questions and answers, with tools and an answer checker.
+"""The tasks `rows:PATH`: the rows of a dataset of questions and answers, with tools and an answer checker.
 
-PATH is a file of rows (.json, .jsonl, .parquet), or a `.toml` with the settings of `RowsSettings`. Settings
-may follow after a `#`: `rows:data.jsonl#checker=math_equal&tools=calculator,search&turns=4`.
+PATH is a file of rows (.json, .jsonl, .parquet), or a `.toml` file with `RowsSettings`. Settings may follow
+after `#`: `rows:data.jsonl#checker=math_equal&tools=calculator,search&turns=4`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from air.worlds.rows.world import FACTS, RowsTask, RowsWorld, calls_of, metric_o
 from air.worlds.sources import WorldTask
 
 RULES = 2
-"""The version of the rules by which a seed asks a row and an answer is handled."""
+"""The version of the rules by which a seed selects a row and an answer is processed. It is part of the
+task's digest."""
 TURNS_WITH_TOOLS = 8
 
 
@@ -74,12 +75,13 @@ class RowsSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the files are the user's."""
+        """Returns no names, because the files belong to the user."""
         return []
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Returns the files of rows by split. The key is None if one file has the rows of both splits."""
+    """Reads the files of rows, by split. The only key is None if a single file contains the rows of both
+    splits."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,
@@ -93,7 +95,7 @@ def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowF
 def split(
     settings: RowsSettings, files: Mapping[Split | None, RowFile]
 ) -> Mapping[Split, list[Row]]:
-    """Returns the rows that the settings keep, by split."""
+    """Returns, by split, the rows that satisfy the conditions in `settings.where`."""
     rows: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for held, file in files.items():
         for row in file.rows:
@@ -103,7 +105,7 @@ def split(
 
 
 def check_rows(task: RowsTask) -> None:
-    """Raises ConfigError if a row that may be asked lacks a field that the checker or the tools need."""
+    """Raises ConfigError if a row that a seed can select lacks a field that the checker or the tools need."""
     needed = [*task.checker.columns, *task.public]
     for rows in task.deck.asked.values():
         for row in rows:
@@ -113,7 +115,7 @@ def check_rows(task: RowsTask) -> None:
 
 
 def _makers(task: RowsTask, settings: RowsSettings) -> dict[str, Any]:
-    """Returns the fields of `WorldTask` that say which boxes the world needs, and how the world is made."""
+    """Returns the fields of `WorldTask` that concern boxes and the construction of the world."""
     box, make = task.tools.box, functools.partial(RowsWorld, task)
     if task.checker.needs_box:
         # A fresh box is needed: in its own box, the agent could prepare that every test passes.
@@ -137,7 +139,8 @@ def _digest(
     tools: ToolSet,
     checker: Checker,
 ) -> str:
-    """Returns a digest of the data, the tools and the settings. The folders of the files do not matter."""
+    """Returns a digest of the data, the tools, the checker and the settings. It does not depend on the
+    files' location."""
     parts = [
         RULES,
         settings.model_dump(mode="json", exclude={"data"}),

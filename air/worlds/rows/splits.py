@@ -1,7 +1,8 @@
-"""Decides which split a row belongs to, which rows a task keeps, and which row a seed asks.
+"""Assigns rows to splits, selects the rows that a task uses, and maps seeds to rows.
 
-By default a digest of the question decides a row's split. So the split stays when rows are added, and equal
-questions are in the same split. A field of the rows, or a file for each split, can decide it instead.
+By default a hash of the question determines a row's split, so that the split does not change when rows are
+added, and equal questions are in the same split. Alternatively a field of the rows, or a separate file for
+each split, determines it.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Scalar = str | int | float | bool
 
 
 class SplitRule(BaseConfig):
-    """The rule that decides which split each row of a single file belongs to."""
+    """The rule that assigns each row of a single file to a split."""
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
-    """The share of the rows that is held out for validation, by a digest of the question."""
+    """The approximate share of rows that is held out for validation, by a hash of the question."""
     field: str | None = None
-    """The field that names a row's split, instead of the share."""
+    """The field that contains a row's split. It replaces `share`. None: `share` is used."""
     train: tuple[Scalar, ...] = ("train",)
-    """The values of `field` that stand for training."""
+    """The values of `field` that denote the training split."""
     validation: tuple[Scalar, ...] = ("validation", "valid", "val", "dev", "test")
-    """The values of `field` that stand for validation."""
+    """The values of `field` that denote the validation split."""
 
     @model_validator(mode="after")
     def _checked(self) -> SplitRule:
@@ -44,7 +45,8 @@ class SplitRule(BaseConfig):
         return self
 
     def of(self, row: Row) -> Split:
-        """Returns the split of a row. Raises ConfigError if its field has another value."""
+        """Returns the split of a row. Raises ConfigError if the row's field is missing or has a value that
+        denotes no split."""
         if self.field is None:
             return "validation" if int(row.digest[:15], 16) < self.share * 16**15 else "train"
         value = row.field(self.field)
@@ -63,20 +65,21 @@ class SplitRule(BaseConfig):
 
 
 class Range(BaseConfig):
-    """A range of numbers."""
+    """A closed range of numbers, as a condition on a field."""
 
     least: float = float("-inf")
-    """The smallest number."""
+    """The smallest number in the range."""
     most: float = float("inf")
-    """The largest number."""
+    """The largest number in the range."""
 
 
 Condition = Scalar | tuple[Scalar, ...] | Range
 
 
 def keeps(row: Row, where: Mapping[str, Condition]) -> bool:
-    """Whether a row fulfils all conditions. `where` maps a field to a value, several values, or a range of
-    numbers. Raises ConfigError if the row lacks a field."""
+    """Returns whether a row satisfies all conditions. `where` maps a field to a value, several values, or a
+    range of numbers. Raises ConfigError if the row lacks a field, or if a field with a range is not a
+    number."""
     return all(_fulfils(row, name, condition) for name, condition in where.items())
 
 
@@ -94,7 +97,8 @@ def _fulfils(row: Row, name: str, condition: Condition) -> bool:
 
 
 def _among(value: Any, values: Sequence[Scalar]) -> bool:
-    """Whether a value is one of `values`. True is not 1; the text "3" of a task id is the number 3."""
+    """Returns whether `value` is one of `values`. True does not equal 1. The text "3" from a task id equals
+    the number 3."""
     return any(
         (one == value and isinstance(one, bool) == isinstance(value, bool))
         or (isinstance(one, str) and _written(value) == one)
@@ -103,7 +107,7 @@ def _among(value: Any, values: Sequence[Scalar]) -> bool:
 
 
 def _written(value: Any) -> str | None:
-    """Returns a number or truth value in the form that a task id has; None for other values."""
+    """Returns a number or boolean as it is written in a task id; None for other values."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else None
@@ -111,15 +115,16 @@ def _written(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Deck:
-    """The rows that the seeds of a task ask. Raises ConfigError if a seed could find no row."""
+    """The rows of a task, and the mapping from seeds to rows. The constructor raises ConfigError if a split
+    that seeds select from has no rows."""
 
     where: str
-    """The place that error messages name."""
+    """The task id, as the location in error messages."""
     rows: Mapping[Split, Sequence[Row]]
     """All rows of the task, by split."""
     chosen: Chosen
-    """`seed`: training seeds ask rows for training, and other seeds ask held-out rows. Otherwise every seed
-    asks rows of the chosen split, or of both splits."""
+    """`seed`: training seeds select training rows, and other seeds held-out rows. Otherwise every seed
+    selects from the named split, or from both splits (`all`)."""
 
     def __post_init__(self) -> None:
         for split, rows in self.asked.items():
@@ -132,7 +137,8 @@ class Deck:
 
     @functools.cached_property
     def asked(self) -> Mapping[str, Sequence[Row]]:
-        """The rows that seeds may ask, by split. If every seed asks rows of both, the only key is `all`."""
+        """The rows that seeds can select, by split. If every seed selects from both splits, the only key is
+        `all`."""
         if self.chosen == "seed":
             return {split: self.rows[split] for split in SPLITS}
         if self.chosen == "all":
@@ -140,22 +146,22 @@ class Deck:
         return {self.chosen: self.rows[self.chosen]}
 
     def row(self, seed: int) -> Row:
-        """Returns the row that a seed asks. Consecutive seeds ask each row once, in a random order, before
-        any row is asked again, in a new order."""
+        """Returns the row that a seed selects. Consecutive seeds go through all rows in a random order
+        before any row is repeated, and then through all rows again in a new order."""
         evaluates = seed >= VALIDATION_SEED
         rows = self.asked[SPLITS[evaluates] if self.chosen == "seed" else self.chosen]
         return rows[place_of(seed, len(rows))]
 
 
 def place_of(seed: int, count: int) -> int:
-    """Returns the place, among `count` rows, of the row that a seed asks."""
+    """Returns the index, among `count` rows, of the row that a seed selects."""
     turn, place = divmod(seed - (VALIDATION_SEED if seed >= VALIDATION_SEED else 0), count)
     return _order(turn, count)[place]
 
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the order in which `count` rows are asked in the pass `turn` through them."""
+    """Returns the order in which pass number `turn` goes through `count` rows."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

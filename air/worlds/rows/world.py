@@ -1,8 +1,9 @@
-"""A row as a world: the question is shown, tool calls give observations, and an answer is checked.
+"""A world in which each episode asks the question of one row. Tool calls give observations, and the answer
+is graded.
 
-An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read the
-fields that `public` names. All other fields, such as the expected answer, are only for the checker: they are
-in no prompt, observation, fact or record.
+An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read
+only the fields named by `public`. All other fields, such as the reference answer, are visible only to the
+checker: they are in no prompt, observation, fact or record.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls of the world's tools",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The facts of every task of rows. Each tool, and each metric of the checker, has a further fact."""
+"""The facts of every task of rows, each with its meaning. There is an additional fact for each tool and for
+each reported metric of the checker."""
 CHECK_SECONDS = 120.0
-"""The time limit of a script that a checker runs in a fresh box."""
+"""The time limit of a checker's script in a fresh box, in seconds."""
 _SCRIPT = "check.sh"
 _ENDED = Step(Observation("The episode has ended."), done=True)
 _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "Answer:")
-"""Texts with which an action can begin in a reply."""
+"""The texts that mark the beginning of an action in a reply."""
 
 
 def calls_of(tool: str) -> str:
@@ -48,7 +50,7 @@ def metric_of(metric: str) -> str:
 
 @dataclass(frozen=True)
 class RowsTask:
-    """The data that all episodes of a task share."""
+    """The data that all episodes of a task share: rows, tools, checker and settings."""
 
     deck: Deck
     tools: ToolSet
@@ -58,26 +60,25 @@ class RowsTask:
     metrics: Sequence[str] = ()
     """The names of the checker's metrics that become facts."""
     success_at: float = 1.0
-    """The smallest reward of an answer that counts as success."""
+    """The minimum reward at which an answer counts as success."""
 
 
 @dataclass
 class Episode:
-    """The events of an episode so far."""
+    """The state of an episode: its row, its tools, and counters."""
 
     row: Row
     tools: OpenTools
     turns: int = 0
     calls: dict[str, int] = field(default_factory=dict)
-    """The number of calls, by tool. Calls of tools that do not exist are in `errors` only."""
+    """The number of calls of each existing tool. Calls of other tools are counted only in `errors`."""
     errors: int = 0
     uses: int = 0
-    """The number of calls without an error that do not end the episode. Only these calls count for the
-    checker. Otherwise a malformed call, or the call that answers, would earn what some checkers pay for using
-    a tool."""
+    """The number of calls with the status `success`, which checkers see as `tool_calls`. Failed calls and
+    the call that ends the episode are excluded, because some checkers reward the use of tools."""
     thoughts: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
-    """The checker's result; None before the answer."""
+    """The checker's result; None before the answer was graded."""
 
 
 class RowsWorld:
@@ -123,7 +124,7 @@ class RowsWorld:
         return Step(Observation(result.observation))
 
     async def _check(self, episode: Episode, action: Action, prediction: str) -> Step:
-        """Checks the final answer, and ends the episode."""
+        """Grades the final answer and ends the episode."""
         self._ended = True
         outcome = episode.tools.outcome()
         prediction = prediction if outcome is None else outcome
@@ -167,7 +168,8 @@ class RowsWorld:
 
 
 async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
-    """Runs a checker's shell script in a fresh box; returns exit status, standard output and error."""
+    """Runs a checker's shell script in a fresh box. Returns exit status, standard output and standard
+    error."""
     files = {_SCRIPT: script.encode("utf-8", "replace")}
     result = await run(["sh", _SCRIPT], seconds=CHECK_SECONDS, files=files)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
@@ -175,8 +177,8 @@ async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
 
 
 def thought_of(message: Message | None) -> str:
-    """Returns the thought of a message: the reasoning that the server returned apart, or else the text before
-    `</think>`, or else the text before the first sign of an action."""
+    """Returns the thought in a message: the reasoning that the server returned separately, or else the text
+    before `</think>`, or else the text before the first mark of an action."""
     if message is None:
         return ""
     if message.reasoning.strip():
@@ -189,7 +191,8 @@ def thought_of(message: Message | None) -> str:
 
 
 def _reply(action: Action) -> str:
-    """Returns the whole reply, including the reasoning that the server returned apart."""
+    """Returns the whole reply. Reasoning that the server returned separately precedes the text in `<think>`
+    tags."""
     if action.message is None:
         return action.text
     reasoning, text = action.message.reasoning, action.message.text

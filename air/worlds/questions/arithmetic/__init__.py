@@ -1,1 +1,1 @@
-"""Word problems with one integer as the answer, after GSM8K."""
+"""Arithmetic word problems in the style of the GSM8K dataset. Each answer is one integer."""

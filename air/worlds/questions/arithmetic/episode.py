@@ -1,7 +1,7 @@
-"""An episode of arithmetic: one word problem and one or more answers to it.
+"""An episode of arithmetic: one word problem, which the agent may answer once or several times.
 
-The last integer of an answer counts (`air.rewards.answers.integers`). The right one earns 10 and ends the
-episode. Each other answer costs 0.1.
+The last integer in an answer's text is what is graded (`air.rewards.answers.integers`). The right integer
+earns 10 and ends the episode. Any other answer earns -0.1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INSTRUCTIONS = (
 
 
 class ArithmeticEpisode:
-    """One word problem, asked at most `turns` times."""
+    """One word problem. The agent has at most `turns` answers."""
 
     def __init__(self, problems: Problems, turns: int) -> None:
         self._problems = problems

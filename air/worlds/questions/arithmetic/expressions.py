@@ -1,4 +1,5 @@
-"""Trees of arithmetic operations on whole numbers: how the answers of generated problems are computed."""
+"""Expression trees of arithmetic operations on positive integers. A generated word problem has such a tree;
+its value is the problem's answer."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ _SIGNS: Mapping[type[ast.operator], str] = {
 
 
 class NotWhole(Exception):
-    """Exception for an expression with a result, even of an inner operation, that is no positive integer."""
+    """Raised if an operation in an expression has a result that is not a positive integer."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation on the values of two expressions."""
+    """An inner node of an expression tree: an operation on the values of two expressions."""
 
     sign: str
     """One of `+ - * /`."""
@@ -37,7 +38,7 @@ Expression = int | Operation
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a solution: an operation with its operands' values and its own."""
+    """One line of a worked solution: an operator, its two operands as numbers, and the result `value`."""
 
     left: int
     sign: str
@@ -50,13 +51,14 @@ class Line:
 
 
 def read(formula: str, numbers: Mapping[str, int]) -> Expression:
-    """Returns the tree of a formula such as `a*(b-2)` in which `numbers` gives the values of the names."""
+    """Returns the expression tree of a formula such as `a*(b-2)`. `numbers` gives the value of each
+    variable."""
     return _filled(_parsed(formula), numbers)
 
 
 def solve(expression: Expression) -> tuple[int, list[Line]]:
-    """Returns the value of an expression and the lines of its solution, innermost operation first.
-    Raises NotWhole unless every result is a positive integer."""
+    """Returns the value of an expression and the lines of its worked solution, innermost operation first.
+    Raises NotWhole if the result of any operation is not a positive integer."""
     if isinstance(expression, int):
         return expression, []
     left, before = solve(expression.left)

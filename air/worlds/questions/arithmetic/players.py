@@ -1,4 +1,5 @@
-"""Scripted players of arithmetic, for tests and baselines. Each maps an observation to an answer."""
+"""Scripted players for word problems, used by tests and baselines. A player maps an observation to an
+answer."""
 
 from __future__ import annotations
 
@@ -8,16 +9,16 @@ from collections.abc import Callable
 from air.worlds.questions.arithmetic.problems import Problems
 
 Player = Callable[[str], str]
-"""Returns the answer to an observation."""
+"""A function that returns the player's answer to an observation."""
 
 
 def perfect(problems: Problems, seed: int) -> Player:
-    """Returns the player that gives the right answer to the problem of `seed`."""
+    """Returns a player that always gives the right answer to the problem of `seed`."""
     answer = problems(seed).answer
     return lambda observation: answer
 
 
 def guessing(seed: int, greatest: int) -> Player:
-    """Returns the player that answers with a random integer from 1 to `greatest`."""
+    """Returns a player that answers each observation with a random integer from 1 to `greatest`."""
     draw = random.Random(seed)
     return lambda observation: str(draw.randint(1, greatest))

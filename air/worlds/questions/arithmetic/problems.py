@@ -1,4 +1,5 @@
-"""Word problems with one integer as the answer: generated ones by seed and level, or the rows of a file."""
+"""Word problems whose answer is one integer. They are generated from a seed and a level, or read from a
+user's file."""
 
 from __future__ import annotations
 
@@ -19,28 +20,30 @@ from air.worlds.questions.episodes import belongs, for_validation
 
 LEVELS = (1, 2, 3, 4, 5)
 _MANY = 10_000
-"""No draw of numbers takes so many tries: a template that did would have no solution."""
+"""The maximum number of random draws for one problem. A template that needs more is taken to have no
+solution, and an AssertionError is raised."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A word problem."""
+    """A word problem with its answer and a worked solution."""
 
     question: str
     answer: str
-    """The integer, as `integers.canonical` writes it."""
+    """The integer as text, in the canonical form of `air.rewards.answers.integers.canonical`."""
     solution: str
-    """The solution in GSM8K's form; its last line is `#### ` and the answer."""
+    """The worked solution in GSM8K's format. Its last line is `#### ` followed by the answer."""
     expression: Expression | None = None
-    """The operations of a generated problem."""
+    """The expression tree of a generated problem; None for a problem from a file."""
 
 
 Problems = Callable[[int], Problem]
-"""Returns the problem of a seed."""
+"""A function that returns the problem of a seed."""
 
 
 def generated(level: int | None) -> Problems:
-    """Returns the generator of a level, or of all levels in equal shares if `level` is None."""
+    """Returns a generator of problems of one level. If `level` is None, each seed draws its level
+    uniformly."""
 
     def draw_problem(seed: int) -> Problem:
         draw = random.Random(f"arithmetic {level} {seed}")
@@ -55,7 +58,8 @@ def generated(level: int | None) -> Problems:
 
 
 def _drawn(level: int, draw: random.Random) -> tuple[str, str, Expression]:
-    """Returns a problem's key, question and operations. Problems that differ only in names have one key."""
+    """Returns a problem's key, question and expression tree. Problems that differ only in the names of
+    people and things have the same key."""
     index = draw.randrange(len(TEMPLATES[level]))
     template = TEMPLATES[level][index]
     for _ in range(_MANY):
@@ -83,12 +87,13 @@ def _problem(question: str, expression: Expression) -> Problem:
 
 
 def from_files(path: Path) -> tuple[Problems, str]:
-    """Returns the problems in `path`, and a digest of the files.
+    """Returns the problems of a user's files, and a digest of the files.
 
-    `path` is a JSON Lines file with `question` and `answer` in each row; training seeds then ask four fifths
-    of its rows and validation seeds the rest. Or it is a folder with `train.jsonl` and `test.jsonl`; then
-    validation seeds ask the rows of `test.jsonl`. Consecutive seeds ask each row once before one comes again.
-    Raises MissingError if a file is absent, and ConfigError if a row is malformed.
+    If `path` is a JSON Lines file with `question` and `answer` in each row, about four fifths of its rows
+    are for training seeds and the rest for validation seeds. If `path` is a folder with `train.jsonl` and
+    `test.jsonl`, training seeds use the first file and validation seeds the second. Consecutive seeds use
+    all rows of their split before any row is repeated. Raises MissingError if a file is absent, and
+    ConfigError if a row is malformed or a split has no rows.
     """
     if path.is_dir():
         files = {False: path / "train.jsonl", True: path / "test.jsonl"}
@@ -118,7 +123,8 @@ def from_files(path: Path) -> tuple[Problems, str]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Returns what changes if a file does. Raises MissingError if it does not exist."""
+    """Returns a file's modification time in nanoseconds and its size, by which a change of the file is
+    noticed. Raises MissingError if the file does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -130,7 +136,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 @cache
 def _rows(path: Path, stamp: tuple[int, int]) -> tuple[list[Problem], str]:
-    """Returns the problems of a file and its digest. A changed file has another `stamp` and is read again."""
+    """Returns the problems of a file and the file's digest. The result is cached: `stamp` is part of the
+    cache key, so a changed file is read again."""
     try:
         data = path.read_bytes()
         text = data.decode()

@@ -1,4 +1,4 @@
-"""Stories: word problems of the highest level, with four to seven events that change a quantity."""
+"""Word problems of level 5, called stories: a quantity is changed by four to seven events in turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _EVENTS: tuple[tuple[str, str, tuple[int, int]], ...] = (
 
 
 def story(draw: random.Random) -> tuple[str, Expression, list[int]]:
-    """Returns a story's text, its expression, and its numbers with the kinds of its events."""
+    """Returns a story's text, its expression tree, and its key: the start value, followed by the kind and
+    the number of each event."""
     name, other = draw.sample(NAMES, 2)
     item = draw.choice(ITEMS)
     start = draw.randint(10, 90)

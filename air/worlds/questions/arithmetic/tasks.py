@@ -1,4 +1,4 @@
-"""The tasks of arithmetic: `gsm8k` (one answer) and `gsm8k5` (up to five)."""
+"""The arithmetic tasks: `gsm8k` (one answer per episode) and `gsm8k5` (up to five answers)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from air.worlds.questions.episodes import (
 from air.worlds.sources import WorldTask
 
 TURNS = {"gsm8k": 1, "gsm8k5": 5}
-"""The greatest number of answers, by kind."""
+"""The maximum number of answers in an episode, by kind of question."""
 FILES = "a JSONL file of GSM8K's rows, or a folder with train.jsonl and test.jsonl,"
 __all__ = ["FILES", "LEVELS", "TURNS", "load", "problems_of"]
 
 
 def problems_of(name: Name) -> tuple[Problems, str]:
-    """Returns the problems that a task's name stands for, and a digest of what decides them."""
+    """Returns the problems of the task `name`, and a digest of the data or of the level that determines
+    them."""
     if name.path is not None:
         return from_files(name.path)
     return generated(name.level), f"level {name.level}"
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task with this name."""
+    """Returns the task `name`."""
     problems, data = problems_of(name)
     turns = TURNS[name.kind]
     again = "" if turns == 1 else f" You have up to {turns} answers; a wrong one costs a little."

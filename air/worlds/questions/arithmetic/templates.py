@@ -1,7 +1,9 @@
-"""The templates of generated word problems, by level: a level is the least number of operations of an answer.
+"""The templates of generated word problems of levels 1 to 4. A problem of level n needs at least n
+operations.
 
-A template's text has names in braces: `{name}` and `{other}` are people, `{item}` is a thing, the others are
-the numbers of the formula. A number that is in the text but not in the formula is there to distract.
+A template's text has placeholders in braces: `{name}` and `{other}` are people, `{item}` is a kind of
+thing, and the other placeholders are numbers. A number that is in the text but not in the formula is a
+distractor.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ ITEMS = [
 
 @dataclass(frozen=True)
 class Template:
-    """A kind of word problem."""
+    """The template of a word problem: a text with placeholders, and the formula of its answer."""
 
     text: str
     formula: str
-    """The operations, with the numbers' names. Each of its results must be a positive integer."""
+    """The formula of the answer over the placeholders of numbers, such as `a*b-c`. Numbers are redrawn
+    until the result of each operation is a positive integer."""
     ranges: dict[str, tuple[int, int]]
-    """The least and the greatest value of each number."""
+    """The smallest and the largest value of each number, by placeholder."""
 
 
 def _template(text: str, formula: str, **ranges: tuple[int, int]) -> Template:
@@ -83,4 +86,4 @@ _FOUR = (
 )
 # fmt: on
 TEMPLATES: dict[int, tuple[Template, ...]] = {1: _ONE, 2: _TWO, 3: _THREE, 4: _FOUR}
-"""The templates of each level. Level 5 has stories instead, see `stories.py`."""
+"""The templates of each level. Level 5 has none: `stories.py` generates its problems."""

@@ -1,1 +1,1 @@
-"""A small shop with generated goods, after WebShop."""
+"""A small simulated shop with generated products, modelled on the WebShop benchmark."""

@@ -1,4 +1,4 @@
-"""The goods of the shop: 800 generated ones, always the same."""
+"""The shop's catalogue: 800 generated products, which are the same for every seed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Product:
-    """One of the goods."""
+    """A product of the shop."""
 
     asin: str
-    """The number under which the shop has it."""
+    """The product number, such as `B0A1B2C000`, with which the agent opens the product's page."""
     kind: Kind
     title: str
     price: float
@@ -41,7 +41,8 @@ class Product:
 
     @property
     def text(self) -> str:
-        """All text that the search looks in."""
+        """The text that the search engine indexes: title, categories, features, description and option
+        values."""
         values = [value for values in self.options.values() for value in values]
         return " ".join(
             [self.title, *self.kind.categories, *self.features, self.description, *values]
@@ -50,7 +51,7 @@ class Product:
 
 @functools.cache
 def goods() -> dict[str, Product]:
-    """Returns all goods by their numbers."""
+    """Returns all products by product number."""
     draw = random.Random("the goods of the shop")
     found: dict[str, Product] = {}
     for kind in KINDS:

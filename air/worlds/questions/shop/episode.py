@@ -1,8 +1,8 @@
-"""An episode of the shop: searches, clicks and one purchase, after WebShop.
+"""An episode in the shop: searches, clicks and one purchase, modelled on WebShop.
 
-A turn's answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
-that the page does not offer changes nothing. The purchase ends the episode and earns the reward; it is a
-success only if the reward is 1.
+An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
+that the current page does not offer has no effect. A purchase ends the episode and earns a reward from 0 to
+1. The episode is a success only if the reward is 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTRUCTIONS = (
 
 
 class ShopEpisode:
-    """One visit to the shop."""
+    """One episode in the shop, with a goal of the given level; None stands for any level."""
 
     def __init__(self, level: int | None) -> None:
         self._level = level
@@ -59,7 +59,8 @@ class ShopEpisode:
         return self._tally.facts()
 
     def _legal(self, text: str) -> tuple[str, str]:
-        """Returns the kind and the argument of an action; two empty texts if the page does not offer it."""
+        """Parses an action into its kind (`search` or `click`) and its argument in lower case. Returns two
+        empty texts if the action is malformed or the current page does not offer it."""
         match = _ACTION.fullmatch(text)
         kind, argument = (match[1].lower(), match[2].strip().lower()) if match else ("", "")
         offered = (kind == "search" and argument) or argument in clickable(self._page)

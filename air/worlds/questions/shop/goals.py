@@ -1,4 +1,5 @@
-"""What the agent is asked to buy, and the reward of a purchase by WebShop's formula."""
+"""The goals of shop episodes (the purchases that the agent is asked to make), and WebShop's reward for a
+purchase."""
 
 from __future__ import annotations
 
@@ -14,25 +15,26 @@ from air.worlds.sources import VALIDATION_SEED
 
 LEVELS = (1, 2, 3)
 _ATTRIBUTES = {1: (1, 1), 2: (1, 2), 3: (2, 3)}
-"""The least and the greatest number of attributes that a goal asks for, by level."""
+"""The smallest and the largest number of attributes in a goal, by level."""
 _PRICES = [10.0 * n for n in range(1, 100)]
 _NOUNS = {word for kind in KINDS for word in kind.name.split()}
-"""The words that say what kind of thing a title names."""
+"""The words of all kinds' names. The reward uses them to recognise the kind of product in a title."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What the agent is asked to buy."""
+    """The purchase that the agent is asked to make: a kind of product with attributes, options and a price
+    limit."""
 
     product: Product
-    """The product that the goal was made from. Others may satisfy it as well."""
+    """The product from which the goal was generated. Other products may satisfy the goal as well."""
     attributes: tuple[str, ...]
     options: Mapping[str, str]
     price_limit: float
 
     @property
     def instruction(self) -> str:
-        """The request in words."""
+        """The request to the agent, as a sentence."""
         parts = [f"I need a {self.product.kind.name} that is: " + " and ".join(self.attributes)]
         if self.options:
             named = (f"{name}: {value}" for name, value in self.options.items())
@@ -41,8 +43,9 @@ class Goal:
 
 
 def goal(level: int | None, seed: int) -> Goal:
-    """Returns the goal of a seed. Without a level it has any. Level 1 asks for no options, level 2 for one,
-    level 3 for all. Goods that validation asks for are never asked for in training."""
+    """Returns the goal of a seed. Level 1 asks for no option of the product, level 2 for one option, level
+    3 for all options; None draws a level. No product is the basis of both a training goal and a validation
+    goal."""
     draw = random.Random(f"shop {level} {seed}")
     chosen = level or draw.choice(LEVELS)
     product = draw.choice(_askable(for_validation(seed)))
@@ -66,9 +69,10 @@ def _askable(validation: bool) -> list[Product]:
 def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
     """Returns the reward, from 0 to 1, for buying `product` with the chosen `options`.
 
-    It is the share of the attributes, options and the price limit that the purchase satisfies, times a factor
-    for its kind. Attributes and options must agree exactly: WebShop compares them by similarity, because its
-    real goods name the same thing in many ways; ours do not.
+    The reward is the share of the goal's attributes, options and price limit that the purchase satisfies,
+    times a factor from 0 to 1 for the kind of product. Options and attributes must match exactly. WebShop
+    compares them by similarity, because its real products name the same property in several ways; the
+    generated products do not.
     """
     text = " ".join([product.title, *product.features, product.description]).lower()
     attributes = sum(a in product.attributes or a in text for a in goal.attributes)
@@ -79,7 +83,8 @@ def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
 
 
 def _kind_factor(wanted: Product, bought: Product) -> float:
-    """WebShop's factor: 1 for the right kind of thing, less for another."""
+    """Returns WebShop's factor for the kind of product: 1 if the bought product is of the wanted kind or of
+    a similar kind, and down to 0 for a kind with no word in common."""
     nouns = _nouns(wanted)
     score = len(nouns & _nouns(bought)) / len(nouns) if nouns else 0.2
     same_kind = wanted.kind.name == bought.kind.name

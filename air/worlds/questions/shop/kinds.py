@@ -1,4 +1,4 @@
-"""The kinds of goods of the shop, and the attributes, options and prices that each may have."""
+"""The kinds of products in the shop, each with its possible attributes, options and prices."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _SIZES = ("x-small", "small", "medium", "large", "x-large")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of goods."""
+    """A kind of product, such as desk lamps."""
 
     name: str
-    """What one is called. WebShop calls this the query."""
+    """The singular name, such as `desk lamp`. WebShop calls this name the query."""
     section: str
     shelf: str
     attributes: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
-    """The values from which each option's are drawn. No value occurs under two options."""
+    """The possible values of each option; a product offers some of them. No value belongs to two options."""
     prices: tuple[int, int]
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The place in the shop, from the section down."""
+        """The kind's path in the shop's hierarchy: section, shelf, and the kind's name in the plural."""
         return (self.section, self.shelf, f"{self.name}s")
 
 

@@ -1,4 +1,5 @@
-"""The pages of the shop, as WebShop's text mode has them: what each shows and where each click leads."""
+"""The shop's pages, modelled on WebShop's text mode: the text of each page, and the page that each click
+leads to."""
 
 from __future__ import annotations
 
@@ -16,38 +17,40 @@ _RESULTS_OF_A_PAGE = 10
 
 @dataclass(frozen=True)
 class Page:
-    """Where the agent is: the search, a page of results, a product, or a page about a product."""
+    """The page at which the agent is: the search page, a page of results, a product page, or a sub-page of
+    a product."""
 
     results: tuple[str, ...] | None = None
-    """The numbers of the goods that were found; None before a search."""
+    """The product numbers that the last search found; None on the search page."""
     number: int = 1
-    """The number of the page of results."""
+    """Which page of the results is current, counted from 1."""
     asin: str = ""
-    """The number of the product that is shown; empty if none is."""
+    """The number of the product whose page is open; empty if no product page is open."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """The chosen options of the product."""
+    """The options that the agent has chosen for the product, by option name."""
     sub_page: str = ""
-    """One of the pages about the product; empty on its main page."""
+    """The open sub-page of the product (`description`, `features` or `reviews`); empty on the main product
+    page."""
 
     @property
     def product(self) -> Product | None:
-        """The product that is shown."""
+        """The product whose page is open, or None."""
         return goods()[self.asin] if self.asin else None
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The numbers of the goods on a page of results."""
+        """The product numbers on the current page of results."""
         start = (self.number - 1) * _RESULTS_OF_A_PAGE
         return (self.results or ())[start : start + _RESULTS_OF_A_PAGE]
 
 
 def found(keywords: str) -> Page:
-    """Returns the page after a search, which is allowed on every page."""
+    """Returns the page of results of a search. The agent may search on every page."""
     return Page(results=tuple(index().find(keywords)))
 
 
 def clickable(page: Page) -> list[str]:
-    """Returns the texts that can be clicked, in lower case."""
+    """Returns the texts that the agent can click on a page, in lower case."""
     if page.results is None:
         return []
     if page.product is None:
@@ -60,7 +63,8 @@ def clickable(page: Page) -> list[str]:
 
 
 def clicked(page: Page, text: str) -> Page:
-    """Returns the page after a click on one of its `clickable` texts. A purchase leads nowhere."""
+    """Returns the page after a click. `text` must be one of the page's `clickable` texts other than `buy
+    now`: a purchase ends the episode and leads to no page."""
     if text == _BACK:
         return Page()
     if text == _NEXT:
@@ -84,7 +88,7 @@ def _previous(page: Page) -> Page:
 
 
 def text_of(page: Page, instruction: str) -> str:
-    """Returns the page's text, with the actions that it offers."""
+    """Returns the observation of a page: the instruction, the page's text, and the available actions."""
     parts = ["Instruction:", instruction]
     if page.results is None:
         parts = ["WebShop", *parts, "Search"]
@@ -100,7 +104,7 @@ def text_of(page: Page, instruction: str) -> str:
 
 
 def actions(page: Page) -> list[str]:
-    """Returns the actions that the page names, as they are written."""
+    """Returns the available actions of a page as the agent must write them, such as `click[next >]`."""
     search = ["search[<content>]"] if page.results is None else []
     return search + [f"click[{text}]" for text in clickable(page)]
 

@@ -1,4 +1,4 @@
-"""Scripted players of the shop, for tests and baselines. Each maps an observation to an answer."""
+"""Scripted players for the shop, used by tests and baselines. A player maps an observation to an answer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Callable
 from air.worlds.questions.shop.goals import goal
 
 Player = Callable[[str], str]
-"""Returns the answer to an observation."""
+"""A function that returns the player's answer to an observation."""
 
 
 def perfect(level: int | None, seed: int) -> Player:
-    """Returns the player that buys what the goal of `seed` was made from, with the options it asks for."""
+    """Returns a player that buys the product from which the goal of `seed` was generated, with the
+    requested options."""
     wanted = goal(level, seed)
     clicks = [wanted.product.asin, *wanted.options.values(), "buy now"]
     replies = iter([f"search[{wanted.product.title}]", *(f"click[{text}]" for text in clicks)])
@@ -21,8 +22,8 @@ def perfect(level: int | None, seed: int) -> Player:
 
 
 def hasty(seed: int) -> Player:
-    """Returns the player that searches for the kind of thing that the instruction names, and buys any of the
-    first ten results without looking at it."""
+    """Returns a player that searches for the kind of product that the instruction names, and buys a random
+    one of the first ten results without reading its page."""
     draw = random.Random(seed)
 
     def reply(observation: str) -> str:
@@ -37,7 +38,7 @@ def hasty(seed: int) -> Player:
 
 
 def random_clicks(seed: int) -> Player:
-    """Returns the player that takes any of the actions that the page offers; it searches for `black`."""
+    """Returns a player that chooses one of the available actions at random. Its searches are for `black`."""
     draw = random.Random(seed)
 
     def reply(observation: str) -> str:

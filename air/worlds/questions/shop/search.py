@@ -1,4 +1,4 @@
-"""The shop's search: BM25 over the text of all goods."""
+"""The shop's search engine: BM25 over the texts of all products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = re.compile("[a-z0-9]+")
 
 
 class Index:
-    """An inverted index of texts by key."""
+    """An inverted index with BM25 weights over texts, each of which has a key."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         counts = {key: Counter(_words(text)) for key, text in texts.items()}
@@ -27,7 +27,8 @@ class Index:
             for word in count:
                 holders[word].append(key)
         self._weights: dict[str, list[tuple[str, float]]] = {}
-        """For each word, the keys of the texts that have it, and the score that it gives each."""
+        """The BM25 weights by word: the key of each text that contains the word, with the word's
+        contribution to the score of the text."""
         for word, keys in holders.items():
             rarity = math.log(1 + (len(texts) - len(keys) + 0.5) / (len(keys) + 0.5))
             self._weights[word] = [
@@ -37,7 +38,8 @@ class Index:
         self._order = {key: place for place, key in enumerate(texts)}
 
     def find(self, keywords: str) -> list[str]:
-        """Returns the keys of the best texts, best first; equal ones in the order of the texts."""
+        """Returns the keys of the texts with the highest scores, best first, at most `MOST_RESULTS`. Texts
+        with equal scores keep the order in which they were indexed."""
         scores: defaultdict[str, float] = defaultdict(float)
         for word in dict.fromkeys(_words(keywords)):
             for key, weight in self._weights.get(word, ()):
@@ -48,7 +50,7 @@ class Index:
 
 @functools.cache
 def index() -> Index:
-    """Returns the index of all goods."""
+    """Returns the index of all products. The index is built on the first call."""
     return Index({asin: product.text for asin, product in goods().items()})
 
 
@@ -57,5 +59,6 @@ def _saturated(count: int, length: float) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """Returns the words of a text without the ending of a plural."""
+    """Returns the words of a text in lower case, each without a final `s`, so that singular and plural
+    match."""
     return [word.removesuffix("s") for word in _WORD.findall(text.lower())]

@@ -1,4 +1,4 @@
-"""The task of the shop: `shop`."""
+"""The shop's task, `shop`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
 TURNS = {"shop": MOST_TURNS}
-"""The greatest number of turns, by kind."""
+"""The maximum number of turns in an episode, by kind of question."""
 FILES = ""
-"""There are no data to bring: the real shop is a server, which `agentgym:webshop@URL` plays."""
+"""Empty: the task `shop` accepts no data of a user. The task `agentgym:webshop@URL` uses a real WebShop
+server."""
 __all__ = ["FILES", "LEVELS", "TURNS", "load"]
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task with this name."""
+    """Returns the task `name`."""
     return WorldTask(
         id=name.task_id,
         make=lambda: BlockingEpisodeWorld(lambda: ShopEpisode(name.level), threads),

@@ -1,1 +1,1 @@
-"""Questions about databases, answered with SQL, after BIRD."""
+"""Questions about databases that the agent answers with SQL queries, modelled on the BIRD benchmark."""

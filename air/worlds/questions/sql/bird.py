@@ -1,9 +1,10 @@
-"""A user's folder of BIRD: questions in `dev.json` (and `train.json`), databases in `dev_databases`.
+"""Reads SQL questions from a user's copy of the BIRD dataset: `dev.json` with `dev_databases`, and
+optionally `train.json` with `train_databases`.
 
-Validation seeds ask `dev.json`. Training seeds ask `train.json` with `train_databases`; without `train.json`,
-four fifths of `dev.json` are for training and the rest for validation. Consecutive seeds ask each row once
-before one comes again. A row whose gold query has an empty result is passed over for the next: any query that
-finds nothing would match it.
+Validation seeds use `dev.json`; training seeds use `train.json`. Without `train.json`, about four fifths of
+the rows of `dev.json` are for training seeds and the rest for validation seeds. Consecutive seeds use all
+rows of their split before any row is repeated. A row whose gold query has an empty result is skipped in
+favour of the next row, because any query without results would match it.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from air.worlds.questions.episodes import belongs, for_validation
 from air.worlds.questions.sql.questions import Question, Questions
 
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
-"""The limits of a query. The time is GRL's."""
+"""The limits of one query on a BIRD database. The 180 seconds are the limit that the GRL project uses."""
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of a question file."""
+    """A row of a question file, with its location for error messages."""
 
     where: str
     question: str
     gold: str
     file: Path
-    """The database."""
+    """The path of the SQLite database that the question is about."""
 
 
 def from_folder(folder: Path) -> tuple[Questions, str]:
-    """Returns the questions of a folder and a digest of its files: the contents of the question files, the
-    names and sizes of the databases. Raises MissingError if a file is absent, ConfigError if a row is
-    malformed."""
+    """Returns the questions of a BIRD folder and a digest of the contents of its question files and of the
+    names and sizes of its databases. Raises MissingError if a file is absent, and ConfigError if a row is
+    malformed or a split has no rows."""
     dev, digests = _rows(folder, "dev")
     rows = {True: dev}
     if (folder / "train.json").exists():
@@ -86,7 +87,7 @@ def _run_gold(file: Path, gold: str, where: str) -> Result:
 
 @functools.lru_cache(1000)
 def _schema(file: Path) -> str:
-    """Returns the statements that created the tables of a database."""
+    """Returns the `CREATE TABLE` statements of a database."""
     connection = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         rows = connection.execute(
@@ -100,7 +101,8 @@ def _schema(file: Path) -> str:
 
 
 def _rows(folder: Path, split: str) -> tuple[list[_Row], str]:
-    """Returns the rows of `SPLIT.json` and their digest."""
+    """Returns the rows of `SPLIT.json`, and a digest of the file and of the names and sizes of its
+    databases."""
     path, databases = folder / f"{split}.json", folder / f"{split}_databases"
     try:
         data = path.read_bytes()

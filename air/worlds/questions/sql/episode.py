@@ -1,8 +1,8 @@
-"""An episode of SQL: a question about a database, and one or more queries as answers.
+"""An episode of SQL: one question about a database, which the agent answers with one or more queries.
 
-The query's result is compared with the gold query's as a multiset of rows. A match at the n-th answer earns
-1/2^(n-1) and ends the episode, another result or a failing query earns nothing. An answer without a query
-costs 0.5 and ends the episode.
+The result of the agent's query must equal the result of the gold query as a multiset of rows. A match at
+the n-th answer earns 1/2^(n-1) and ends the episode. A different result or a failing query earns 0. An
+answer that contains no query earns -0.5 and ends the episode.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ INSTRUCTIONS = (
 
 
 def query_of(answer: str) -> str | None:
-    """Returns the query of an answer: the first block of SQL, or the whole answer if it begins like a query.
-    None if there is none."""
+    """Returns the query in an answer: the first fenced block of SQL or, if there is no fenced block, the
+    whole answer if it begins with `SELECT`, `WITH` or `VALUES`. Returns None if the answer contains no
+    query."""
     fence = _FENCE.search(answer)
     if fence is not None:
         end = answer.find("```", fence.end())
@@ -40,13 +41,14 @@ def query_of(answer: str) -> str | None:
 
 
 def _shown(problem: str) -> str:
-    """Returns a problem as it is shown: an error repeats parts of the query, of any length and character."""
+    """Returns a query's error message for the agent: unprintable characters are replaced and the length is
+    limited, because an error message may quote any part of the query."""
     text = "".join(letter if letter.isprintable() else "?" for letter in problem[:_LONGEST_PROBLEM])
     return text if len(problem) <= _LONGEST_PROBLEM else text + "…"
 
 
 class SqlEpisode:
-    """One question about a database, asked at most `turns` times."""
+    """One question about a database. The agent has at most `turns` answers."""
 
     def __init__(self, questions: Questions, turns: int, limits: Limits) -> None:
         self._questions = questions

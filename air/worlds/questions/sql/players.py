@@ -1,4 +1,5 @@
-"""Scripted players of SQL, for tests and baselines. Each maps an observation to an answer."""
+"""Scripted players for SQL questions, used by tests and baselines. A player maps an observation to an
+answer."""
 
 from __future__ import annotations
 
@@ -8,17 +9,18 @@ from collections.abc import Callable
 from air.worlds.questions.sql.questions import Questions
 
 Player = Callable[[str], str]
-"""Returns the answer to an observation."""
+"""A function that returns the player's answer to an observation."""
 
 
 def perfect(questions: Questions, seed: int) -> Player:
-    """Returns the player that gives the gold query of the question of `seed`."""
+    """Returns a player that always gives the gold query of the question of `seed`."""
     gold = questions(seed).gold
     return lambda observation: block(gold)
 
 
 def choosing(questions: Questions, seed: int) -> Player:
-    """Returns the player that draws from the gold query and the likely mistakes, with equal chances."""
+    """Returns a player that draws each answer uniformly from the gold query and the question's wrong
+    queries."""
     question = questions(seed)
     queries = [question.gold, *question.wrong]
     draw = random.Random(seed)
@@ -26,5 +28,5 @@ def choosing(questions: Questions, seed: int) -> Player:
 
 
 def block(sql: str) -> str:
-    """Returns a query as an answer."""
+    """Returns a query as the text of an answer, in a fenced block."""
     return f"```sql\n{sql}\n```"

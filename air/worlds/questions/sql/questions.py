@@ -1,4 +1,4 @@
-"""Generated SQL questions: a database, a question about it, and the result that answers it."""
+"""Generates SQL questions. Each has a database, a question in words, and the expected result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from air.worlds.questions.sql.templates import TEMPLATES, Template
 
 LEVELS = (1, 2, 3, 4)
 _MANY = 10_000
-"""No question takes so many tries."""
+"""The maximum number of random draws for one question, after which an AssertionError is raised."""
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,24 @@ class Question:
     """A question about a database."""
 
     schema: str
-    """The tables, as the statements that create them."""
+    """The `CREATE TABLE` statements of the database."""
     question: str
     gold: str
-    """A query that answers the question."""
+    """The reference query, whose result is the right answer."""
     expected: str
     """The fingerprint of the gold query's result."""
     database: Database
     wrong: tuple[str, ...] = ()
-    """Queries with other results; only generated questions have them."""
+    """Plausible queries with a different result than the gold query. Only generated questions have them."""
 
 
 Questions = Callable[[int], Question]
-"""Returns the question of a seed."""
+"""A function that returns the question of a seed."""
 
 
 def generated(level: int | None) -> Questions:
-    """Returns the generator of a level, or of all levels in equal shares if `level` is None."""
+    """Returns a generator of questions of one level. If `level` is None, each seed draws its level
+    uniformly."""
 
     def question_of(seed: int) -> Question:
         draw = random.Random(f"sql {level} {seed}")
@@ -55,7 +56,8 @@ def generated(level: int | None) -> Questions:
 
 
 def _try(level: int, draw: random.Random, seed: int) -> Question | None:
-    """Draws a question; None if it belongs to other seeds or its database does not tell mistakes apart."""
+    """Draws a question. Returns None if the question belongs to the other split of seeds, or if the drawn
+    database does not distinguish the gold query from the wrong queries."""
     template, schema = draw.choice(TEMPLATES[level]), draw.choice(SCHEMAS)
     words = _words(schema, draw)
     gold = template.gold.format(**words)
@@ -77,7 +79,9 @@ def _try(level: int, draw: random.Random, seed: int) -> Question | None:
 def _tells_apart(
     connection: sqlite3.Connection, template: Template, words: dict[str, Any]
 ) -> str | None:
-    """Returns the fingerprint of the gold query's result, or None if the question cannot be asked here."""
+    """Returns the fingerprint of the gold query's result on this database. Returns None if that result is
+    trivial (no rows, NULL or 0), if a wrong query has the same result, or if an equivalent query has
+    another result."""
 
     def result(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.format(**words)).fetchall()
@@ -94,7 +98,8 @@ def _tells_apart(
 
 
 def _words(schema: Schema, draw: random.Random) -> dict[str, Any]:
-    """Draws the values of a question. Numbers lie where about half of the rows are on either side."""
+    """Draws the values of a template's placeholders. Thresholds come from the middle third of a column's
+    range, so that a fair share of the rows lies on either side."""
     parent, child, event = schema.parent, schema.child, schema.event
 
     def middle(least: int, greatest: int) -> int:

@@ -1,7 +1,7 @@
-"""The generated databases: five schemas of three tables, filled with rows by seed.
+"""The generated databases: five schemas of three tables, filled with random rows.
 
-Each schema has the same shape, so that one template of a question fits all: a parent table, a child table
-whose rows belong to a parent, and an event table whose rows belong to a child.
+All schemas have the same structure, so that every question template fits every schema: a parent table, a
+child table whose rows refer to a parent, and an event table whose rows refer to a child.
 """
 
 from __future__ import annotations
@@ -64,11 +64,12 @@ _BACK = [
 
 @dataclass(frozen=True)
 class Table:
-    """A table: an id, a label that is unique unless the table has events, a category and a number."""
+    """A table with four columns of its own: an id, a label, a category and a number. Labels are unique
+    within the table."""
 
     name: str
     one: str
-    """What one row is, in a question."""
+    """The singular noun for a row, used in questions."""
     label: str
     category: str
     categories: tuple[str, ...]
@@ -76,20 +77,20 @@ class Table:
     least: int
     greatest: int
     people: bool = False
-    """Whether labels are people's names."""
+    """Whether the labels are names of people."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def many(self) -> str:
-        """What several rows are, in a question: the table's name as words."""
+        """The plural noun for rows, used in questions: the table's name with spaces instead of underscores."""
         return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of a database."""
+    """The three tables of a database."""
 
     parent: Table
     child: Table
@@ -97,17 +98,17 @@ class Schema:
 
     @property
     def parent_key(self) -> str:
-        """The column of the child table with the id of its parent."""
+        """The name of the child table's foreign key to the parent table."""
         return f"{self.parent.one}_id"
 
     @property
     def child_key(self) -> str:
-        """The column of the event table with the id of its child."""
+        """The name of the event table's foreign key to the child table."""
         return f"{self.child.one}_id"
 
     @property
     def statements(self) -> list[str]:
-        """The statements that create the tables."""
+        """The `CREATE TABLE` statements of the three tables."""
         return [
             _create(self.parent, ""),
             _create(self.child, f"{self.parent_key} INTEGER REFERENCES {self.parent.name}(id)"),
@@ -156,7 +157,7 @@ SCHEMAS = (
 
 
 def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
-    """Returns a database in memory with drawn rows."""
+    """Returns a connection to a new in-memory database that is filled with random rows."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript("\n".join(schema.statements))
     parents, children, events = draw.randint(8, 12), draw.randint(24, 40), draw.randint(50, 80)
@@ -169,7 +170,8 @@ def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
 def _fill(
     connection: sqlite3.Connection, table: Table, count: int, owners: int, draw: random.Random
 ) -> None:
-    """Inserts rows. An owner is drawn from three quarters of the owners, so that some own nothing."""
+    """Inserts `count` random rows into a table. Each row refers to a random one of three quarters of the
+    `owners` rows of the table above, so that some of those rows have no row that refers to them."""
     front, back = (_FIRST, _LAST) if table.people else (_FRONT, _BACK)
     labels = [f"{a} {b}" for a in front for b in back]
     draw.shuffle(labels)

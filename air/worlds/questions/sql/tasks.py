@@ -1,4 +1,4 @@
-"""The tasks of SQL: `sql` (one answer) and `sql5` (up to five)."""
+"""The SQL tasks: `sql` (one answer per episode) and `sql5` (up to five answers)."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
 TURNS = {"sql": 1, "sql5": 5}
-"""The greatest number of answers, by kind."""
+"""The maximum number of answers in an episode, by kind of question."""
 FILES = "BIRD's folder, with dev.json and dev_databases,"
 __all__ = ["FILES", "LEVELS", "TURNS", "load", "questions_of"]
 
 
 def questions_of(name: Name) -> tuple[Questions, str, Limits]:
-    """Returns the questions that a task's name stands for, a digest of what decides them, and the limits of
-    a query."""
+    """Returns the questions of the task `name`, a digest of the data or of the level that determines them,
+    and the limits of one query."""
     if name.path is not None:
         return (*bird.from_folder(name.path), bird.LIMITS)
     return generated(name.level), f"level {name.level}", Limits()
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task with this name."""
+    """Returns the task `name`."""
     questions, data, limits = questions_of(name)
     turns = TURNS[name.kind]
     again = "" if turns == 1 else f" You have up to {turns} answers; a later one earns less."

@@ -1,11 +1,12 @@
 """The templates of generated SQL questions, by level.
 
-The names in braces are: `{P}`, `{C}` and `{E}` for the parent, child and event table, whose properties follow a
-point (`{C.label}`, see `schemas.Table`); `{pk}` and `{ck}` for the columns with the ids of a parent and a child;
-other letters for the values of a question (see `questions._words`).
+The placeholders in braces are: `{P}`, `{C}` and `{E}` for the parent, child and event table, whose
+properties follow a dot (`{C.label}`, see `schemas.Table`); `{pk}` and `{ck}` for the foreign keys to the
+parent and to the child table; other letters for random values (see `questions._words`).
 
-The queries in `wrong` are likely mistakes. A question is asked only of a database in which each of them has
-another result than the gold query. Each of `same` must have the same result: so no tie decides.
+The queries in `wrong` are likely mistakes, and the queries in `same` are equivalent to the gold query. A
+question is asked only about a database on which every wrong query has another result than the gold query,
+and every equivalent query has the same result, which excludes databases with ties.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Template:
-    """A kind of question."""
+    """The template of a question: its text, the gold query, wrong queries and equivalent queries."""
 
     question: str
     gold: str
@@ -117,4 +118,5 @@ _FOUR = (
 )
 # fmt: on
 TEMPLATES: dict[int, tuple[Template, ...]] = {1: _ONE, 2: _TWO, 3: _THREE, 4: _FOUR}
-"""The templates of each level: one table, groups and orders, two tables, three tables and nested queries."""
+"""The templates of each level. Level 1: one table; 2: groups and orders; 3: two tables; 4: three tables and
+nested queries."""
