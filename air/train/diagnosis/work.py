@@ -113,8 +113,8 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that a large or much increased share of episodes ends at the context limit or by a cut
-    reply."""
+    """Reports that the share of episodes which end at the context limit or by a cut reply is large and has
+    grown, or is very large."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
