@@ -29,7 +29,8 @@ class Played:
     scores: tuple[float | None, ...]
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
-    """The score of the final artefact on the test split; None if the artefact has no test score."""
+    """The score, on the test split, of the artefact that the episode's result is based on; None if this
+    artefact has no test score. For a world, the world's score."""
     reward: float
     turns: int
     format_errors: int

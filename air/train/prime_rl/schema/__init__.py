@@ -26,9 +26,9 @@ ANY = "any"
 def table() -> dict[str, Any]:
     """Returns the recorded schema of prime-rl's run files, as a dict.
 
-    `source`, `version`, `commit` and `verifiers` tell which prime-rl was recorded. For each kind of run file,
-    `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path, `[]`
-    stands for an element of a list, and `*` for any key.
+    `source`, `version`, `commit` and `verifiers` identify the prime-rl of this schema. For each kind of run
+    file, `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path,
+    `[]` stands for an element of a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
@@ -52,13 +52,14 @@ def has(path: Sequence[str], root: Root) -> bool:
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (path in the recorded schema, path in the run file, value) for every key of a file, also for
-    TOML tables. Keys inside a table `env` are skipped."""
+    """Yields a tuple (path in the recorded schema, path in the run file, value) for every key of a run file,
+    including keys whose values are TOML tables. Skips keys inside a table `env`."""
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Returns a message for each key of a run file that the schema lacks, and each value of a wrong type."""
+    """Returns an error message for each key of a run file that the schema does not have, and for each value
+    of a wrong type."""
     known, messages = keys(root), []
     paths = [path.replace("[]", ".0") for path in known]
     below = ""
