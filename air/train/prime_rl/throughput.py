@@ -8,11 +8,11 @@ has size_r units, and running episodes occupy them. The resources are the boxes 
 (several boxes may share a GPU), the boxes of this machine, and the allowed number of concurrent episodes ("in
 flight"). An episode occupies u_i units: 1, or for GPU slots the number of GPUs of its box. Then:
 
-    seconds of a step     S = max over resources r of  (sum over streams i that use r of n_i L_i u_i) / size_r
-    running episodes      sum_i n_i L_i / S;  the other w episodes in flight wait for r*, the resource of this
-    max age of an episode     L_i / S, plus w / (sum over streams j that use r* of n_j) if it waits for r*, in
-    steps
-                          (Little's law)
+    seconds of a step     S = max over resources r of  (sum of n_i L_i u_i over streams i that use r) / size_r
+    running episodes      sum of n_i L_i / S over all streams i;  the other w episodes in flight wait for r*,
+                          the resource with the maximum
+    age of an episode     L_i / S steps, plus w / (sum of n_j over streams j that use r*) steps if the episode
+                          waits for r* (Little's law)
 
 Ages depend only on ratios of times, so they also hold if all episodes are faster than their time limits by
 the same factor.
