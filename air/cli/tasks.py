@@ -168,7 +168,8 @@ def _list_harbor(ids: Sequence[str]) -> int:
 
 
 def _list_worlds() -> None:
-    """Prints the worlds that ship with air, and the sources whose tasks cannot be listed."""
+    """Prints a table of the worlds that ship with air, and the kinds of worlds that cannot be listed, such as
+    worlds at the URL of a server."""
     from air.errors import MissingError
     from air.worlds import sources
 
@@ -228,7 +229,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints the tasks of an MLGym checkout with their status, then warnings about their scores."""
+    """Prints a table of the tasks in an MLGym checkout and their status, then warnings about their scores."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
