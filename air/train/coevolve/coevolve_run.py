@@ -1,4 +1,9 @@
-"""Runs the rounds of a co-evolution, and skips the stages that an earlier process has finished."""
+"""Runs the rounds of a co-evolution, and skips the stages that an earlier process has finished.
+
+In each round, the proposer (a model) is trained to write questions and then writes proposals, which are a
+question with the proposer's own answer. The executor (another model) answers the proposed questions, is
+trained on a selection of them, and answers held-out questions.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +70,10 @@ class CoevolveRun:
         return f"[round {number}/{self._config.rounds}] {stage}"
 
     async def _train_proposer(self, number: int, model: str, executor: str) -> str:
-        """Trains the proposer of a round, if this is not done yet, and returns the folder of the trained
-        model. `executor`, whose weights do not change, answers the proposals. Returns `model` if the proposer
-        is frozen."""
+        """Trains the proposer (the model that writes questions) in round `number`, if this is not done yet,
+        and returns the folder of the trained model. The training starts from `model`; the model `executor`,
+        whose weights do not change, answers the questions. Returns `model` if the settings freeze the
+        proposer."""
         if self._config.proposer.frozen:
             return model
         config = self._plan.proposer_run(number, model)
@@ -79,8 +85,9 @@ class CoevolveRun:
             return str(await train(config, title, self._say, self._logged))
 
     async def _propose(self, number: int, model: str) -> None:
-        """Samples the round's proposals from the proposer `model`, and writes them to `proposals.jsonl`. Does
-        nothing if this file exists. Raises InfrastructureError if an episode fails."""
+        """Samples proposals (questions with an answer) from the proposer `model`, and writes them to the
+        round's `proposals.jsonl`. Does nothing if this file exists. Raises InfrastructureError if an episode
+        fails."""
         if (self._folder(number) / PROPOSALS).is_file():
             return
         count = self._config.generation.proposals
@@ -103,8 +110,9 @@ class CoevolveRun:
         self._write(number, PROPOSALS, ({"text": last_reply(r.trace)} for r in rollouts))
 
     async def _answer(self, number: int, model: str) -> None:
-        """Lets the executor `model` answer the round's proposals, and writes the answers to `answered.jsonl`.
-        Equal questions are asked only once. Does nothing if this file exists."""
+        """Lets the executor `model` answer the questions in the round's `proposals.jsonl`, and writes the
+        proposals with the executor's answers to `answered.jsonl`. Equal questions are asked only once. Does
+        nothing if `answered.jsonl` exists."""
         if (self._folder(number) / ANSWERED).is_file():
             return
         longest = self._config.payment.longest
@@ -147,8 +155,10 @@ class CoevolveRun:
         return len(chosen)
 
     async def _train_executor(self, number: int, model: str, rows: int) -> str:
-        """Trains the executor on the round's `rows` rows, if this is not done yet, and returns the folder of
-        the trained model. Returns `model` if there is no row, or if the executor is frozen."""
+        """Trains the executor (the model that answers questions) on the `rows` questions in the round's
+        `rows.jsonl`, if this is not done yet, and returns the folder of the trained model. The training
+        starts from `model`. Returns `model` if there is no question, or if the settings freeze the
+        executor."""
         if self._config.executor.frozen:
             return model
         if not rows:

@@ -53,7 +53,8 @@ class TaskBody(BaseConfig):
 
 
 class EvaluateBody(BaseConfig):
-    """The body of `POST /evaluate`."""
+    """The JSON body of a request `POST /evaluate`: the questions, the number `k` of answers to each question,
+    and the settings for answering them."""
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
@@ -114,8 +115,8 @@ def application(executor: Executor) -> Starlette:
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
-    """Returns the entry for one question in the JSON response: p̂, the majority's answer, all answers, and
-    the mean number of tool calls."""
+    """Returns the entry for one question in the JSON response: p̂ (the share of the answers that agree), the
+    most frequent answer, all answers, and the mean number of tool calls."""
     found = agreement(answered.answers)
     definition: Definition = "published" if task.answer is None else "as_coded"
     return {

@@ -40,7 +40,8 @@ class Plan:
 
     config: CoevolveConfig
     proposer: RunConfig
-    """The settings of the proposer's training. Each round sets name, model, seed and task."""
+    """The settings of the training of the proposer, the model that writes questions. Each round replaces
+    name, model, seed and task."""
     executor: RunConfig
 
     @property

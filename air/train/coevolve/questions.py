@@ -19,9 +19,10 @@ Line = Mapping[str, Any]
 
 
 def p_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
-    """Returns p̂ of an answered proposal: by `definition`, how far the executor's answers agree. Returns 0 if
-    the share of readable answers is below `payment.least_valid`. `found` is the agreement of the answers in
-    `line`."""
+    """Returns p̂ of an answered question: the share of the executor's answers that agree, by the definition
+    `definition` (`as_coded` or `published`). Returns 0 if the share of readable answers is below
+    `payment.least_valid`. `line` is the question's line of `answered.jsonl`, and `found` the agreement of its
+    answers."""
     if found.valid < payment.least_valid * found.k:
         return 0.0
     return p_hat(found, line["proposed"], definition)

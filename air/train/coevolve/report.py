@@ -57,10 +57,12 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:
-    """Returns the statistics of a round's answered proposals. `frontier_share` is a share of all proposals,
-    including malformed ones. `rewards` has the mean reward by both definitions, `as_coded` and `published`.
-    The share of a proposal's cluster, |c|/B, is computed among the first 512 well-formed proposals of the
-    round."""
+    """Returns statistics of a round's answered proposals; `lines` are the lines of `answered.jsonl`.
+
+    `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
+    that agree) is within the range for the executor's training. `rewards` has the mean reward by both
+    definitions, `as_coded` and `published`. Similarity to other proposals, which lowers rewards, is computed
+    among the first 512 well-formed proposals."""
     read = [line for line in lines if "malformed" not in line]
     found = [agreement(line["answers"]) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 EXACT = {"float32": 1e-4, "float64": 1e-4}
-"""The largest mean `mismatch_kl` of on-policy tokens that rounding explains, in nats per token, by the
-precision of the weights."""
+"""The largest mean `mismatch_kl` (the divergence between the sampler's and the trainer's probabilities of
+on-policy tokens) that rounding explains, in nats per token, by the precision of the weights."""
 COARSE = 1e-2
 """The limit of `EXACT` for all other precisions, such as bfloat16."""
 

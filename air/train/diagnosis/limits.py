@@ -20,8 +20,8 @@ class Limits:
     entropy: float = 0.2
     """Report a collapse of the policy if the mean entropy is below this number times its start."""
     mismatch: float = 1e-2
-    """Report if the mean `mismatch_kl` is above this number, in nats per token: the sampler then differs from
-    the trained policy."""
+    """Report if the mean `mismatch_kl` (the divergence between the sampler's and the trainer's probabilities
+    of tokens) is above this number, in nats per token."""
     mismatch_growth: float = 20.0
     """Report also if the mean `mismatch_kl` is above this number times its start, and above
     `mismatch_floor`."""
@@ -65,7 +65,7 @@ class Limits:
     """Report if the median of the last gradient norms is above this number times the median of the first
     ones."""
     test_gap: float = 0.1
-    """Report if the gap between φ (the score) on the validation split and on the test split has grown by more
+    """Report if the normalised score φ on the validation split minus that on the test split has grown by more
     than this number, and the reward is rising."""
     reward_gain: float = 0.02
     """The reward counts as rising if its mean is at least this much above its start."""

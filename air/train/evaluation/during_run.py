@@ -196,7 +196,7 @@ def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dic
 
 def _stderr(sources: Sequence[dict[str, Any]]) -> float | None:
     """Returns the standard error of the mean of the sources' mean rewards, from the standard error of each
-    source. Returns None if that of a source is unknown."""
+    source. Returns None if the standard error of a source is unknown."""
     errors = [one["reward_stderr"] for one in sources]
     return None if None in errors else math.hypot(*errors) / len(errors)
 

@@ -39,12 +39,13 @@ class SuiteEvaluation(Evaluation):
     data: Sequence[Data] = ()
 
     def wanted(self, _: int) -> dict[str, int]:
-        """Returns by task id how many episodes the evaluation needs: questions times samples. The argument
-        has no effect."""
+        """Returns, by the id of the benchmark's task, how many episodes the evaluation needs: the number of
+        questions times the number of samples. The argument has no effect."""
         return {one.task: one.episodes for one in self.data}
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns by task id how many episodes of each benchmark are still to be played."""
+        """Returns, by the id of the benchmark's task, how many episodes are still to be played. `episodes`
+        has no effect."""
         done = self._seeds()
         return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
 

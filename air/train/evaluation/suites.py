@@ -73,12 +73,12 @@ SUITES: Mapping[str, Suite] = {
         ),
     ),
 }
-"""The suites by name."""
+"""The benchmark suites, by the name that `air eval --suite` takes."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The user's rows of one benchmark."""
+    """The user's data of one benchmark: rows of questions and answers."""
 
     benchmark: Benchmark
     task: str

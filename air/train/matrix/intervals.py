@@ -22,7 +22,8 @@ class Interval:
     """The lower bound. `low` and `high` are None if the value comes from a single number."""
     high: float | None
     method: Literal["t over seeds", "t over episodes", "wilson", "none"]
-    """How the interval was computed."""
+    """How the interval was computed: Student's t over the seeds' means or over the episodes, Wilson's score
+    interval, or no interval."""
 
 
 def interval(by_seed: Sequence[Sequence[float]]) -> Interval | None:

@@ -30,9 +30,10 @@ class MatrixRun:
         again."""
 
     async def run(self) -> None:
-        """For each row and seed, trains the model and lets it play all columns; the row `base` is first.
-        Calls `on_cells` after each row and seed. Raises the errors that a run of `rl` raises. After SIGINT or
-        SIGTERM, raises CancelledError; finished work is kept."""
+        """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
+        columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
+        errors that a run of `rl` raises. After SIGINT or SIGTERM, raises CancelledError; finished work is
+        kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -51,8 +52,8 @@ class MatrixRun:
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: Trained, model: str, place: str) -> None:
-        """Loads `model` and plays the missing episodes of all columns. Raises UsageError if a cell's folder
-        has episodes with other weights or settings."""
+        """Loads `model` and plays the missing episodes on the tasks of all columns. Raises UsageError if a
+        cell's folder has episodes with other weights or settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []

@@ -1,4 +1,8 @@
-"""Turns the settings of a matrix into trainings and cells, and checks that the matrix's folder belongs to it.
+"""Turns the settings of a matrix into trainings and evaluations, and checks that the matrix's folder belongs
+to it.
+
+A row of a matrix is a list of training tasks; one model is trained on them with each seed. A column is a task
+that all models play. A cell has the episodes of a row's models on a column's task.
 
 The folder `output_dir / name` has `matrix.json` (the settings that the cells depend on), `runs/ROW-seedN/`
 (ordinary runs of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
@@ -26,8 +30,8 @@ from air.train.matrix.files import CELLS, FILE, RUNS
 
 @dataclass(frozen=True)
 class Trained:
-    """One row with one seed: the settings of the training that makes its model. The row `base` has no
-    training."""
+    """One row of a matrix (a list of training tasks) with one seed, and the settings of the training that
+    makes its model. The row `base` is the model before any training."""
 
     row: str
     seed: int | None
@@ -48,7 +52,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Plan:
-    """All trainings and evaluations of a matrix."""
+    """The settings of all trainings and evaluations of a matrix. `trained` has an element for each row and
+    seed."""
 
     config: MatrixConfig
     trained: Sequence[Trained]
@@ -64,8 +69,8 @@ class Plan:
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
     def evaluation(self, trained: Trained, model: str, column: str) -> Evaluation:
-        """Returns the evaluation of one row and seed on the task `column`. `model` is the folder or hub id of
-        the row's model."""
+        """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
+        is the folder or hub id of this model."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 

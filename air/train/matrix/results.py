@@ -30,7 +30,8 @@ _CSV_COLUMNS = (
 
 
 def results(plan: Plan) -> dict[str, Any]:
-    """Returns the content of `results.json`, computed from the recorded episodes in the matrix's folder."""
+    """Computes the value of each cell from the recorded episodes in the matrix's folder, and returns the
+    content of `results.json`."""
     config = plan.config
     rows = list(dict.fromkeys(one.row for one in plan.trained))
     cells = []
