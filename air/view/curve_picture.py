@@ -153,7 +153,8 @@ def _of_updates(name: str) -> Callable[[Row], float | None]:
 
 
 def _test_phi(row: Row) -> float | None:
-    """Returns the mean normalised score φ of the episodes' final artefacts on the test split."""
+    """Returns the mean normalised score φ on the test split: φ on the validation split minus the recorded gap
+    between the splits. Returns None if `row` lacks one of these metrics."""
     phi, gap = number(row.get("phi")), number(row.get("validation_test_gap"))
     return None if phi is None or gap is None else phi - gap
 

@@ -76,8 +76,8 @@ def ensure_engine() -> str:
 def _refuse(error: AirError) -> None:
     """Raises MissingError, with a remedy, if this process has no right to install or start Docker.
 
-    `error` comes from an attempt to connect to Docker. If `DOCKER_HOST` is set, raises `error` itself: air
-    never starts an engine that the user has named.
+    `error` comes from an attempt to connect to Docker. If `DOCKER_HOST` is set, raises `error` itself,
+    because the message names the engine that the user has chosen.
     """
     if os.environ.get("DOCKER_HOST"):
         raise error  # it names the engine that the user asked for

@@ -51,7 +51,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 MAX_TURNS = 10
-"""Number of turns of an episode without `--max-turns`."""
+"""Largest number of turns of an episode of a research task if `--max-turns` is not given."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
@@ -243,8 +243,8 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Executes the entries of `air shell` in an episode. `act` plays a reply. Every other method with one
-    argument is a command: `undo` is the command `:undo`.
+    """Executes the entries of `air shell` in an episode. The method `act` plays a reply. Each command is a
+    method whose argument is the text after the command's name: `undo` is the command `:undo`.
 
     If `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
@@ -282,8 +282,8 @@ class _Shell:
         self._screen.reward(terms)
 
     def written(self, text: str) -> str | None:
-        """Returns the reply in the episode's action format whose action is the typed `text`. Returns None if
-        this reply is just the text between two fences."""
+        """Returns the reply, in the episode's action format, whose action is the typed text `text`. Returns
+        None if the text between two fences (```) already is such a reply."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:

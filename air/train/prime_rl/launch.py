@@ -193,8 +193,9 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group with the environment `env`, and forwards SIGINT, SIGTERM and
-    SIGHUP to the command. Returns an exit code (see `hand_over`).
+    """Runs a command in its own process group with the environment variables `env`, and forwards SIGINT,
+    SIGTERM and SIGHUP to the command. Returns 130 if there was such a signal, 1 if too many consecutive
+    episodes failed, else the exit code of the command (128 + N if signal N ended the command).
 
     Sends SIGTERM to the command when the file `breaker` says that too many consecutive episodes failed. Kills
     the process group `grace` seconds after the first signal; the default is long because prime-rl may need

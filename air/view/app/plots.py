@@ -100,8 +100,8 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts of an episode's validates (gradings): the score, and the change of the score
-    (delta), by item (a turn with its validates).
+    """Returns two charts of an episode's validates (gradings), by item (a turn with its validates): the
+    score, and the delta reward that the validate earned.
 
     `curve` has the recorded facts of each validate. A vertical line marks the item with the number `item`.
     `last` is the number of the last item; `baseline` is drawn as a horizontal line unless it is None."""

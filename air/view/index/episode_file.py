@@ -1,4 +1,4 @@
-"""Reads a single trajectory file from start to end, for a view that has no index of it."""
+"""Reads a single trajectory file from start to end, for a view that has no index of the run."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ class IndexFile:
     def refresh(self, progress: Progress = no_progress) -> bool:
         """Reads new lines of the run's files into the index; returns whether the index has changed.
 
-        Raises UsageError if a file cannot be read or the index cannot be written.
+        A trajectory file that cannot be read is marked as unreadable. Raises MissingError if the run's folder
+        is gone, UsageError if another file cannot be read, and InfrastructureError if SQLite fails.
         """
         with self._lock, translated(self.folder):
             marks = self.marks()

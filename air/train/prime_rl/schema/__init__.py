@@ -40,13 +40,15 @@ def origin() -> str:
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns the allowed types of every key of one kind of run file, by the key's dotted path."""
+    """Returns the allowed types of every key, by the key's dotted path. `root` is the kind of run file, such
+    as `rl`."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def has(path: Sequence[str], root: Root) -> bool:
-    """Whether one kind of run file has a key at `path`, whose parts may be indices of lists."""
+    """Whether run files of the kind `root` (such as `rl`) have a key at `path`. Parts of the path may be
+    indices of lists."""
     dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
     return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
 
@@ -122,8 +124,8 @@ def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of a key inside a TOML table with arbitrary keys, such as `env_vars`, or None
-    if the key at `path` is not inside such a table."""
+    """Returns the allowed types of the key at `path` if it is inside a TOML table with arbitrary keys, such
+    as `env_vars`, else None. `known` has the allowed types of all recorded keys."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

@@ -43,7 +43,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
     """Renders a table of the groups. Returns the position, in `groups`, of the group that the user has
-    selected."""
+    selected, or 0 if no group is selected."""
     latest = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in latest]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in latest]
