@@ -68,7 +68,8 @@ class PaymentConfig(BaseConfig):
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the reward term for uncertainty, which is largest at p̂ = ½."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the reward term for tool calls."""
+    """The factor of the reward term for tool calls: the proposer's calls if `reward` is `as_coded`, the
+    executor's calls if it is `published`."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
