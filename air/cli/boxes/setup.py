@@ -1,8 +1,9 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
 A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command
-succeeds, and prints what process boxes do not isolate. It fails if the environment variable
-`AIR_REQUIRE_DOCKER=1` is set (exit code 1), or if `DOCKER_HOST` names an engine that cannot be used.
+succeeds, and prints in which ways process boxes are not isolated. The command fails with exit code 1 if the
+environment variable `AIR_REQUIRE_DOCKER=1` is set, and also fails if `DOCKER_HOST` names an engine that
+cannot be used.
 """
 
 from __future__ import annotations

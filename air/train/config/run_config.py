@@ -457,7 +457,8 @@ class RunConfig(BaseConfig):
 
     @property
     def rewards_at_turns(self) -> bool:
-        """Whether rewards are credited turn by turn: a turn gets its own rewards and later ones."""
+        """Whether each turn of an episode is credited with its own reward and the rewards of later turns
+        only, instead of the reward of the whole episode."""
         sources = self.orchestrator.train.source
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns

@@ -162,9 +162,9 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Resets the file `breaker`, and returns the environment variables for the launcher: those of this
-    process, with new values for PATH, the visible GPUs, the breaker's file (see `air.env.failure_breaker`)
-    and the secret of the data splits."""
+    """Returns the environment variables for the launcher: the variables of this process, with new values for
+    PATH, the visible GPUs, the secret of the data splits, and the path `breaker`. The file `breaker` counts
+    consecutive failed episodes (see `air.env.failure_breaker`); an old file is removed."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
