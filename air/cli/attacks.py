@@ -1,7 +1,7 @@
 """Plays the attacks of `air tasks check --attacks`, and prints and writes the results.
 
-An attack is a scripted episode that tries to get an undeserved score, or to reach what an agent must not
-reach. All attacks together are the integrity battery.
+An attack is a scripted episode that tries to get an undeserved score, or to access files or processes that an
+agent must not access. A verdict is the result of one attack. All attacks together are the integrity battery.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def check_flags(args: argparse.Namespace) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Plays all attacks on the tasks. Returns 1 if an attack succeeded, else 0."""
+    """Plays the attacks that the flags select, by default all, on the tasks `ids`. Prints the verdicts.
+    Returns the exit code: 1 if an attack succeeded, else 0."""
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
@@ -99,8 +100,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
-    """Context manager: prints and writes the verdicts so far if Ctrl-C ends the battery (perhaps after
-    hours)."""
+    """Context manager: if Ctrl-C ends the battery, prints the verdicts so far and writes them to `file`,
+    because the battery may have run for hours."""
     try:
         yield
     except asyncio.CancelledError:
@@ -110,8 +111,8 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
 
 
 def _conclude(verdicts: Sequence[Verdict], file: Path | None) -> bool:
-    """Prints the table of verdicts and each defence that failed, and writes the report. Returns whether a
-    defence failed."""
+    """Prints the table of verdicts and the successful attacks, and writes the verdicts to `file`. Returns
+    whether an attack succeeded."""
     from air.integrity import report
 
     print_columns(report.table(verdicts))
@@ -128,7 +129,8 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints the progress of the battery, which can take long, and each defence that failed."""
+    """Prints the progress of the battery from time to time, and each successful attack at once. An instance
+    is called with each verdict."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

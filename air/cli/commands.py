@@ -25,5 +25,5 @@ COMMANDS = {
     "gpus": "air.cli.boxes.gpus",
     "completion": "air.cli.completion",
 }
-"""The Python module of each command. A module has `HELP`, `EXAMPLES` (command lines), `add_arguments(parser)`
-and `run(args)`, which returns the exit code."""
+"""Maps each command to the Python module that implements the command. A module has `HELP` (one line of help
+text), `EXAMPLES` (command lines), `add_arguments(parser)` and `run(args)`, which returns the exit code."""

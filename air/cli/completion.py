@@ -30,13 +30,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """Returns the completion script for `bash` or `zsh`. The script for zsh uses bash's completions."""
+    """Returns the completion script for the shell `bash` or `zsh`. The script for zsh loads the one for bash
+    through zsh's emulation `bashcompinit`."""
     cases = "\n".join(f'        "{words}"*) choices="{" ".join(c)}" ;;' for words, c in _choices())
     return (_ZSH if shell == "zsh" else "") + _BASH % cases
 
 
 def _choices() -> Iterator[tuple[str, list[str]]]:
-    """Yields pairs: a command's words, and the words that may follow. Longer commands come first."""
+    """Yields pairs (beginning of a command line, words that may follow), such as the subcommands and flags of
+    a command. Longer beginnings come before shorter ones, because the first match counts."""
     from air.cli.commands import COMMANDS
     from air.cli.parser import parser_of
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`. `note` describes the default in the help text."""
+    """Adds the flag `--runtime docker|subprocess`. `note` is the part of the help text about the default."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -24,7 +24,8 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None, note: str) -> None:
-    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas."""
+    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas. `note` is the part of the help
+    text about the default."""
     parser.add_argument(
         "--tasks",
         nargs="+",
@@ -36,7 +37,8 @@ def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None,
 
 
 class _Names(argparse.Action):
-    """Stores the names in a flag's values, which are separated by spaces or commas."""
+    """Argparse action that stores a list of names; in the flag's values they are separated by spaces or
+    commas."""
 
     def __call__(
         self,
@@ -52,7 +54,8 @@ class _Names(argparse.Action):
 
 
 def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Adds the flag `--turn N`, which may also be written `--step`, as in earlier versions."""
+    """Adds the flag `--turn N`, with the alias `--step`, its name in earlier versions. `meaning` is the help
+    text."""
     parser.add_argument(
         "--turn",
         "--step",
@@ -65,13 +68,15 @@ def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def as_written(args: argparse.Namespace, name: str) -> str:
-    """Returns the flag that set the argument `name`, as the user spelled it."""
+    """Returns the flag that set the argument `name`, in the spelling that the user chose (`--turn` or
+    `--step`), for error messages."""
     written: str = getattr(args, f"{name}_flag", f"--{name}")
     return written
 
 
 class _AsWritten(argparse.Action):
-    """Stores a flag's value, and which spelling of the flag was used (see `as_written`)."""
+    """Argparse action that stores a flag's value and the spelling of the flag that the user chose (see
+    `as_written`)."""
 
     def __call__(
         self,
@@ -85,22 +90,24 @@ class _AsWritten(argparse.Action):
 
 
 def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
-    """Adds a flag whose value is a number of things, 1 or more."""
+    """Adds the flag `flag`, whose value is a whole number, 1 or more. `meaning` is the help text."""
     parser.add_argument(
         flag, type=count, default=default, metavar="N", help=f"{meaning} ({default})"
     )
 
 
 def count(text: str) -> int:
-    """Reads a flag's value, which must be a whole number, 1 or more."""
+    """Parses a flag's value as a whole number, 1 or more. Raises argparse's ArgumentTypeError for other
+    texts."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
     return int(text)
 
 
 def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
-    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` says that `parser`
-    belongs to a subcommand, and that the flag may also stand before the subcommand's name."""
+    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` must be true if
+    `parser` belongs to a subcommand and the flag may also stand before the subcommand's name; the value there
+    then remains in effect."""
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -136,9 +143,10 @@ def _gpus(text: str) -> Wanted:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits `KEY=VALUE`, and reads the value with `air.config.toml_or_text`.
+    """Splits a text `KEY=VALUE`, and returns the key and the value. The value is parsed as TOML if possible,
+    else it is text.
 
-    Raises ConfigError, naming `flag`, if there is no `=`.
+    Raises ConfigError, which names `flag`, if there is no `=`.
     """
     from air.config import toml_or_text
 

@@ -1,4 +1,9 @@
-"""Checks Harbor tasks for `air tasks check harbor:PATH`, and prints and writes the results."""
+"""Implements `air tasks check harbor:PATH`: checks whether Harbor tasks are sound, and prints and writes the
+results.
+
+A sound task rewards its reference solution, and does not reward doing nothing or a hack. A hack is an attempt
+to get a reward without solving the task.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Checks the tasks. Returns 1 if a task is not sound, else 0."""
+    """Checks the tasks `ids`, and prints the verdicts. Returns the exit code: 1 if a task is not sound, else
+    0."""
     from air import tasks
     from air.integrity.gate.run import Gate
     from air.tasks.sources.harbor.settings import HarborSettings
@@ -52,8 +58,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 
 def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
-    """Returns the hacks (attempts to get a reward without solving the task) that the flags ask for. Raises
-    ConfigError if a hack does not exist."""
+    """Returns the hacks to try: with `--attacks`, all hacks or those that `--only` names, else none. Raises
+    ConfigError if `--only` names an unknown hack or is used without `--attacks`."""
     from air.integrity.gate.hacks import HACKS
 
     names = {hack.name for hack in HACKS}
@@ -89,7 +95,8 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 class Progress:
-    """Prints the progress of a check."""
+    """Prints the progress of a check from time to time. An instance is called with the verdict on each
+    task."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

@@ -1,4 +1,5 @@
-"""Lists Harbor tasks for `air tasks harbor:PATH`: what each task needs, and why it cannot be played here."""
+"""Implements `air tasks harbor:PATH`: lists Harbor tasks with their image and tests, and with the reason why
+a task cannot be played."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ HEADER = ("task", "image", "verifier", "steps", "state")
 
 
 def listing(ids: Sequence[str]) -> int:
-    """Prints one line for each task of the ids `harbor:PATH`. Builds, pulls and starts nothing."""
+    """Prints one line for each Harbor task in `ids` (`harbor:PATH`), and returns 0. Only reads the tasks'
+    files; builds and pulls no image, and starts no box."""
     from air import tasks
 
     rows = [row(task_id) for task_id in tasks.expanded(ids)]
@@ -22,8 +24,8 @@ def listing(ids: Sequence[str]) -> int:
 
 
 def row(task_id: str) -> tuple[str, ...]:
-    """Returns the cells of a task's line: id, image, where its tests run (as the task says), number of steps,
-    and `ok` or the reason for a refusal."""
+    """Returns the cells of a task's line: id, image, where its tests run according to the task (in a box of
+    their own, or in the agent's box), number of steps, and `ok` or the reason why air refuses the task."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, support
     from air.tasks.sources.harbor.settings import HarborSettings

@@ -1,7 +1,7 @@
 """The entry points of the programs `air`, `rl` and `sft`, which run a command and print errors.
 
 The exit codes are 0 (success), 1 (failure or mismatch), 2 (wrong input from the user), 130 (interrupted) and
-141 (the reader of the output has ended).
+141 (broken pipe: the process that reads the output has ended).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from air.errors import AirError, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`."""
+    """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`; None:
+    those of this process."""
     args = list(sys.argv[1:] if argv is None else argv)
     # The arguments after -- are for another program.
     own = args.index("--") if "--" in args else len(args)
@@ -72,7 +73,7 @@ def _run(args: list[str]) -> int:
 
 
 def _overview() -> str:
-    """Returns the help of the program `air`: its commands, and what each of them does."""
+    """Returns the help text of the program `air`: a list of the commands with one line about each."""
     lines = [f"  {c:<13}{importlib.import_module(m).HELP}" for c, m in COMMANDS.items()]
     run = paths.command()
     return "\n".join(
@@ -91,7 +92,8 @@ def _overview() -> str:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Adds loopback addresses to `NO_PROXY`, because a proxy cannot reach air's own servers there."""
+    """Adds the loopback addresses to the environment variable `NO_PROXY`, because air's own servers listen
+    there and a proxy cannot reach them."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))

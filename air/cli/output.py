@@ -1,4 +1,4 @@
-"""Prints tables and untrusted text, and handles a closed standard output, for several commands."""
+"""Helpers for the output of several commands: tables, untrusted text, and a closed standard output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 
 def safe(text: str) -> str:
-    """Replaces control characters by escapes such as `\\x1b`; newlines and tabs stay."""
+    """Returns `text` with control characters replaced by escapes such as `\\x1b`, except newlines and
+    tabs."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
@@ -21,5 +22,6 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
 
 
 def discard_output() -> None:
-    """Discards further output. Call it after a BrokenPipeError: the reader has ended, as with `| head`."""
+    """Discards all further output to standard output. Call this function after a BrokenPipeError, which
+    occurs if the process that reads the output has ended, as with `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

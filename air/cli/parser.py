@@ -1,4 +1,5 @@
-"""Makes the argument parser of each command. It reports wrong arguments in one line of air's format."""
+"""Makes the argument parser of each command. The parser reports wrong arguments in one line, as all of air's
+error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from air.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError, with a remedy. (argparse would print its usage and exit.)"""
+    """An argument parser that raises UsageError, with a remedy, for wrong arguments. (argparse's own parser
+    prints the usage and exits the process.)"""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
@@ -29,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[str]:
-    """Returns the flags of a parser and of its subcommands."""
+    """Returns all flags of a parser, including the flags of its subcommands."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,5 @@
-"""The command `air tasks rows:PATH`: lists rows of questions, and what leaks between their splits."""
+"""The command `air tasks rows:PATH`: lists rows of questions, and questions that leak between their
+splits."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Lists the rows, and writes them if `--to` asks for it."""
+    """Prints the size of each split, the validation questions that also occur in the training split, and the
+    first rows. With `--to`, also writes the rows to files. Returns 0."""
     from air.errors import ConfigError
     from air.worlds.rows import settings
     from air.worlds.rows.leakage import find, without_leaks

@@ -110,8 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Returns the arguments, with the subcommand `list` or `rows` added in front if they begin with an id
-    `harbor:…` or `rows:…`."""
+    """Returns the arguments of `air tasks` with the omitted subcommand: if the first argument is an id
+    `harbor:…`, adds `list` in front of it; if it is an id `rows:…`, adds `rows`."""
     for prefix, action in ((_HARBOR, _LIST), (_ROWS, "rows")):
         if arguments and arguments[0].startswith(prefix):
             return [action, *arguments]
@@ -119,7 +119,8 @@ def spelled_out(arguments: list[str]) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the subcommand; if there is none, lists the tasks. Returns 1 if `check` found a wrong score."""
+    """Runs the subcommand; without a subcommand, lists the tasks. Returns the exit code, for example 1 if
+    `check` found a wrong score."""
     if args.action == "check":
         return asyncio.run(_check(args))
     if args.action == _LIST:
@@ -167,7 +168,8 @@ def _list_harbor(ids: Sequence[str]) -> int:
 
 
 def _list_worlds() -> None:
-    """Prints the worlds that ship with air, and the sources whose tasks cannot be listed."""
+    """Prints a table of the worlds that ship with air, and the kinds of worlds that cannot be listed, such as
+    worlds at the URL of a server."""
     from air.errors import MissingError
     from air.worlds import sources
 
@@ -227,7 +229,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints the tasks of an MLGym checkout with their status, then warnings about their scores."""
+    """Prints a table of the tasks in an MLGym checkout and their status, then warnings about their scores."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     _table(
@@ -300,7 +302,8 @@ async def _check(args: argparse.Namespace) -> int:
 
 
 def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns two GPU pools, for agents' boxes and for grader boxes; (None, None) without `--gpus`."""
+    """Returns two GPU pools, one for agents' boxes and one for grader boxes. `gpus` is the value of `--gpus`;
+    returns (None, None) if it is None. `specs` are the tasks to run."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -355,7 +358,8 @@ def _new(name: str, root: Path) -> int:
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """Returns the ids of MLGym's tasks that can be checked here. Prints each other task with the reason."""
+    """Returns the ids of the MLGym tasks that can be checked on this machine. For each other MLGym task,
+    prints the reason why it cannot be checked."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)

@@ -11,15 +11,16 @@ from air.train.prime_rl import launch
 
 Engine = Literal["embedded", "prime-rl"]
 PRIME_TABLES = ("inference", "deployment", "slurm")
-"""TOML tables that only prime-rl reads, so a run file that has one of them is meant for prime-rl."""
+"""TOML tables that only prime-rl reads. A run file with one of these tables is meant for prime-rl."""
 
 
 def choose(
     setting: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
 ) -> Engine:
-    """Returns the name of the training engine for a run file: `embedded` or `prime-rl`. `auto` chooses
-    `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`. Raises
-    MissingError if `auto` chooses prime-rl, but prime-rl or a GPU is missing and `dry_run` is false."""
+    """Returns the name of the training engine for a run file: `setting`, if it is not `auto`. With `auto`,
+    returns `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`, else
+    `embedded`. Raises MissingError if `auto` leads to prime-rl, `dry_run` is false, and prime-rl or a GPU is
+    missing."""
     if setting != "auto":
         return setting
     tables = [name for name in PRIME_TABLES if name in sources.data]

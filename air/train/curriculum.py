@@ -1,7 +1,7 @@
-"""Keeps the level of each source of prompts, and promotes a source to its next level.
+"""Tracks the level of each source of prompts in a curriculum, and promotes a source to its next level.
 
-A source with a table `[[embedded.levels]]` plays only the tasks of its present level. After each training
-step the source moves to the next level if the mean of its metric over the last episodes of the present level
+A source with a table `[[embedded.levels]]` plays only the tasks of its current level. After each training
+step the source moves to the next level if the mean of its metric over the last episodes of the current level
 is high enough.
 """
 
@@ -24,20 +24,24 @@ from air.worlds.sources import is_world
 
 
 class Levels:
-    """The levels of one source. `ahead` is the number of steps whose prompts are drawn before the episodes of
-    the present step have ended: 1 if episodes play during updates, else 0."""
+    """The curriculum of one source of prompts: its levels, and the current level.
+
+    `ahead` is the number of steps whose prompts are drawn before the episodes of the current step have ended:
+    1 if episodes play during updates of the weights, else 0.
+    """
 
     def __init__(self, config: LevelsConfig, source: EnvSource, *, ahead: int) -> None:
         self.config, self.name = config, source.resolved_name
         self.tasks = [[_task_id(name) for name in level] for level in config.tasks(source)]
         self._planned = [0] * (1 + ahead)
-        """The levels (counted from 0) of the planned steps: the next step, then `ahead` further steps."""
+        """The level (counted from 0) of each planned step: the next step, then `ahead` further steps."""
         self._window: deque[float] = deque(maxlen=config.window)
-        """The metric's values in the most recent episodes of the last planned level."""
+        """The values of the metric in the most recent episodes of the level of the last planned step."""
         self._of_level: dict[int, list[vf.Task]] = {}
 
     def check(self) -> None:
-        """Raises ConfigError if a world of the source does not report the metric."""
+        """Raises ConfigError if a world of the source does not report the metric that decides on
+        promotions."""
         for name in (name for level in self.tasks for name in level if is_world(name)):
             facts = worlds.load(name).facts
             if self.config.metric != "reward" and self.config.metric not in facts:
@@ -48,7 +52,9 @@ class Levels:
                 )
 
     def at(self, source: Source, ahead: int) -> Source:
-        """Returns the source with only the prompts of one step's level: `ahead` 0 is the next step."""
+        """Returns a copy of `source` with only the prompts of the level of a planned step: the next step if
+        `ahead` is 0, or the step that is `ahead` steps later. Raises ConfigError if the level has no
+        prompt."""
         level = self._planned[ahead]
         if level not in self._of_level:
             names = self.tasks[level]
@@ -63,8 +69,8 @@ class Levels:
         return replace(source, tasks=self._of_level[level], level=level + 1)
 
     def values(self, groups: Sequence[Group]) -> list[float]:
-        """Returns the metric of each episode that did not fail and belongs to the last planned level. Raises
-        ConfigError if an episode does not have the metric."""
+        """Returns the values of the metric in the episodes of `groups` that did not fail and belong to the
+        level of the last planned step. Raises ConfigError if such an episode does not have the metric."""
         names = self.tasks[self._planned[-1]]
         return [
             self._value(rollout)
@@ -74,8 +80,9 @@ class Levels:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
-        """Counts the episodes of training step `step`, and decides on a promotion. Returns the step's
-        metrics, and a message if the source was promoted, else an empty text."""
+        """Adds the episodes of training step `step`, and promotes the source if its metric is high enough.
+        Returns the metrics of the step about the curriculum, and a message for the user if the source was
+        promoted, else an empty text."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None
@@ -115,7 +122,8 @@ class Levels:
         return {"planned": list(self._planned), "window": list(self._window)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of a checkpoint. Raises ConfigError if the run lacks the checkpoint's level."""
+        """Restores a state that `state_dict` returned. Raises ConfigError if the run has fewer levels than
+        the state needs."""
         planned = [int(level) for level in state["planned"]]
         if max(planned) >= len(self.tasks):
             raise ConfigError(
@@ -130,7 +138,7 @@ class Levels:
 
 
 class Curriculum:
-    """The levels of all sources of a run that have levels."""
+    """The curricula of all sources of a run that have levels."""
 
     def __init__(
         self, configs: Sequence[LevelsConfig], sources: Sequence[EnvSource], *, ahead: int
@@ -138,17 +146,20 @@ class Curriculum:
         self._levels = [Levels(one, one.chosen(sources), ahead=ahead) for one in configs]
 
     def check(self) -> None:
-        """Raises ConfigError if a world does not report the metric of its source."""
+        """Raises ConfigError if a world does not report the metric that decides on promotions of its
+        source."""
         for one in self._levels:
             one.check()
 
     def check_played(self, groups: Sequence[Group]) -> None:
-        """Raises ConfigError if an episode that `record` would count does not have the metric."""
+        """Raises ConfigError if an episode in `groups` that counts for a promotion does not have the
+        metric."""
         for one in self._levels:
             one.values(groups)
 
     def at(self, sources: Sequence[Source], ahead: int) -> list[Source]:
-        """Returns the sources; a source with levels has only the prompts of its level (see `Levels.at`)."""
+        """Returns the sources. A source with levels is replaced by a copy that has only the prompts of its
+        level (see `Levels.at`)."""
         by_name = {one.name: one for one in self._levels}
         return [
             by_name[source.name].at(source, ahead) if source.name in by_name else source
@@ -156,7 +167,8 @@ class Curriculum:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], list[str]]:
-        """Counts the episodes of a training step; returns its metrics, and a line for each promotion."""
+        """Adds the episodes of a training step to all curricula. Returns the metrics of the step, and a
+        message for the user about each promotion."""
         each = [one.record(groups, step) for one in self._levels]
         metrics = {name: value for found, _ in each for name, value in found.items()}
         return metrics, [message for _, message in each if message]
@@ -166,12 +178,13 @@ class Curriculum:
         return {one.name: one.state_dict() for one in self._levels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of a checkpoint for the sources that had levels then."""
+        """Restores a state that `state_dict` returned, for each source that the state contains."""
         for one in self._levels:
             if one.name in state:
                 one.load_state_dict(state[one.name])
 
 
 def _task_id(name: str) -> str:
-    """Returns the task id that episodes of the task `name` record."""
+    """Returns the task id in the records of episodes of the task `name`; for a world, it can differ from
+    `name`."""
     return worlds.load(name).id if is_world(name) else name

@@ -1,7 +1,7 @@
 """Writes a run's metrics to Weights & Biases and TensorBoard, if the run file asks for them.
 
-The file `metrics.jsonl` is always written, by another module. If a monitor fails, this is reported, and the
-run goes on without the monitor.
+A monitor is a service or file format that displays metrics. If a monitor fails, the failure is reported, and
+the run continues without this monitor. Another module always writes the metrics to `metrics.jsonl`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Monitor(ABC):
 
 
 class Wandb(Monitor):
-    """Sends metrics to Weights & Biases. A resumed run keeps its id, which is in the run's folder."""
+    """Sends metrics to Weights & Biases. A resumed run uses the same id there; the id is stored in the run's
+    folder."""
 
     name = "Weights & Biases"
 
@@ -78,7 +79,8 @@ class Wandb(Monitor):
 
 
 class TensorBoard(Monitor):
-    """Writes event files, which `tensorboard --logdir` shows. A resumed run replaces its later steps."""
+    """Writes event files for `tensorboard --logdir`. If a run is resumed from an earlier step, TensorBoard
+    hides the metrics of the later steps that the run repeats."""
 
     name = "TensorBoard"
 
@@ -98,8 +100,8 @@ class TensorBoard(Monitor):
 
 
 class Monitors:
-    """All monitors of a run. `monitors` has a function that starts each monitor. `say` prints and logs a line
-    about a monitor that fails."""
+    """All monitors of a run. `monitors` has, by the monitor's name, a function that starts the monitor. `say`
+    prints a line for the user about a monitor that fails."""
 
     def __init__(
         self, say: Callable[[str], None], monitors: Mapping[str, Callable[[], Monitor]]
@@ -139,7 +141,8 @@ class Monitors:
 
 
 def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors:
-    """Starts the monitors that the run file names. `done` is the number of finished steps."""
+    """Starts the monitors in the run's settings, and returns them. `done` is the number of finished steps;
+    `say` prints a line for the user."""
     monitors: dict[str, Callable[[], Monitor]] = {}
     if config.monitors.wandb is not None:
         monitors[Wandb.name] = lambda: Wandb(config)
@@ -149,7 +152,8 @@ def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers of a line of `metrics.jsonl`. Numbers of a task are named `tasks/<id>/…`."""
+    """Returns the finite numbers in a line of `metrics.jsonl`, by name. A number of a single task or source
+    gets the name `tasks/<id>/…` or `sources/<name>/…`."""
     metrics: dict[str, float] = {}
     for name, value in row.items():
         if name in ("tasks", "sources") and isinstance(value, Mapping):
@@ -161,8 +165,9 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
-    """Raises MissingError if the run file names a monitor whose package is not installed. `find` returns None
-    for a package that is not installed. Raises UsageError if Weights & Biases has no API key."""
+    """Checks that the monitors in the run's settings can start. Raises MissingError if the package of a
+    monitor is not installed, and UsageError if Weights & Biases has no API key. `find` searches a package by
+    name and returns None if the package is not installed."""
     needed = {
         "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
         "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
@@ -192,8 +197,9 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def check_key(environ: Mapping[str, str], *, asks: bool) -> None:
-    """Raises UsageError if Weights & Biases would ask for its API key on the terminal, where the live table
-    would hide the question. `asks` says whether there is a terminal for such a question."""
+    """Raises UsageError if the package `wandb` has no API key and would ask the user for the key on the
+    terminal, where the live table would hide the question. `environ` are the environment variables; `asks`
+    says whether there is a terminal on which `wandb` would ask."""
     if not asks or any(environ.get(name) for name in ("WANDB_API_KEY", _TOKEN_FILE)):
         return
     home = Path(environ.get("HOME", "/"))
@@ -214,7 +220,8 @@ def _mode(options: WandbMonitorConfig) -> str:
 
 
 def _run_id(path: Path) -> str:
-    """Returns the id in the file `path`. If the file does not exist, it is created with a new id."""
+    """Returns the run's id on Weights & Biases, which is stored in the file `path`. If the file does not
+    exist, creates it with a new random id."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(secrets.token_hex(4))

@@ -16,7 +16,8 @@ from air.view.render.metric_series import names, series
 Row = Mapping[str, Any]
 COLOURS = ("#3b6fd4", "#e08a1e", "#2f9e6e", "#c0433f", "#8458b3", "#7a6a58", "#d667a6", "#4aa5b8")
 DASHES = ("-", "--", ":", "-.")
-"""The line styles of further runs when the colours are used up."""
+"""The line styles of matplotlib. When all colours are used, further runs use the colours again with the next
+style."""
 _WIDTH, _HEIGHT = 4.6, 2.9
 """The size of one panel in inches."""
 _PHASES = {
@@ -28,19 +29,19 @@ _PHASES = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a panel."""
+    """One curve in a panel (chart): its label in the legend and its points (x, y)."""
 
     label: str
     points: Points
     number: int = 0
-    """Chooses the curve's colour and line style."""
+    """The curve's number, from 0, which determines its colour and line style."""
     band: tuple[Points, Points] | None = None
     """The lower and the upper edge of a shaded area around the line."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of the picture."""
+    """One chart of the picture, with its title and curves."""
 
     title: str
     curves: Sequence[Curve]
@@ -51,8 +52,9 @@ class Panel:
 
 
 def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    """Returns the panels for these runs (metrics rows by the run's name), without empty panels. A single run
-    may have several curves in a panel. Several runs have one curve each, in different colours."""
+    """Returns the panels (charts) of the picture, without empty ones. `runs` has the lines of `metrics.jsonl`
+    by the run's name. For a single run, a panel may have several curves; for several runs, it has one curve
+    for each run."""
     one = len(runs) == 1
     rewarded = any("reward" in row for rows in runs.values() for row in rows)
     losses = {"training": "loss/mean", "held out": "val/loss"}
@@ -135,7 +137,7 @@ def _points(rows: Sequence[Row], value: Value) -> list[tuple[float, float]]:
 
 
 def _terms(rows: Sequence[Row]) -> Panel:
-    """Returns the panel of the reward's terms that are not always 0."""
+    """Returns the panel of the reward's terms, without the terms that are always 0."""
     curves: list[Curve] = []
     for name in names(rows):
         points = series(rows, name) if name.startswith("reward/") else []
@@ -145,13 +147,14 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads a metric from rows of steps that changed the weights. It ignores other
-    steps, which record 0."""
+    """Returns a function that reads the metric `name` of a row, and returns None for steps that did not
+    change the weights. Such steps record a meaningless 0."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 
 def _test_phi(row: Row) -> float | None:
-    """Returns the mean normalised score φ of the episodes' final artefacts on the test split."""
+    """Returns the mean normalised score φ on the test split: φ on the validation split minus the recorded gap
+    between the splits. Returns None if `row` lacks one of these metrics."""
     phi, gap = number(row.get("phi")), number(row.get("validation_test_gap"))
     return None if phi is None or gap is None else phi - gap
 
@@ -207,7 +210,8 @@ def save(path: Path, runs: Mapping[str, Sequence[Row]]) -> None:
 
 
 def _draw(axis: Any, panel: Panel, *, legend: bool) -> None:
-    """Draws one panel: long curves thin, with their running mean thick."""
+    """Draws one panel on the matplotlib axis `axis`. A curve with many points is a thin line, with its
+    running mean as a thick line."""
     for curve in panel.curves:
         style = _style(curve.number)
         colour = style["color"]

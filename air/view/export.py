@@ -1,7 +1,8 @@
 """Exports a training run as one HTML page that works without a server, a network or other files.
 
-All recorded text is escaped. The page's content security policy also allows only the page's own script (by
-its hash), styles and images within the page, so even unescaped text could not run, load or send anything.
+All recorded text is escaped. As a second protection, the page's content security policy allows only the
+page's own script (by its hash), and styles and images within the page. So even unescaped text could not run a
+script, or load or send data.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from air.view.render.charts import Chart
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""The page shows at most this number of turns of an episode, and then states how many more there are."""
+"""The page shows at most this number of turns of an episode, and a note with the number of further turns."""
 TOKEN_BYTES = 8_000_000
 """The largest total size, in bytes, of the parts of the page that show tokens. A token takes about 600
 bytes."""
@@ -84,16 +85,16 @@ def page(
 
 
 class _Tokens:
-    """Makes the HTML of the tokens of the page's turns, until all of it exceeds `room` bytes. Later turns
-    have a note instead."""
+    """Makes the HTML that shows the tokens of turns. When the HTML of all turns together exceeds `room`
+    bytes, further turns get a note instead of tokens."""
 
     def __init__(self, index: RunIndex, room: int) -> None:
         self._index = index
         self._room = room
 
     def of(self, one: Episode, start: Mapping[str, Any], item: Item) -> str:
-        """Returns the HTML of a turn's tokens; empty if none are recorded, or a note if the page has no more
-        room."""
+        """Returns the HTML of the tokens of the turn `item`. Returns an empty text if no tokens are recorded,
+        and a note if the limit `room` is reached. `start` is the first line of the episode's trajectory."""
         if item.step is None:
             return ""
         run = self._index.file.folder

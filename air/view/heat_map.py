@@ -1,4 +1,5 @@
-"""Draws the results of a matrix (trained on × evaluated on) as one picture (PNG), with matplotlib."""
+"""Draws the results of `air matrix` as a heat map (a PNG file), with matplotlib: one row for each list of
+training tasks, and one column for each evaluated task."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _CELL_WIDTH, _CELL_HEIGHT = 1.25, 0.62
 
 
 def save(path: Path, results: Mapping[str, Any]) -> None:
-    """Writes the heat map of a matrix, the content of its `results.json`, to the PNG file `path`.
+    """Draws the heat map of a matrix, and writes it to the PNG file `path`. `results` is the content of the
+    matrix's `results.json`.
 
     Raises MissingError if matplotlib is not installed, and UsageError if the file cannot be written.
     """
@@ -63,7 +65,8 @@ def save(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def _write(axis: Any, x: int, y: int, cell: Mapping[str, Any]) -> None:
-    """Writes the value and the interval of a cell."""
+    """Writes the value and the confidence interval of `cell` into the cell's square in column `x` and row
+    `y`."""
     if cell["value"] is None:
         axis.text(x, y, "–", ha="center", va="center", fontsize=8, color="#666666")
         return

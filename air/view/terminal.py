@@ -1,4 +1,5 @@
-"""Prints training runs and episodes on a terminal. Text is cleaned first and never interpreted as markup."""
+"""Prints training runs and episodes on a terminal. Recorded text is cleaned, and never interpreted as
+markup."""
 
 from __future__ import annotations
 
@@ -27,11 +28,13 @@ from air.view.render.markup import FAULT_LABEL, figure, seconds
 
 PIPED_WIDTH = 160
 _WHOLE_IDS = 120
-"""A console with at least this number of columns has room for whole ids of episodes."""
+"""The smallest number of columns of a terminal on which ids of episodes are not shortened."""
 SHOWN_CHARACTERS = 12_000
-"""A longer text (in characters) is printed without its middle, unless the user asks for everything."""
+"""The largest number of characters of a text that is printed whole. The middle of a longer text is left out,
+unless the user asks for everything."""
 SHOWN_DIFF = 3_000
-"""A longer diff (in characters) is printed without its middle, unless the user asks for everything."""
+"""The largest number of characters of a diff that is printed whole. The middle of a longer diff is left out,
+unless the user asks for everything."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
@@ -39,7 +42,8 @@ _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bri
 def console() -> Console:
     """Returns a `rich` console on standard output.
 
-    Its width is the terminal's; without a terminal, that of the variable `COLUMNS`, or else `PIPED_WIDTH`.
+    Its width is the width of the terminal. Without a terminal, the width is the environment variable
+    `COLUMNS` or, if this is not set, `PIPED_WIDTH`.
     """
     result = Console(highlight=False, markup=False, emoji=False)
     if not result.is_terminal and "COLUMNS" not in os.environ:
@@ -82,10 +86,10 @@ def show_run(
 def show_episode(
     out: Console, single: Single, items: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """Prints an episode's facts, then the items (turns with their validates) `items`.
+    """Prints an episode's facts, then the items (turns with their validates) in `items`.
 
-    Each item is one line; with `full` it is printed whole, and with `everything` even very long texts are not
-    cut.
+    Each item is one line. With `full`, items are printed whole, except that very long texts are cut; with
+    `everything`, no text is cut.
     """
     _facts(out, single)
     out.print()
@@ -101,7 +105,7 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """Prints a turn with its validates (gradings); with `everything`, very long texts are not cut."""
+    """Prints a turn with its validates (gradings). Very long texts are cut, unless `everything` is true."""
     step = item.step or {}
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
     limit = 10**9 if everything else SHOWN_CHARACTERS
@@ -134,7 +138,8 @@ def _tile(name: str, value: str, remark: str) -> Text:
 
 
 def _curve(chart: Chart, name: str) -> Text:
-    """Returns a line with a small curve, smoothed as in the other views, and its last value."""
+    """Returns a line of text with a small curve of bar characters, and the last value. The curve `name` of
+    the chart is smoothed as in the other views."""
     points = chart.strong(name)
     label = chart.title if len(chart.curves) == 1 else f"{chart.y}, {name}"
     line = Text(f"{one_line(label, 40):<15} ", "bright_black")
@@ -144,7 +149,8 @@ def _curve(chart: Chart, name: str) -> Text:
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """Returns a line of at most `width` bar characters; each is a value, or the mean of several."""
+    """Returns a curve as a line of at most `width` bar characters. Each character stands for one value, or
+    for the mean of several consecutive values."""
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         parts = [values[a:b] for a, b in itertools.pairwise(edges)]

@@ -1,4 +1,5 @@
-"""Prints the tokens of one turn on a terminal, with each token's use in training and its rewards."""
+"""Prints the tokens of one turn on a terminal, with the log-probabilities, the advantage and the rewards of
+each token."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from air.view.render.clean import one_line
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary
 
 MOST = 300
-"""The largest number of a reply's sampled tokens that are printed, unless the user asks for everything."""
+"""The largest number of sampled tokens of a reply that are printed, unless the user asks for everything."""
 _NUMBERS = ("log p sampler", "log p trainer", "ratio", "advantage", "id")
 
 
 def show(out: Console, single: Single, item: Item, *, most: int | None = MOST) -> None:
-    """Prints the first `most` sampled tokens of a turn (None: all). Prints the reason if there are none."""
+    """Prints the first `most` sampled tokens of a turn; None: all. If no tokens are recorded, prints the
+    reason."""
     if item.step is None:
         return
     run = single.path.resolve().parent.parent

@@ -98,8 +98,8 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _row(box: Live) -> tuple[str, ...]:
-    """Returns the cells of a box in the table that `air box ls` prints. The column STEP has the training step
-    that uses the box; only the embedded engine records it."""
+    """Returns the cells of a box in the table that `air box ls` prints. The column STEP shows the training
+    step that uses the box; only the embedded engine records this step."""
     use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
     return (
         box.name,
@@ -146,7 +146,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a command log. With `follow`, also prints each new line until the box ends."""
+    """Prints a command log. If `follow` is true, also prints new events until the box ends."""
     from air.json_lines import Mark
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
@@ -171,7 +171,7 @@ def _show(file: Path, *, follow: bool) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """Returns one event of a box's command log as a readable line."""
+    """Returns one event of a box's command log (such as a command or its result) as text for people."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
@@ -195,5 +195,6 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Replaces control characters in a text of an agent, and indents every line after the first."""
+    """Returns text that an agent wrote, with escapes instead of control characters, and with every line after
+    the first indented."""
     return safe(text).replace("\n", "\n" + " " * 14)

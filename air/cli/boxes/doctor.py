@@ -1,7 +1,8 @@
 """The command `air doctor [RUN|URL]`: checks this machine, a training run, or a server of boxes.
 
-Without an argument, it checks whether boxes work on this machine. With RUN, it examines how a training run
-goes. With URL, it checks whether a server of boxes runs programs. It prints a remedy for each problem.
+Without an argument, the command checks whether boxes work on this machine. With RUN, it looks for known
+problems in a training run. With URL, it checks whether a server of boxes runs programs. It prints a remedy
+for each problem.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs all checks and prints their results (findings); returns 1 if a check failed, else 0."""
+    """Runs the checks and prints their findings. Returns the exit code: 1 if a check failed, else 0."""
     if args.what is None:
         from air.sandbox.ops import doctor
 

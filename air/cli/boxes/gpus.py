@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns a GPU's table rows: one for each process that leased it, and each container that uses it."""
+    """Returns a GPU's rows in the table of `air gpus`: one row for each process that leased the GPU, and for
+    each container that uses it."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)
@@ -61,8 +62,9 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
-    """Returns a pair: the names of air's containers by GPU UUID, and a message. Without a container engine
-    there are no names; the message says so if `DOCKER_HOST` names an engine, and is empty otherwise."""
+    """Returns a pair: the names of air's containers by GPU UUID, and a message for the user. If the container
+    engine cannot be reached, there are no names; the message says so only if `DOCKER_HOST` names an engine.
+    Otherwise the message is empty."""
     from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership

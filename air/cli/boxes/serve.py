@@ -257,7 +257,7 @@ def _add_sandbox(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until a signal arrives; then returns 0."""
+    """Runs the server that the arguments describe until SIGINT or SIGTERM arrives; then returns 0."""
     names, serve = _KINDS[args.what]
     given = (*_LISTEN, *names)
     settings = {name: value for name in given if (value := getattr(args, name)) is not None}
@@ -328,7 +328,8 @@ _KINDS: dict[str, tuple[tuple[str, ...], _Serve]] = {
     "tools": (_TOOLS, _serve_tools),
     "evaluate": (_EVALUATE, _serve_evaluate),
 }
-"""The settings that the flags of each kind give, and the function that serves it."""
+"""For each kind of server: the names of the settings that have flags, and the function that runs the
+server."""
 
 
 def _say(line: str) -> None:

@@ -1,8 +1,9 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
 A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command
-succeeds, and prints what process boxes do not isolate. It fails if the environment variable
-`AIR_REQUIRE_DOCKER=1` is set (exit code 1), or if `DOCKER_HOST` names an engine that cannot be used.
+succeeds, and prints in which ways process boxes are not isolated. The command fails with exit code 1 if the
+environment variable `AIR_REQUIRE_DOCKER=1` is set, and also fails if `DOCKER_HOST` names an engine that
+cannot be used.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ensure_engine() -> str:
-    """Installs and starts Docker if necessary; returns its version.
+    """Installs and starts Docker if necessary; returns Docker's version.
 
-    Raises MissingError if this process cannot install or start it, and BoxStartError if that failed.
+    Raises MissingError if this process must not or cannot install Docker, and BoxStartError if Docker does
+    not start.
     """
     try:
         return _version()
@@ -75,7 +77,8 @@ def ensure_engine() -> str:
 def _refuse(error: AirError) -> None:
     """Raises MissingError, with a remedy, if this process has no right to install or start Docker.
 
-    `error` comes from an attempt to connect to Docker.
+    `error` comes from an attempt to connect to Docker. If `DOCKER_HOST` is set, raises `error` itself,
+    because the message names the engine that the user has chosen.
     """
     if os.environ.get("DOCKER_HOST"):
         raise error  # it names the engine that the user asked for
@@ -103,7 +106,8 @@ def _version() -> str:
 
 
 def _dockerd() -> str | None:
-    """Returns the path of `dockerd`; also searches sbin folders, which `su` often omits from the PATH."""
+    """Returns the path of `dockerd`, or None if it is not installed. Searches the PATH and two sbin folders,
+    which `su` often leaves out of the PATH."""
     return shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin")
 
 
@@ -115,7 +119,8 @@ def _privileged() -> bool:
 
 
 def _start() -> str:
-    """Starts Docker through systemd or directly; returns its version."""
+    """Starts Docker through systemd, or directly if there is no systemd; returns Docker's version. Raises
+    BoxStartError if Docker does not answer."""
     if version := _await_engine(2):  # the package may have started it
         return version
     _say("Starting Docker.")
@@ -130,7 +135,9 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts `dockerd` in a session of its own, so that it outlives this command; returns its version."""
+    """Starts `dockerd` in a session of its own, so that it outlives this command; returns Docker's version.
+    `run_folder` is the folder of pid files; `log` is the file for the output of `dockerd`. Raises
+    BoxStartError if `dockerd` does not answer."""
     if clear_stale_pids(run_folder):
         if version := _await_engine(_START_SECONDS):
             return version
@@ -159,10 +166,11 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes Docker's pid files whose process is not Docker; returns whether dockerd is running.
+    """Removes stale pid files of Docker, which name a process that is not Docker's; returns whether dockerd
+    is running.
 
-    Such a file has the number of a process. Docker assumes that a process with this number is Docker itself;
-    then it refuses to start, or waits for a containerd that does not run.
+    A stale pid file keeps Docker from starting: Docker takes the process with this number for its own, and
+    refuses to start or waits for a containerd that does not run.
     """
     alive = {}
     for name, program in (
@@ -182,7 +190,8 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Returns Docker's version once it answers, or "" after `seconds` or when `daemon` ends."""
+    """Waits until Docker answers, and returns its version. Returns an empty string if Docker does not answer
+    within `seconds`, or if the process `daemon` ends."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,5 @@
-"""Runs an asyncio event loop in its own thread, while the main thread reads the terminal and gets Ctrl-C."""
+"""Runs an asyncio event loop in its own thread, so that the main thread can read the terminal and handle
+Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ T = TypeVar("T")
 class Loop:
     """Context manager: runs an asyncio event loop in its own thread during the `with` block.
 
-    All coroutines in the loop must have ended before the block ends.
+    All coroutines in the loop must have finished before the block ends.
     """
 
     def __init__(self) -> None:
@@ -36,8 +37,9 @@ class Loop:
     ) -> T:
         """Runs a coroutine in the loop's thread, waits for it and returns its result.
 
-        `on_interrupt` is called in the loop's thread at each Ctrl-C, while `run` continues to wait. If it is
-        None, Ctrl-C cancels `work`; after `work` has ended, `run` raises KeyboardInterrupt.
+        If `on_interrupt` is given, each Ctrl-C calls it in the loop's thread, and `run` continues to wait for
+        `work`. If `on_interrupt` is None, Ctrl-C cancels `work`, and `run` raises KeyboardInterrupt after
+        `work` has ended.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         end = threading.Event()

@@ -1,7 +1,9 @@
-"""`air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares every step.
+"""The command `air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares
+every step with the recording.
 
-With `--rescore`, it only grades the recorded artefacts again. The exit code is 0 if all results equal the
-recorded ones, 1 if one differs or an infrastructure failure occurred, and 2 if an episode was not replayable.
+With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
+equal the recorded ones, 1 if a result differs or an infrastructure failure occurred, and 2 if an episode
+could not be replayed.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError, naming the flag, if a flag is wrong or has no effect."""
+    """Raises ConfigError, which names the flag, if a flag has a wrong value, or has no effect together with
+    the other flags."""
     from air.errors import ConfigError
 
     if not args.paths:
@@ -130,7 +133,7 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results and failures of all episodes that were replayed so far."""
+    """The results and failures of all episodes that have been replayed."""
 
     results: list[Replayed | Rescored] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
@@ -146,7 +149,8 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files at `paths` without duplicates; reports bad paths in `tally`."""
+    """Returns the trajectory files in `paths` (files and folders of runs), without duplicates. Adds an error
+    message to `tally.bad` for each path without trajectories."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -162,7 +166,8 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays every episode, or, with `changes` of the reward settings, only grades its artefacts again."""
+    """Replays all episodes, prints the results, and returns the exit code. If `changes` is not None, only
+    grades the artefacts again; `changes` has new reward settings, and may be empty."""
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
     from air.view.render.clean import clean
@@ -215,7 +220,8 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays or, if `changes` is not None, regrades one episode; prints and tallies the result."""
+    """Replays one episode, or grades its artefacts again if `changes` is not None. Prints the result and adds
+    it to `tally`."""
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
     from air.trajectories import load
@@ -239,7 +245,8 @@ async def _one(
 
 
 def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
-    """Prints whether an episode matched, with notes and the first difference, or one JSON object."""
+    """Prints whether the results of an episode equal the recorded ones, with notes and the first difference.
+    With `as_json`, prints the whole result as one JSON object."""
     from dataclasses import asdict
 
     from air.replay.regrade import Rescored

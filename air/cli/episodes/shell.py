@@ -1,4 +1,4 @@
-"""`air shell TASK`: lets a person play an episode by typing the replies that a model would give.
+"""The command `air shell TASK`: lets a person play an episode by typing replies in place of a model.
 
 With `--exec`, the replies come from a script. With `--from`, the person continues a recorded episode. With
 `--attach`, the person looks into the running box of an episode that a model plays.
@@ -51,7 +51,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 MAX_TURNS = 10
-"""Number of turns of an episode without `--max-turns`."""
+"""Largest number of turns of an episode of a research task if `--max-turns` is not given."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
@@ -98,7 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays an episode or attaches to a box until the script ends or the person leaves."""
+    """Plays an episode, or attaches to a box, until the script ends or the person quits. Returns the exit
+    code."""
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
@@ -193,8 +194,9 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the episode that `--from` names. Returns the trajectory, and the number of its steps to take
-    over. Error messages name `flag`, which set this number."""
+    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
+    first steps that the new episode begins with: `step`, or all steps if `step` is None. Raises ConfigError
+    if there are not so many steps; `flag`, which set `step`, is named in the message."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -209,8 +211,8 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Raises ConfigError if settings differ from the recorded ones, because all steps of a trajectory must
-    have the same settings."""
+    """Raises ConfigError if the reward settings or the harness settings of a continued episode differ from
+    the recorded ones, because all steps of a trajectory must have the same settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -229,7 +231,8 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Sets one key in nested dictionaries; for `a.b=value`, sets `data["a"]["b"]` to `value`."""
+    """Sets one key in nested dictionaries: the change `a.b=value` sets `data["a"]["b"]` to `value`. Raises
+    ConfigError if the text is not of this form or if `a` is not a dictionary."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -240,9 +243,10 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Carries out the entries of `air shell`: `act` plays a reply, and `undo` is the command `:undo`.
+    """Executes the entries of `air shell` in an episode. The method `act` plays a reply. Each command is a
+    method whose argument is the text after the command's name: `undo` is the command `:undo`.
 
-    With `stop`, Ctrl-C stops only the running action; otherwise it ends `air shell`.
+    If `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
 
     def __init__(self, session: Session, loop: Loop, screen: Screen, *, stop: bool) -> None:
@@ -258,7 +262,8 @@ class _Shell:
         return f"{self._session.episode.task_id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """Plays one turn with a person's reply, which took `seconds` to type, and prints the result."""
+        """Plays one turn with a person's reply and prints the result. `seconds` is the time that the person
+        needed to type the reply; the trajectory records it."""
         session = self._session
         lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
@@ -277,7 +282,8 @@ class _Shell:
         self._screen.reward(terms)
 
     def written(self, text: str) -> str | None:
-        """Returns a reply with the action that a person typed; None if that is the typed text in a fence."""
+        """Returns the reply, in the episode's action format, whose action is the typed text `text`. Returns
+        None if the text between two fences (```) already is such a reply."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:
@@ -339,7 +345,8 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Carries out the entries of the script file `where`; None: what a person types. Returns 0."""
+    """Executes `entries`, which come from the script `where`; error messages name the script and the line. If
+    `entries` is None, executes the entries that a person types. Returns the exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -369,7 +376,7 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
 
 
 def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
-    """Carries out what a person types, until the person leaves. Returns the exit code 0."""
+    """Reads entries from the terminal and executes them until the person quits. Returns the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")
@@ -400,7 +407,8 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Context manager: prints errors of the `with` block, and does not raise them. Ctrl-C ends only it."""
+    """Context manager: prints errors of the `with` block instead of raising them, so that the prompt returns.
+    Ctrl-C ends only the block."""
     try:
         yield
     except AirError as error:
@@ -411,8 +419,8 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Context manager: lets a person edit the lines of `input` and use a stored history, if the module
-    `readline` exists."""
+    """Context manager: lets a person edit lines at the prompt and recall earlier lines, also from earlier
+    sessions. Does nothing if Python has no module `readline`."""
     try:
         import readline
     except ImportError:

@@ -1,7 +1,9 @@
-"""`air shell --attach BOX|RUN`: lets a person look into a running box while its episode continues.
+"""The command `air shell --attach BOX|RUN`: lets a person look into a running box while its episode
+continues.
 
-The person reads the box's command log and runs commands beside the agent, in the container and within its
-limits, or, for a process box, on this machine in the workspace. The agent sees what these commands change.
+The person reads the box's command log and runs commands beside the agent. The commands run in the container
+and within its limits or, for a process box, on this machine in the workspace. The agent sees the changes that
+the commands make.
 """
 
 from __future__ import annotations
@@ -39,16 +41,18 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""The beginning of the command for a person's shell. With it, the shell stores no history and runs no
-start-up files. Such files would be in the agent's workspace, where the agent could read or write them."""
+"""The beginning of the command that starts a person's shell in a box. It keeps the shell from storing a
+history and from running start-up files, because these files would be in the agent's workspace, where the
+agent could read or write them."""
 
 
 def find(name: str, screen: Screen) -> Live:
-    """Returns the box that `--attach NAME` means: a box, or the box of the next episode of the run NAME.
+    """Returns the box to which `--attach NAME` attaches: the box with this name, or the box of the next
+    episode of the run with this name.
 
-    NAME is a box's name or its beginning, a run's name or a run's folder. Waits until the run begins an
-    episode. Raises MissingError if there is no such box and no running run of this name, and UsageError if
-    there are several such boxes.
+    `name` is a box's name or the beginning of one, a run's name, or a run's folder. For a run, waits until
+    the run begins an episode. Raises MissingError if there is neither such a box nor a running run with this
+    name, and UsageError if several boxes have this name.
     """
     from air.sandbox.ops import listing
 
@@ -75,7 +79,7 @@ def find(name: str, screen: Screen) -> Live:
 
 
 def _boxes() -> list[Live]:
-    """Returns all boxes of this machine. Without a container engine, these are only the process boxes."""
+    """Returns all boxes on this machine. Without a container engine, returns only the process boxes."""
     from air.sandbox.ops import listing
 
     try:
@@ -91,7 +95,7 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Carries out the commands of `air shell --attach` in `box`. Each command is a method: `log` is the
+    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method: `log` is the
     command `:log`."""
 
     ready = "attach> "
@@ -165,7 +169,7 @@ class Attachment:
 
 
 def enter(container: str) -> None:
-    """Runs an interactive shell in a container, on this terminal, until the person leaves it."""
+    """Runs an interactive shell in a container, on this terminal, until the person leaves the shell."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)

@@ -24,25 +24,28 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry in the input of `air shell`: a reply in place of a model's, or a command such as `:undo`."""
+    """One entry in the input of `air shell`: a reply (or an action, from which a reply is made), or a command
+    such as `:undo`."""
 
     reply: str = ""
-    """The reply as a model would write it to a shell; empty if the entry is a command."""
+    """The reply. If the person typed only an action, this is the action between two fences, which is the
+    reply in the action format `fenced`. Empty if the entry is a command."""
     action: str | None = None
-    """The typed action without fences, from which other action formats make a reply. None: a whole reply."""
+    """The typed action without fences, for episodes with another action format. None if the entry is a whole
+    reply or a command."""
     command: str | None = None
     """The command's name without the colon; empty if only a colon was typed. None if the entry is a reply."""
     rest: str = ""
     """The text after the command's name."""
     line: int = 0
-    """Number of the entry's first line in its script, from 1; 0 for an entry that a person typed."""
+    """Number of the entry's first line in its script, counted from 1; 0 for an entry typed at the prompt."""
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
     """Reads the next entry, or returns None if the next line is blank or a comment.
 
-    `next_line` returns a line without its newline; its argument says whether it is an entry's first line.
-    Raises EOFError if the input ends before the entry does.
+    `next_line` returns the next line without its newline; its argument is true for the first line of an
+    entry. Raises EOFError if the input ends before the entry is complete.
     """
     line = next_line(True)
     text = line.strip()
@@ -65,7 +68,8 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number with 1 to 9 digits. Other texts raise UsageError, which names the command `where`."""
+    """Parses a number with 1 to 9 digits. Raises UsageError for any other text; the message names the command
+    `where`."""
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)
@@ -77,7 +81,8 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """Parses the text of a script. `where` names it in error messages; `commands` are the allowed commands.
+    """Parses the text of a script, and returns its entries. `where` is the script's name in error messages;
+    `commands` are the allowed commands.
 
     Raises ConfigError if an entry has no end, or if a command is not allowed.
     """

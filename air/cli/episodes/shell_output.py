@@ -1,6 +1,6 @@
 """Prints the output of `air shell`, as text for people or as one JSON object per line.
 
-Control characters in the output of a box are replaced, so that they never reach the terminal.
+Control characters in the output of a box are replaced by escapes, so that they never reach the terminal.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from air.errors import AirError, UsageError
 class Screen:
     """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
 
-    With `as_json`, each printed line is a JSON object. Steps, gradings and the end have the form of lines in
-    the trajectory file.
+    With `as_json`, each printed line is a JSON object. Objects for steps, gradings and the end have the keys
+    of the corresponding lines in a trajectory file.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -29,7 +29,8 @@ class Screen:
     ) -> None:
         """Prints text that comes from a box, or that a model would see.
 
-        In JSON, `kind` becomes the field `type`, and `line` the other fields (default: `text` and `more`).
+        As JSON, the object has the key `type` with the value `kind`, and the keys of `line`; if `line` is
+        None, the key `text` and the keys of `more`.
         """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
@@ -37,12 +38,14 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message from `air shell` itself, after `# `. See `tell` for the arguments."""
+        """Prints a message from `air shell` itself; as text, the message begins with `# `. The method `tell`
+        describes the arguments."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints a line of the trajectory file: a step, a grading (with the reward's terms) or the end."""
+        """Prints a line of the trajectory file: a step, a grading or the end of the episode. After a grading,
+        also prints the reward, whose terms are `terms`."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
@@ -79,7 +82,8 @@ class Screen:
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Raises AirError unless `text` was printed since `forget`, and UsageError if `text` is empty."""
+        """Raises AirError if `text` is not in the output since the last call of `forget`, and UsageError if
+        `text` is empty."""
         if not text:
             raise UsageError("needs a text", where=":expect")
         printed = "\n".join(self._printed)

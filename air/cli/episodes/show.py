@@ -62,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if a flag was given that has no effect for the path's `kind`."""
+    """Raises ConfigError if one of the flags `names` is set. `kind`, such as "a run", says for which other
+    kind of path these flags have an effect."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:

@@ -111,7 +111,8 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Raises ConfigError if files have the same name, because they would become one file in `out`."""
+    """Raises ConfigError if two files have the same name, because their exports would overwrite each other in
+    the folder `out`."""
     from air.errors import ConfigError
 
     names: dict[str, Path] = {}
@@ -139,8 +140,8 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that turns the id of an MLGym task into an `About`: the task's metric, direction and
-    scale, from the flags or the MLGym checkout."""
+    """Returns a function that takes the id of an MLGym task and returns an `About`: the task's metric,
+    direction and scale, from the flags or from the MLGym checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process by the viewer's web server, which runs until Ctrl-C. Never returns."""
+    """Replaces this process with the viewer's web server, which runs until Ctrl-C. Never returns."""
     from air.errors import MissingError
     from air.view.index.run_discovery import discover
 

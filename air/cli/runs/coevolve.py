@@ -1,6 +1,7 @@
-"""The command `air coevolve @ FILE …`: a proposer of questions and an executor train each other, in rounds.
+"""The command `air coevolve @ FILE …`: trains a proposer, which writes questions, and an executor, which
+answers them, in rounds.
 
-Started again, it goes on with what is missing.
+If the command is repeated, it continues an unfinished co-evolution.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what is missing and shows the report."""
+    """Runs the unfinished stages of the co-evolution, and prints the report. Returns the exit code: 130 if
+    interrupted, else 0."""
     from air.train.config import overrides
     from air.train.config.coevolve_config import CoevolveConfig
 

@@ -1,4 +1,4 @@
-"""The command `air demos`: plays tasks with scripted agents, to make demonstrations for the command `sft`.
+"""The command `air demos`: plays tasks with scripted agents, and writes demonstrations for the command `sft`.
 
 A scripted agent is a program that replies in place of a model.
 """
@@ -68,12 +68,14 @@ def write(
     action_format: str | None = None,
     thought: str = "I know what to do.",
 ) -> Path:
-    """Plays each task `episodes` times with scripted agents; returns the file `out/demos.jsonl`.
+    """Plays each task `episodes` times with scripted agents, and writes the demonstrations. Returns their
+    file, `out/demos.jsonl`; the trajectories are in `out/trajectories`.
 
-    The trajectories are in `out/trajectories`. `runtime` is the kind of box for research tasks, `docker` or
-    `subprocess`. Three arguments are for other worlds: `action_format` (None: each world's own format),
-    `thought`, the thought in each reply, and `seed`, the first of the consecutive seeds. Raises UsageError if
-    the folder `out` is not empty, a world has no scripted player, or a seed is kept for evaluations.
+    `runtime` is the kind of box for research tasks, `docker` or `subprocess`. For other worlds,
+    `action_format` is the action format (None: each world's own), and `thought` is the text before the action
+    in each reply. `seed` is the seed of the scripted agents in research tasks, and the first of the
+    consecutive seeds of other worlds. Raises UsageError if the folder `out` is not empty, a world has no
+    scripted player, or a seed is reserved for evaluations.
     """
     from rich.console import Console
 

@@ -93,7 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and prints the scores; returns 1 if every episode failed, else 0."""
+    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode that ended
+    without a failure, else 0."""
     from rich.console import Console
 
     from air.errors import ConfigError
@@ -127,12 +128,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _step(text: str) -> int | str:
-    """Reads the flag `--step`."""
+    """Parses the value of the flag `--step`: the word `best`, or a number of 1 or more."""
     return text if text == "best" else flags.count(text)
 
 
 def _compute(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the keys of `[embedded]` that the flags set."""
+    """Returns the keys of `[embedded]` that the flags `--device` and `--dtype` set. Raises ConfigError if a
+    value is wrong, or if the model is an endpoint, which has its own device."""
     from pydantic import ValidationError
 
     from air.errors import ConfigError
@@ -160,7 +162,8 @@ def _is_url(model: str) -> bool:
 def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
-    """Returns the evaluations of a run's start model, unless it is left out, and of its checkpoint."""
+    """Returns two evaluations: of the model from which the run started (unless `--no-start` is given), and of
+    the run's checkpoint."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, of_run
 
@@ -201,7 +204,8 @@ def _of_run(
 
 
 def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
-    """Returns the evaluation of a model that no run trained, or of an endpoint."""
+    """Returns the evaluation of a model that is not a checkpoint of a run: a folder, a hub id or an
+    endpoint."""
     from air.errors import ConfigError
     from air.train.config.run_config import ComputeConfig
 
@@ -222,7 +226,8 @@ def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
 
 
 def _own_settings(args: argparse.Namespace, compute: ComputeConfig) -> Settings:
-    """Returns the settings of a model that no run trained: the flags, or their defaults."""
+    """Returns the settings for a model that is not a checkpoint of a run: the values of the flags, or their
+    defaults."""
     from air import tasks
     from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
@@ -254,9 +259,9 @@ def _evaluation(
     *,
     of_run: bool = False,
 ) -> Evaluation:
-    """Returns an evaluation and chooses the folder that records it. With --record-dir, this folder is used,
-    or, for a model of a run, a folder in it. Otherwise it is `usual`, with a number if `usual` records
-    something else."""
+    """Returns an evaluation with the folder for its records. With `--record-dir`, this is the given folder
+    or, if `of_run` is true, the subfolder `label` of it. Otherwise it is `usual`, or `usual-2`, `usual-3` and
+    so on if `usual` has records of another evaluation."""
     from air.train.evaluation.recorded import Evaluation
 
     make: Callable[..., Evaluation] = Evaluation
@@ -279,7 +284,8 @@ def _evaluation(
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns the tasks whose boxes need no GPU, because `air eval` leases none; prints the other tasks."""
+    """Returns the tasks whose boxes need no GPU, because `air eval` leases no GPUs for boxes. Prints the
+    names of the other tasks."""
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]
@@ -289,13 +295,13 @@ def _without_gpu(names: list[str]) -> list[str]:
 
 
 async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
-    """Plays the evaluations one after the other; returns all episodes."""
+    """Plays the missing episodes of the evaluations one after the other; returns the played episodes."""
     return [rollout for one in evaluations for rollout in await _played(args, one)]
 
 
 async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Rollout]:
-    """Plays the episodes that are not recorded yet, and prints how many are recorded. Returns the episodes
-    that were played."""
+    """Plays the episodes of an evaluation that are not recorded yet, and returns them. Prints how many
+    episodes are recorded already."""
     from air.train.loop import run_folder
 
     with run_folder.locked(evaluation.folder):

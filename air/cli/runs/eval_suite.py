@@ -1,4 +1,5 @@
-"""The flag `--suite` of `air eval`: plays benchmarks with the user's data, beside published numbers."""
+"""The flag `--suite` of `air eval`: plays benchmarks with the user's data, and prints published accuracies
+beside the measured ones."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of suites."""
+    """Adds the flags `--suite`, `--data` and `--samples`."""
     parser.add_argument(
         "--suite",
         choices=("math",),
@@ -42,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_data(args: argparse.Namespace) -> list[Data]:
-    """Returns the user's data of the benchmarks of --suite, and prints which are missing; empty without
-    --suite. Raises ConfigError if a flag does not go with the others."""
+    """Returns the user's data of the benchmarks of `--suite`, and prints the benchmarks without data. Returns
+    an empty list without `--suite`. Raises ConfigError if a flag cannot be used together with the others."""
     from air.errors import ConfigError
 
     if args.suite is None:
@@ -74,7 +75,8 @@ def read_data(args: argparse.Namespace) -> list[Data]:
 def settings(
     args: argparse.Namespace, data: list[Data], renderer: Any, compute: ComputeConfig
 ) -> Settings:
-    """Returns the settings with which every model plays the suite: the flags, or the suite's defaults."""
+    """Returns the settings with which every model plays the suite: the values of the flags, or the suite's
+    defaults."""
     from air.train.evaluation.suite_evaluation import suite_settings
 
     return suite_settings(
@@ -90,7 +92,7 @@ def settings(
 
 
 def table(suite: str, evaluations: Sequence[Evaluation]) -> Table:
-    """Returns the table of the suite with the measured and the published rows."""
+    """Returns the table of the suite, with the measured and the published accuracies."""
     from air.train.evaluation.suite_evaluation import SuiteEvaluation, suite_table
     from air.train.evaluation.suites import SUITES
 

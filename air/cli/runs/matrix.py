@@ -1,6 +1,7 @@
-"""The command `air matrix @ FILE …`: trains on each of several lists of tasks, and evaluates on all tasks.
+"""The command `air matrix @ FILE …`: trains one model on each of several lists of tasks, and lets every model
+play all tasks.
 
-Started again, it goes on with what is missing.
+If the command is repeated, it continues an unfinished matrix.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Does what is missing and shows the results; returns 1 if a cell has no episode that ended well."""
+    """Runs the unfinished trainings and evaluations of the matrix, and prints the results. Returns the exit
+    code: 130 if interrupted, 1 if a cell has no episode without a failure, else 0."""
     from air.train.config import overrides
     from air.train.config.matrix_config import MatrixConfig
 
@@ -75,7 +77,7 @@ def _play(planned: Plan) -> int:
 
 
 def _show(planned: Plan) -> int:
-    """Prints the table and writes the results; returns 1 if a cell is empty."""
+    """Writes the results and prints their table. Returns the exit code: 1 if a cell has no value, else 0."""
     from rich.console import Console
 
     from air.train.loop.progress import WIDE
@@ -89,7 +91,8 @@ def _show(planned: Plan) -> int:
 
 
 def _draw(planned: Plan, found: dict[str, Any]) -> str:
-    """Draws the heat map; returns a line that says where the results are."""
+    """Draws the results `found` as a heat map, unless matplotlib is missing. Returns a line of text with the
+    names of the result files."""
     from air.errors import MissingError
     from air.train.matrix.files import CSV_FILE, JSON_FILE, PICTURE
     from air.view import heat_map

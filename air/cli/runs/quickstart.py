@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes demonstrations and trains a new model on them, unless the cache has such a model. Returns the
-    model's folder.
+    """Makes demonstrations and trains a new model on them, unless the cache `folder` has such a model.
+    Returns the model's folder.
 
-    With `fresh`, the cache is ignored. Raises UsageError if a file that is read or written cannot be used.
+    If `fresh` is true, always makes a new model. Raises UsageError if a file cannot be read or written.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):
@@ -111,7 +111,8 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a digest of all settings, tasks and source code that determine the warm-started model."""
+    """Returns a hash of the settings, tasks and source files that determine the warm-started model. If the
+    hash has changed, the cached model is out of date."""
     from air import actions, tasks
     from air.env.chat import harness
     from air.train.evaluation import scripted_agent

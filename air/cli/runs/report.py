@@ -1,8 +1,9 @@
 """The command `air report RUN…`: compares recorded runs.
 
-For each task and run, it prints the means over episodes of the best attempt and of the last submission. A
-performance profile shows, for several factors, on which share of the tasks a run's score is within this
-factor of the best run's score. The area under the profile (AUP) is printed, too.
+For each task and run, the command prints the means over episodes of the best attempt's score and of the last
+submission's score. It also prints a performance profile of each run: for several factors, the share of tasks
+on which the run's score is within this factor of the best run's score. The area under the profile (AUP) sums
+up the profile.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints a report, and an error for each unreadable run. Returns 2 if a run was unreadable, else 0."""
+    """Prints the report, and an error for each run that cannot be read. Returns the exit code: 2 if a run
+    cannot be read, else 0."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -75,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(file: Path, runs: Sequence[Path]) -> None:
-    """Draws the learning curves of the runs with training steps, and prints on stderr where they are."""
+    """Draws the learning curves of all runs that have training steps into the picture `file`, and prints the
+    name of the file to stderr."""
     from air.trajectories import evaluations, metric_rows
     from air.view import curve_picture
 
@@ -95,9 +98,10 @@ def _plot(file: Path, runs: Sequence[Path]) -> None:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Returns a pair: the runs that could be read, and for each other path the path and an error message.
+    """Reads the runs in the folders `paths`. Returns the runs that could be read, and for each other folder a
+    pair (folder, error message).
 
-    `last` limits the reading to this number of latest episodes of each task and model; None reads all.
+    `last` is the number of latest episodes that are read of each task and model; None: all episodes.
     """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
@@ -188,8 +192,8 @@ def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
 
 
 def _print_exactness(console: Console, runs: Sequence[Run]) -> None:
-    """Prints how far the trainer was from the sampler in each run. If there is only one run, prints this for
-    each version of the weights."""
+    """Prints, for each run, how far the trainer's log-probabilities of sampled tokens were from the
+    sampler's. If only one run has these numbers, also prints them for each version of the weights."""
     from air.trajectories.exactness_report import exactness
 
     reports = {str(run.path): report for run in runs if (report := exactness(run.steps))}
@@ -277,7 +281,8 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report as data for JSON, with numbers that are not rounded."""
+    """Returns the report as JSON data, with unrounded numbers. `bad` has the runs that could not be read,
+    with error messages."""
     from dataclasses import asdict
 
     from air.trajectories.exactness_report import exactness

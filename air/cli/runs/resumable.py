@@ -1,4 +1,5 @@
-"""What the commands `air matrix` and `air coevolve` share: work in a folder that goes on where it ended."""
+"""Shared parts of the commands `air matrix` and `air coevolve`, which can be interrupted and continued in
+their folder."""
 
 from __future__ import annotations
 
@@ -12,18 +13,20 @@ from air.errors import MissingError
 
 
 class Planned(Protocol):
-    """The plan of such work."""
+    """The plan of a matrix or a co-evolution."""
 
     @property
     def folder(self) -> Path: ...
 
     def claim(self) -> None:
-        """Writes into the folder what its content depends on. Raises UsageError if it is of other work."""
+        """Writes the settings that the folder's content depends on into the folder. Raises UsageError if the
+        folder has other content, or belongs to a matrix or co-evolution with other settings."""
         ...
 
 
 def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
-    """Adds the flags `--dry-run` and `show`, such as `--report`, of which one may be given."""
+    """Adds two flags that exclude each other: `--dry-run`, and the flag `show`, such as `--report`, which
+    only prints recorded results."""
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -34,7 +37,8 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 
 def check_begun(planned: Planned, file: str, what: str) -> None:
-    """Raises MissingError if the folder has nothing to show yet; `file` is written when the work begins."""
+    """Raises MissingError if the work in the folder has not begun, which shows in the absence of `file`.
+    `what` names the work in the message."""
     if not (planned.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(planned.folder), remedy="start it first"
@@ -42,8 +46,8 @@ def check_begun(planned: Planned, file: str, what: str) -> None:
 
 
 def completed(planned: Planned, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Does the work in the folder, which no other process may use meanwhile. Returns False if the user
-    interrupted it."""
+    """Locks the folder of `planned` against other processes, runs `work`, and waits for its end. Returns
+    False if the user interrupted the work, else True."""
     from air.train.loop import run_folder
 
     with run_folder.locked(planned.folder):
@@ -57,5 +61,5 @@ def completed(planned: Planned, work: Callable[[], Coroutine[Any, Any, None]]) -
 
 
 def say(text: str) -> None:
-    """Prints a line at once."""
+    """Prints a line and flushes standard output, so that the line appears at once."""
     print(text, flush=True)

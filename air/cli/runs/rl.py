@@ -130,7 +130,8 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _check_gpus(names: Sequence[str]) -> None:
-    """Raises ConfigError if this machine lacks a GPU in `names`, because training would go on without it."""
+    """Raises ConfigError if this machine lacks a GPU in `names`. Without this check, training would run on
+    other devices."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):
@@ -143,12 +144,12 @@ def _check_gpus(names: Sequence[str]) -> None:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints to standard error, because a dry run prints only the settings to standard output."""
+    """Prints lines to standard error, because the standard output of a dry run has only the settings."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def train(config: RunConfig) -> int:
-    """Trains with the embedded engine; returns 0 after the last step, 130 if interrupted."""
+    """Trains with the embedded engine. Returns the exit code: 0 after the last step, 130 if interrupted."""
     from air.train.loop import run_folder
 
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
@@ -176,8 +177,9 @@ def train(config: RunConfig) -> int:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[Callable[[], None]]:
-    """Context manager: keeps log lines until the run has its folder, and yields a function. When the function
-    is called, the file `log.txt` in the folder gets the kept lines and all later ones."""
+    """Context manager: buffers log lines in memory, and yields a function that opens the file `log.txt` in
+    `folder`. When the run has created its folder, it calls this function; the buffered lines and all later
+    ones then go to the file."""
     root, early = logging.getLogger(), MemoryHandler(1000)
     handlers: list[logging.Handler] = [early]
     root.addHandler(early)

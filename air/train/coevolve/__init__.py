@@ -1,1 +1,2 @@
-"""Trains a proposer of questions and an executor that answers them, in rounds: `air coevolve`."""
+"""Implements `air coevolve`: trains a proposer, a model that writes questions, and an executor, a model that
+answers them, in rounds."""

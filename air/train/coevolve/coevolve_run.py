@@ -1,4 +1,9 @@
-"""Does what of a co-evolution is missing, stage by stage."""
+"""Runs the rounds of a co-evolution, and skips the stages that an earlier process has finished.
+
+In each round, the proposer (a model) is trained to write questions and then writes proposals, which are a
+question with the proposer's own answer. The executor (another model) answers the proposed questions, is
+trained on a selection of them, and answers held-out questions.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +38,20 @@ from air.train.matrix.training import Logged, last_checkpoint, train
 from air.worlds.proposals.posed import read_rows
 
 BATCH = 64
-"""The number of questions that the executor answers in one go."""
+"""The number of questions in one call of `Executor.answers`."""
 
 
 class CoevolveRun:
-    """Does the stages of a co-evolution that are not done yet. `say` shows a line to the user."""
+    """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
+    opens the log of a training."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:
-        """Does all rounds, and writes the report after each. Raises what a run of `rl` raises. After SIGINT,
-        CancelledError is raised, and what was done is kept."""
+        """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
+        models. Raises the errors that a run of `rl` raises. After SIGINT, raises CancelledError; all finished
+        work is kept."""
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
         )
@@ -63,7 +70,10 @@ class CoevolveRun:
         return f"[round {number}/{self._config.rounds}] {stage}"
 
     async def _train_proposer(self, number: int, model: str, executor: str) -> str:
-        """Returns the proposer of a round: trained by the answers of the executor, which is frozen."""
+        """Trains the proposer (the model that writes questions) in round `number`, if this is not done yet,
+        and returns the folder of the trained model. The training starts from `model`; the model `executor`,
+        whose weights do not change, answers the questions. Returns `model` if the settings freeze the
+        proposer."""
         if self._config.proposer.frozen:
             return model
         config = self._plan.proposer_run(number, model)
@@ -75,7 +85,9 @@ class CoevolveRun:
             return str(await train(config, title, self._say, self._logged))
 
     async def _propose(self, number: int, model: str) -> None:
-        """Samples the round's proposals."""
+        """Samples proposals (questions with an answer) from the proposer `model`, and writes them to the
+        round's `proposals.jsonl`. Does nothing if this file exists. Raises InfrastructureError if an episode
+        fails."""
         if (self._folder(number) / PROPOSALS).is_file():
             return
         count = self._config.generation.proposals
@@ -98,7 +110,9 @@ class CoevolveRun:
         self._write(number, PROPOSALS, ({"text": last_reply(r.trace)} for r in rollouts))
 
     async def _answer(self, number: int, model: str) -> None:
-        """Lets the executor answer the round's proposals. Equal questions are answered once."""
+        """Lets the executor `model` answer the questions in the round's `proposals.jsonl`, and writes the
+        proposals with the executor's answers to `answered.jsonl`. Equal questions are asked only once. Does
+        nothing if `answered.jsonl` exists."""
         if (self._folder(number) / ANSWERED).is_file():
             return
         longest = self._config.payment.longest
@@ -128,7 +142,8 @@ class CoevolveRun:
         )
 
     def _filter(self, number: int) -> int:
-        """Writes the rows that are kept; returns their number."""
+        """Selects the answered proposals on which the executor is trained, and writes them to `rows.jsonl` if
+        this file does not exist. Returns their number."""
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
@@ -140,7 +155,10 @@ class CoevolveRun:
         return len(chosen)
 
     async def _train_executor(self, number: int, model: str, rows: int) -> str:
-        """Returns the executor after a round; the same as before if no row was kept."""
+        """Trains the executor (the model that answers questions) on the `rows` questions in the round's
+        `rows.jsonl`, if this is not done yet, and returns the folder of the trained model. The training
+        starts from `model`. Returns `model` if there is no question, or if the settings freeze the
+        executor."""
         if self._config.executor.frozen:
             return model
         if not rows:
@@ -152,7 +170,9 @@ class CoevolveRun:
         return str(await train(config, title, self._say, self._logged))
 
     async def _hold_out(self, number: int, model: str) -> None:
-        """Plays the held-out questions that are not played yet."""
+        """Lets the executor `model` answer the held-out questions whose episodes are not recorded yet. Raises
+        UsageError if the round's folder has episodes with other weights or settings, and InfrastructureError
+        if an episode fails."""
         evaluation = self._plan.held_out(number, model)
         if not evaluation.fits():
             raise UsageError(
@@ -173,14 +193,15 @@ class CoevolveRun:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
     def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
-        """Async context manager: loads an executor that answers questions."""
+        """Async context manager: loads the model `model` (a folder or hub id) as an executor."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
         tools = self._config.answers.tools
         return answering(model, settings, self._config.seed, tools=tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
-        """Writes the settings of a task in which the executor has tools; nothing if it has none."""
+        """Writes the file `name` of a task `posed:…`, which asks the questions in `rows` and offers the
+        executor's tools. Writes nothing if the executor has no tools."""
         if self._config.answers.tools:
             self._write(number, name, [self._plan.posed(rows)])
 
@@ -193,7 +214,8 @@ class CoevolveRun:
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:
-    """Returns what is recorded of a proposal, without answers."""
+    """Parses the text of a proposal. Returns the entry of `answered.jsonl` without the executor's answers:
+    the question and the proposed answer, or the reason why the proposal is malformed."""
     try:
         question = read(text, longest)
     except Malformed as error:

@@ -1,9 +1,9 @@
-"""Serves `POST /evaluate`: a frozen executor answers questions.
+"""HTTP service `POST /evaluate`: an executor, whose weights do not change, answers questions k times each.
 
-`air coevolve` serves it on the loopback interface, and `air serve evaluate` to any client. The form of
-request and answer is in `air.worlds.proposals.scorer`. `p_hat` is that of the definition `as_coded` if the
-task has the proposer's answer, else `published`. A malformed request is answered with status 400, and a
-failure of the executor with 503.
+`air coevolve` runs the service on the loopback interface, `air serve evaluate` for any client.
+`air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
+definition `as_coded` if the request has the proposer's own answer, else `published`
+(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, and 503 if the executor fails.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from air.worlds.proposals.scorer import Answered
 
 LARGEST_BODY = 8 * 2**20
 LEFT = 499
-"""The status of a request whose client left; only logs and metrics see it."""
+"""The HTTP status recorded in logs and metrics for a request whose client disconnected. No client gets it."""
 _START_SECONDS = 30.0
 
 
 class SamplingBody(BaseConfig):
-    """How replies are sampled. What is absent is the executor's own."""
+    """The sampling settings in a request. For a setting that is None, the executor's own setting is used."""
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -45,7 +45,7 @@ class SamplingBody(BaseConfig):
 
 
 class TaskBody(BaseConfig):
-    """One question."""
+    """One question in a request, and the proposer's own answer if the client knows it."""
 
     id: str
     question: str = Field(pattern=r"\S", max_length=LONGEST_QUESTION)
@@ -53,7 +53,8 @@ class TaskBody(BaseConfig):
 
 
 class EvaluateBody(BaseConfig):
-    """The body of `POST /evaluate`."""
+    """The JSON body of a request `POST /evaluate`: the questions, the number `k` of answers to each question,
+    and the settings for answering them."""
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
@@ -66,8 +67,9 @@ async def evaluated(
     executor: Executor,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Answers a request when `turn` lets it. It stops waiting, and its episodes end, if the client leaves.
-    Raises the errors of `turn`."""
+    """Handles a request to `/evaluate` and returns the response. Enters the context manager of `turn` (for
+    example a queue for a free place) before the executor starts. If the client disconnects, stops waiting and
+    ends the episodes. Raises the errors of `turn`."""
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -98,7 +100,8 @@ async def evaluated(
 
 
 def application(executor: Executor) -> Starlette:
-    """Returns the HTTP application of a co-evolution, whose only client is the proposer's training."""
+    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution serves to the
+    training of its proposer."""
 
     async def evaluate(request: Request) -> Response:
         return await evaluated(request, executor)
@@ -112,7 +115,8 @@ def application(executor: Executor) -> Starlette:
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
-    """Returns the answer of the service to one task."""
+    """Returns the entry for one question in the JSON response: p̂ (the share of the answers that agree), the
+    most frequent answer, all answers, and the mean number of tool calls."""
     found = agreement(answered.answers)
     definition: Definition = "published" if task.answer is None else "as_coded"
     return {
@@ -128,8 +132,9 @@ def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
-    """Async context manager: serves on a free port of the loopback interface, in the running event loop.
-    Yields the URL. Raises InferenceError if the server does not start."""
+    """Async context manager: serves `/evaluate` with `executor` on a free port of the loopback interface, in
+    the running event loop. Yields the URL of the server. Raises InferenceError if the server does not
+    start."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     with contextlib.closing(listener):
         listener.bind(("127.0.0.1", 0))
@@ -158,7 +163,8 @@ async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server, which leaves signals to the run. `up` is set when it answers."""
+    """uvicorn's server without its signal handlers, because the run handles signals itself. The event `up` is
+    set when the server accepts requests."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,6 +1,9 @@
-"""A frozen executor answers questions, each k times, as it would in an episode of its training: with its
-tools, if it has any. Only calls that a tool carried out count as calls, and only the reply that ended an
-episode has its answer."""
+"""The executor of a co-evolution: a model, whose weights do not change, that answers each question k times.
+
+Each answer comes from an episode like those of the executor's training, with the same tools. The answer is
+read from the reply that ended the episode. The number of tool calls counts only calls that a tool carried
+out.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ from air.train.loop.rollout import Rollout, play, seeded, serving
 from air.worlds.proposals.scorer import Answered
 
 AT_ONCE = 64
-"""The largest number of episodes of one call that play at the same time."""
+"""The largest number of concurrent episodes in one call of `Executor.answers`."""
 
 KEY_ENV = "OPENAI_API_KEY"
-"""The environment variable with the API key of an endpoint."""
+"""The environment variable that holds the API key of a model's endpoint."""
 
 
 class Executor:
-    """A model that answers questions. `env` has the settings of its episodes. The same question, seed and
-    settings get the same answers, apart from rounding."""
+    """A model that answers questions. `env` holds the settings of its episodes. For the same question, seed
+    and settings, the answers are the same, apart from effects of rounding."""
 
     def __init__(
         self,
@@ -50,8 +53,8 @@ class Executor:
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns k answers to each question, in order. Raises InfrastructureError if an episode failed
-        twice."""
+        """Returns k answers to each question, in the order of `questions`. An episode that fails is played a
+        second time; if it fails again, raises InfrastructureError."""
         ctx = self._model.ctx
         settings = ctx.sampling.model_copy(update=dict(sampling))
         ctx = replace(ctx, sampling=settings)
@@ -74,7 +77,7 @@ class Executor:
 
                 work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
                 rollouts = await together(work, AT_ONCE)
-                # Once more: an outage for a moment must not be charged to whoever wrote the question.
+                # A second attempt, so that a short outage is not blamed on the proposer's question.
                 failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
                 again = [one(*divmod(number, k)) for number in failed]
                 for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
@@ -107,8 +110,9 @@ async def answering(
     name: str = "",
     tools: Sequence[str | Mapping[str, Any]] = (),
 ) -> AsyncIterator[Executor]:
-    """Async context manager: an executor that answers with `settings`. `model` is a folder or a hub id, which
-    is loaded, or the URL of an endpoint that calls its model `name`."""
+    """Async context manager: yields an executor whose episodes have the settings `settings`. Without `name`,
+    `model` is a folder or hub id, and the model is loaded. With `name`, `model` is the URL of an endpoint,
+    and `name` is the model's name there."""
     async with AsyncExitStack() as stack:
         if name:
             ctx = endpoint(
@@ -125,8 +129,9 @@ async def answering(
 
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
-    """Returns the answers to one question. A question that leaves no room for a reply has none: whoever wrote
-    it is to blame, not the model."""
+    """Returns the answers to one question, one for each episode in `rollouts`. If the question is too long
+    for the context, its answers are None; this counts against the question, not the model. Raises
+    InfrastructureError if an episode failed for another reason."""
     for rollout in rollouts:
         if _has_failed(rollout):
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
@@ -135,17 +140,19 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
 
 
 def _has_failed(rollout: Rollout) -> bool:
-    """Whether an episode failed for another reason than a question that leaves no room for a reply."""
+    """Whether an episode failed, except if the question was too long to leave room for a reply."""
     return not rollout.ok and PROMPT_TOO_LONG not in rollout.error
 
 
 def _answer(rollout: Rollout) -> str | None:
-    """Returns the answer that an episode ended with; None if it ended without one, such as after a call."""
+    """Returns the answer in the last reply of an episode, or None if the episode ended without an answer, for
+    example after a tool call."""
     return last_boxed(last_reply(rollout.trace)) if rollout.metric("answered") else None
 
 
 def last_reply(trace: vf.Trace[Any, Any, Any] | None) -> str:
-    """Returns the text of an episode's last reply; empty if there is none: the question left no room."""
+    """Returns the text of an episode's last reply. The text is empty if there is no reply, for example
+    because the prompt was too long."""
     messages = trace.branches[-1].messages if trace is not None and trace.branches else []
     texts = [str(m.content or "") for m in messages if m.role == "assistant"]
     return texts[-1] if texts else ""

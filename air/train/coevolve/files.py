@@ -1,15 +1,17 @@
-"""The names of the files and folders in the folder of a co-evolution, and how rounds lie in it.
+"""The names of the files and folders in the folder of a co-evolution.
 
-    coevolve.json, report.json, report.txt      what the content depends on, and what is recorded
-    round0/    answered.jsonl, rows.jsonl       the models before any training, measured
-               held_out/                        an evaluation, as `air eval` records it
-    round1/    proposer/                        an ordinary run of `rl`
-               proposals.jsonl                  the sampled proposals, as they were written
-               answered.jsonl, rows.jsonl       the answers to them; those that are kept, with their labels
-               executor/                        an ordinary run of `rl`
-               held_out/
+    coevolve.json                the settings that the content of the folder depends on
+    report.json, report.txt      the results of all rounds
+    round0/                      measures the models before any training: as round1, without the two runs
+    round1/
+        proposer/                the training of the proposer: an ordinary run of `rl`
+        proposals.jsonl          the texts that the proposer sampled
+        answered.jsonl           the proposals with the executor's answers
+        rows.jsonl               the questions selected for the executor's training, with their labels
+        executor/                the training of the executor: an ordinary run of `rl`
+        held_out/                the evaluation on held-out questions, as `air eval` records it
 
-A file is written whole, or not at all: what is there is complete, and is not made again.
+Each `.jsonl` file is written atomically. A stage whose file exists is finished and is not repeated.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from __future__ import annotations
 FILE = "coevolve.json"
 JSON_FILE, TEXT_FILE = "report.json", "report.txt"
 ROUND = "round"
-"""The beginning of a round's folder."""
+"""The beginning of the name of a round's folder; the number of the round follows."""
 PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
 PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
-"""The folders of runs in a round."""
+"""The names of the folders in a round's folder: two trainings and the evaluation on held-out questions."""
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
 POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""With tools: the settings of the tasks that the executor is trained on, and measured on."""
+"""If the executor has tools: the files with the settings of its training task and of its held-out task."""

@@ -1,4 +1,5 @@
-"""Turns the settings of a co-evolution into runs, and guards its folder (`air.train.coevolve.files`)."""
+"""Turns the settings of a co-evolution into the settings of its trainings and evaluations, and checks that
+the folder belongs to this co-evolution (`air.train.coevolve.files` describes the folder)."""
 
 from __future__ import annotations
 
@@ -35,11 +36,12 @@ from air.worlds.proposals.posed import read_rows
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a co-evolution does."""
+    """The settings of all trainings and evaluations of a co-evolution."""
 
     config: CoevolveConfig
     proposer: RunConfig
-    """The settings of the proposer's trainings, without name, seed and task."""
+    """The settings of the training of the proposer, the model that writes questions. Each round replaces
+    name, model, seed and task."""
     executor: RunConfig
 
     @property
@@ -50,13 +52,14 @@ class Plan:
         return self.folder / f"{ROUND}{number}"
 
     def proposer_run(self, number: int, model: str) -> RunConfig:
-        """Returns the settings of a round's training of the proposer."""
+        """Returns the settings of the proposer's training in round `number`, which starts from `model`."""
         task = f"proposal:{self.round_folder(number) / PAYMENT_FILE}"
         prompts = self.proposer.max_steps * self.proposer.orchestrator.batch_size
         return self._run(self.config.proposer, PROPOSER, number, model, task, prompts)
 
     def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
-        """Returns the settings of a round's training of the executor on the round's `rows` rows."""
+        """Returns the settings of the executor's training in round `number`, which starts from `model` and
+        trains on `rows` questions."""
         folder = self.round_folder(number)
         task = f"posed:{folder / (POSED_FILE if self.config.answers.tools else ROWS)}"
         return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
@@ -73,7 +76,8 @@ class Plan:
         return _run_config(side, name, task, prompts, own)
 
     def payment(self, url: str | None) -> dict[str, Any]:
-        """Returns the content of the file of a task `proposal:…`. Without `url`, nothing is paid."""
+        """Returns the content of the file of a task `proposal:…`, in which a model writes a proposal. `url`
+        is the address of the service that answers the proposals; without `url`, all rewards are 0."""
         payment, answers = self.config.payment, self.config.answers
         return {
             **payment.model_dump(mode="json"),
@@ -84,7 +88,8 @@ class Plan:
         }
 
     def posed(self, rows: Path) -> dict[str, Any]:
-        """Returns the content of the file of a task `posed:…` in which the executor has its tools."""
+        """Returns the content of the file of a task `posed:…`, which asks the questions in the file `rows`
+        and offers the executor's tools."""
         answers = self.config.answers.model_dump(mode="json")
         turns, tools = answers["max_turns"], answers["tools"]
         return {"rows": str(rows), "tools": tools, "folder": str(Path.cwd()), "turns": turns}
@@ -94,12 +99,13 @@ class Plan:
         return self.config.held_out.data.expanduser().absolute()
 
     def sampling(self) -> dict[str, Any]:
-        """Returns the sampling of the executor's answers."""
+        """Returns the sampling settings of the executor's answers: `temperature` and `max_tokens`."""
         answers = self.config.answers
         return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
 
     def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
-        """Returns how episodes of a task are played with the settings of a training."""
+        """Returns the settings for playing episodes of `task` outside a training, taken from the training
+        `run`. `changes` are further changes of its taskset."""
         (source,) = run.orchestrator.train.source
         env: Any = source.env
         taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
@@ -114,7 +120,7 @@ class Plan:
         )
 
     def held_out(self, number: int, model: str) -> Evaluation:
-        """Returns the evaluation of the executor after a round."""
+        """Returns the evaluation of the executor `model` on the held-out questions after round `number`."""
         held_out = self.config.held_out
         named = self.round_folder(number) / HELD_OUT_FILE
         task = f"posed:{named if self.config.answers.tools else self.held_out_rows}"
@@ -128,8 +134,8 @@ class Plan:
             load(spec)
 
     def claim(self) -> None:
-        """Writes `coevolve.json`. Raises UsageError if the folder is that of something else, or of a
-        co-evolution with other settings. Rounds may be added."""
+        """Writes `coevolve.json`. Raises UsageError if the folder has other content, or belongs to a
+        co-evolution with other settings; only the number of rounds may differ."""
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:
@@ -198,5 +204,5 @@ def _run_config(
 
 
 def expanded(model: str) -> str:
-    """Returns the folder or hub id of a model."""
+    """Returns a model's folder or hub id, with a leading `~` replaced by the home folder."""
     return str(Path(model).expanduser()) if model.startswith("~") else model

@@ -1,8 +1,9 @@
-"""What is recorded of a round's proposals, and which of them the executor is trained on.
+"""Selects the proposals of a round on which the executor is trained.
 
-A line of `answered.jsonl` is one sampled proposal:
+A line of `answered.jsonl` is one sampled proposal. `proposed` is the proposer's own answer, `answers` are the
+executor's answers, and `tool_calls` is the mean number of tool calls in an answer:
 
-    {"question", "proposed", "answers", "tool_calls"}     or {"malformed": why}
+    {"question", "proposed", "answers", "tool_calls"}     or {"malformed": reason, "text"}
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ Line = Mapping[str, Any]
 
 
 def p_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
-    """Returns p̂ of an answered proposal; 0 if too few of its answers can be read."""
+    """Returns p̂ of an answered question: the share of the executor's answers that agree, by the definition
+    `definition` (`as_coded` or `published`). Returns 0 if the share of readable answers is below
+    `payment.least_valid`. `line` is the question's line of `answered.jsonl`, and `found` the agreement of its
+    answers."""
     if found.valid < payment.least_valid * found.k:
         return 0.0
     return p_hat(found, line["proposed"], definition)
@@ -30,8 +34,9 @@ def kept(
     payment: PaymentConfig,
     held_out: Set[tuple[str, ...]],
 ) -> list[dict[str, Any]]:
-    """Returns the rows on which the executor is trained: of the proposals whose p̂ is in range, each question
-    once, with the majority's answer as its label. Questions with the words of a held-out one are left out."""
+    """Returns the rows on which the executor is trained: the questions whose p̂ is between `config.least` and
+    `config.most`, each with the most frequent answer as its label. Of questions with the same words, only the
+    first is used; questions with the words of a held-out question are left out."""
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
     for line in lines:

@@ -1,4 +1,4 @@
-"""Makes the report of a co-evolution out of what its folder records: `report.json` and `report.txt`."""
+"""Writes the report of a co-evolution, `report.json` and `report.txt`, from the files in its folder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from air.train.loop import run_folder
 from air.train.matrix.intervals import interval
 
 BINS = 10
-"""The number of bars of the histogram of agreement: bar n has n/10 ≤ p < (n + 1)/10, the last one also 1."""
+"""The number of bars in the histogram of p, the share of equal answers to a question. Bar n counts the
+questions with n/10 ≤ p < (n + 1)/10; the last bar includes p = 1."""
 
 
 def report(plan: Plan) -> dict[str, Any]:
-    """Returns the content of `report.json`: one entry for each round that is recorded at least in part."""
+    """Returns the content of `report.json`, with one entry for each round whose proposals are answered."""
     rounds = []
     for number in range(plan.config.rounds + 1):
         if (plan.round_folder(number) / ANSWERED).is_file():
@@ -56,9 +57,12 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:
-    """Returns the measures of a round's answered proposals. Shares are of all proposals, malformed ones too.
-    The rewards are those of both definitions, whichever the proposer is trained with; |c|/B is the share
-    among the well-formed proposals of the round, of which the first 512 are compared."""
+    """Returns statistics of a round's answered proposals; `lines` are the lines of `answered.jsonl`.
+
+    `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
+    that agree) is within the range for the executor's training. `rewards` has the mean reward by both
+    definitions, `as_coded` and `published`. Similarity to other proposals, which lowers rewards, is computed
+    among the first 512 well-formed proposals."""
     read = [line for line in lines if "malformed" not in line]
     found = [agreement(line["answers"]) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
@@ -104,7 +108,7 @@ def _mean_reward(
 
 
 def write(plan: Plan) -> dict[str, Any]:
-    """Writes both files of the report, and returns the content of `report.json`."""
+    """Writes `report.json` and `report.txt`, and returns the content of `report.json`."""
     content = report(plan)
     paths.write_whole(plan.folder / JSON_FILE, f"{json.dumps(content, indent=1)}\n".encode())
     paths.write_whole(plan.folder / TEXT_FILE, f"{text(content)}\n".encode())
@@ -118,7 +122,7 @@ _COLUMNS = (
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Returns the report as a table of plain text."""
+    """Returns the report as a plain-text table, with one line for each round."""
     rows = [_COLUMNS, *(_cells(one) for one in content["rounds"])]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_COLUMNS))]
     return "\n".join(

@@ -1,4 +1,8 @@
-"""Defines the settings in a file (TOML) of the command `air coevolve`: rounds of proposer and executor."""
+"""Defines the settings in a file (TOML) of the command `air coevolve`.
+
+A co-evolution trains two models in rounds: a proposer, which writes questions, and an executor, which answers
+them. p̂ of a question is the share of the executor's k answers that equal its most frequent answer.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +19,18 @@ from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
 
 class SideConfig(BaseConfig):
-    """Settings in the tables `[proposer]` and `[executor]`: a model, and how each round trains it."""
+    """Settings in the tables `[proposer]` and `[executor]`: a model, and how it is trained in each round."""
 
     model: str
     """The model of the first round: a Hugging Face hub id, or a folder."""
     run_files: list[Path] = Field(min_length=1)
-    """The run files (TOML) of `rl` with the settings of each training; a later one wins. They have one source
-    of prompts, whose tasks are replaced. A path `configs/…` also finds air's own files."""
+    """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
+    Together they must define exactly one source of prompts; each round replaces its tasks. If a path
+    `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keys of run files that win over `run_files`, such as `max_steps`."""
+    """Keys of run files that override `run_files`, such as `max_steps`."""
     frozen: bool = False
-    """Whether the model is never trained, as in a control experiment."""
+    """Whether to keep this model as it is in all rounds, for example as a control experiment."""
 
 
 class AnswersConfig(BaseConfig):
@@ -34,15 +39,16 @@ class AnswersConfig(BaseConfig):
     k: int = Field(10, ge=2, le=64)
     """The number of answers to each question."""
     temperature: float = Field(1.0, ge=0, le=2.0)
-    """The sampling temperature."""
+    """The sampling temperature of the executor."""
     max_tokens: int = Field(1024, ge=1)
-    """The longest reply in tokens."""
+    """The longest reply of the executor, in tokens."""
     max_turns: int = Field(1, ge=1, le=64)
-    """The largest number of turns in one answer. Each call of a tool takes one."""
+    """The largest number of turns in one answer. Each tool call takes one turn, and so does the answer
+    itself."""
     tools: tuple[str | dict[str, Any], ...] = ()
-    """The executor's tools: when proposals are answered, in its training, and on held-out questions. Names,
-    functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and settings. Relative paths
-    begin at the current folder."""
+    """The tools that the executor may call when it answers proposals, when it is trained, and when it answers
+    held-out questions. A tool is a name, a function as `FILE.py:NAME` or `MODULE:NAME`, or a table with the
+    key `name` and the tool's settings. Relative paths start at the current folder."""
 
     @model_validator(mode="after")
     def _turns_suffice(self) -> Self:
@@ -54,25 +60,28 @@ class AnswersConfig(BaseConfig):
 
 
 class PaymentConfig(BaseConfig):
-    """Settings in the table `[payment]`: what proposals are paid (`air.rewards.proposals.payment`)."""
+    """Settings in the table `[payment]`: the reward of a proposal (`air.rewards.proposals.payment`)."""
 
     reward: Definition = "as_coded"
-    """The definition of the reward and of p̂ in the proposer's training: `as_coded` or `published`."""
+    """The definition of the reward and of p̂ in the proposer's training: `as_coded` (as in Agent0's code) or
+    `published` (as in its paper). p̂ is the share of the executor's answers to a question that agree."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the uncertainty."""
+    """The factor of the reward term for uncertainty, which is largest at p̂ = ½."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the payment for tool calls."""
+    """The factor of the reward term for tool calls: the proposer's calls if `reward` is `as_coded`, the
+    executor's calls if it is `published`."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """The number of latest proposals with which each proposal is compared: the proposer's `batch_size`."""
+    """The number of latest proposals with which each new proposal is compared to find similar ones. Set it to
+    the `batch_size` of the proposer's training."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """If a smaller share of the replies to a question has a readable answer, the question counts as p̂ =
-    0."""
+    """The smallest share of the answers to a question that must be readable. With fewer readable answers, p̂
+    of the question is 0."""
     instructions: str = INSTRUCTIONS
     """The instructions that the proposer gets in its prompt."""
     longest: int = Field(4000, ge=1, le=4000)
-    """The largest number of characters of a question."""
+    """The largest number of characters of a question. A proposal with a longer question is malformed."""
 
 
 class GenerationConfig(BaseConfig):
@@ -83,11 +92,14 @@ class GenerationConfig(BaseConfig):
     temperature: float = Field(1.0, ge=0, le=2.0)
     """The sampling temperature of the proposer."""
     least: float = Field(LEAST, ge=0, le=1)
-    """The smallest p̂ of a question that is kept."""
+    """The smallest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
+    answers to the question that agree."""
     most: float = Field(MOST, ge=0, le=1)
-    """The largest p̂ of a question that is kept."""
+    """The largest p̂ of a question on which the executor is trained."""
     definition: Definition = "published"
-    """The definition of p̂ in the filter. `published` does not ask whether the proposer agrees."""
+    """The definition of p̂ for `least` and `most`. `published`: the share of the answers that agree.
+    `as_coded`: the same share, but 0 if these answers contradict the proposer's own answer, or if the share
+    is at most 0.1."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -100,12 +112,13 @@ class HeldOutConfig(BaseConfig):
     """Settings in the table `[held_out]`: the questions with known answers that measure the executor."""
 
     data: Path
-    """A JSON-lines file of rows `{"question": …, "answer": …}`. Proposals that equal one of these questions
-    are not trained on."""
+    """A JSON-lines file of rows `{"question": …, "answer": …}`. The executor is never trained on a proposal
+    with the same words as one of these questions."""
     episodes: int = Field(200, ge=1)
-    """The number of episodes after each round. They take the rows in turn."""
+    """The number of episodes after each round. Each episode asks one row; after the last row, the first row
+    follows again."""
     temperature: float = Field(0.0, ge=0, le=2.0)
-    """The sampling temperature."""
+    """The sampling temperature of the executor."""
 
 
 class CoevolveConfig(BaseConfig):
@@ -116,9 +129,9 @@ class CoevolveConfig(BaseConfig):
     output_dir: Path = Path("outputs")
     """The folder that contains the co-evolution's folder."""
     rounds: int = Field(4, ge=1, le=1000)
-    """The number of rounds. A finished co-evolution may go on with a larger number."""
+    """The number of rounds. To continue a finished co-evolution, set a larger number."""
     seed: int = Field(0, ge=0)
-    """The seed of all trainings and samples."""
+    """The seed of all trainings and of all sampled replies."""
     proposer: SideConfig
     """The model that proposes questions, and its training."""
     executor: SideConfig
@@ -126,11 +139,11 @@ class CoevolveConfig(BaseConfig):
     answers: AnswersConfig = AnswersConfig()
     """How the executor answers proposed questions."""
     payment: PaymentConfig = PaymentConfig()
-    """What proposals are paid."""
+    """How the reward of a proposal is computed."""
     generation: GenerationConfig = GenerationConfig()
     """Which questions the executor is trained on."""
     held_out: HeldOutConfig
-    """How the executor is measured."""
+    """The questions that measure the executor after each round."""
 
     @field_validator("name")
     @classmethod

@@ -105,8 +105,8 @@ class RoundsConfig(BaseConfig):
 def check_curricula(
     levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
 ) -> None:
-    """Raises ValueError if a curriculum does not fit the sources of training, or a source has two
-    curricula."""
+    """Raises ValueError if a curriculum does not fit the sources of prompts for training, or if two curricula
+    apply to one source."""
     names = [one.chosen(sources).resolved_name for one in levels]
     for one in levels:
         one.tasks(one.chosen(sources))

@@ -34,7 +34,8 @@ class EvalSourceConfig(EnvSource, BaseConfig):
     """Settings of one source of held-out prompts and its environment: `[[orchestrator.eval.source]]`."""
 
     ratio: float = Field(1.0, exclude=True)
-    """Not allowed, because every source of an evaluation is played completely."""
+    """Must not be set: a weight would have no effect, because an evaluation does not draw prompts at random
+    from its sources."""
     num_examples: int | None = None
     """Number of prompts; the source's first prompts are used. -1: all. None:
     `orchestrator.eval.num_examples`."""

@@ -1,4 +1,8 @@
-"""Defines the settings in a file (TOML) of the command `air matrix`: train on each row, play every column."""
+"""Defines the settings in a file (TOML) of the command `air matrix`.
+
+A row is a list of tasks, on which one model is trained. A column is a task, which the models of all rows
+play. A cell is the result of one row's model on one column's task.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,14 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class MatrixEvaluationConfig(BaseConfig):
-    """Settings in the table `[evaluation]` of a matrix: how each cell is played."""
+    """Settings in the table `[evaluation]` of a matrix: how the episodes of each cell are played."""
 
     episodes: int = Field(100, ge=1)
-    """Number of episodes of each cell and seed. Episodes of worlds have seeds that are kept for evaluations,
-    the same seeds in all cells of a column. A finished matrix may be continued with a larger number."""
+    """Number of episodes of each cell and training seed. The worlds of these episodes get seeds that are
+    reserved for evaluations; all cells of a column use the same seeds. To continue a finished matrix, set a
+    larger number."""
     temperature: float | None = Field(None, ge=0, le=2.0)
-    """Sampling temperature. None: the temperature of the training."""
+    """Sampling temperature. None: the sampling temperature of the training."""
 
 
 class MatrixConfig(BaseConfig):
@@ -33,20 +38,21 @@ class MatrixConfig(BaseConfig):
     output_dir: Path = Path("outputs")
     """The folder that contains the matrix's folder."""
     run_files: list[Path] = Field(default_factory=list)
-    """The run files (TOML) of `rl` with the settings of each training; a later one wins. They have one source
-    of prompts, whose tasks the rows replace. A path `configs/…` also finds air's own files."""
+    """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
+    Together they must define exactly one source of prompts; each row replaces its tasks. If a path
+    `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keys of run files that win over `run_files`, such as `max_steps`, or `model.name`."""
+    """Keys of run files that override `run_files`, such as `max_steps`, or `model.name`."""
     rows: dict[str, list[str]] = Field(min_length=1)
     """The tasks that each row's model is trained on, by the row's name."""
     columns: list[str] = Field(min_length=1)
     """The tasks that every row's model plays."""
     base: bool = True
-    """Whether there is a row `base`, of the model from which the trainings start."""
+    """Whether the matrix has a row `base`: the model from which the trainings start, without training."""
     seeds: list[int] = Field(default=[0], min_length=1)
     """The seeds (`embedded.seed`) with which each row is trained."""
     evaluation: MatrixEvaluationConfig = MatrixEvaluationConfig()
-    """How each cell is played."""
+    """How the episodes of each cell are played."""
 
     @field_validator("name")
     @classmethod

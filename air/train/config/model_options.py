@@ -138,7 +138,7 @@ class HeldOutDataConfig(BaseConfig):
     name: str = ""
     """Path of a JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
     seq_len: int = Field(128, ge=2)
-    """Longest demonstration in tokens; longer ones are cut."""
+    """Longest demonstration in tokens; longer demonstrations are cut."""
 
 
 class SFTDataConfig(HeldOutDataConfig):

@@ -31,14 +31,15 @@ class ValueModelConfig(BaseConfig):
     """The model whose layers the value model starts from: a hub id, or a folder. It must have the policy's
     tokenizer. None: the model from which the policy started, `model.name`."""
     optim: OptimizerConfig = AdamWConfig(lr=1e-5)
-    """The value model's own optimiser; its learning rate is constant. The default rate is verl's."""
+    """The optimiser of the value model; its learning rate is constant. The default learning rate is that of
+    the framework verl."""
     warmup_steps: int = Field(0, ge=0)
     """Number of steps, from the start of the run, in which only the value model is trained."""
     epochs: int = Field(1, ge=1)
     """Number of times that a step trains the value model on the step's tokens; each time is one update."""
     clip: float | None = Field(0.5, gt=0)
-    """How far a value may move during a step: a value that is farther from its value before the step is not
-    trained further. This matters only with several `epochs`. None: any distance."""
+    """Largest change of a predicted value during one step. A prediction that has changed by more is not
+    trained further in this step. This matters only if `epochs` is above 1. None: no limit."""
 
 
 class TeacherConfig(BaseConfig):

@@ -41,8 +41,9 @@ class Sources:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the name of the file or flag that set the key at the path `loc`. If no file or flag set
-        this key, the key that was set and shares the longest beginning of the path counts."""
+        """Returns the name of the file or flag that set the key at the path `loc`, for error messages. If no
+        file or flag set this key, returns the name for the key whose path has the longest common beginning
+        with `loc`."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -52,17 +53,17 @@ class Sources:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
-    """Reads the run files and flags that command-line arguments name, and returns the merged settings.
+    """Reads the run files and flags in command-line arguments, and returns the merged settings.
     `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
-    MissingError if a file does not exist, ConfigError if it is no TOML or if an argument is unknown."""
+    MissingError if a file does not exist, and ConfigError if a file is not TOML or an argument is unknown."""
     sources = read_files(args)
     apply_flags(sources, args, kind)
     return sources
 
 
 def read_files(args: Sequence[str]) -> Sources:
-    """Reads the run files that command-line arguments name, without the flags; returns the merged settings.
-    Raises MissingError if a file does not exist, and ConfigError if it is not TOML."""
+    """Reads the run files in command-line arguments, ignores the flags, and returns the merged settings.
+    Raises MissingError if a file does not exist, and ConfigError if a file is not TOML."""
     sources = Sources()
     for flag, values in _words(args):
         if isinstance(values, Path):
@@ -71,17 +72,17 @@ def read_files(args: Sequence[str]) -> Sources:
 
 
 def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges `settings` into `sources`, key by key; a list replaces the whole earlier list.
-    `origin` is the name of these settings in error messages, such as a file's path."""
+    """Merges `settings` into `sources`, key by key, and overrides earlier values; a list replaces the whole
+    earlier list. `origin` is the name of these settings in error messages, such as a file's path."""
     _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(
     sources: Sources, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
 ) -> None:
-    """Sets in `sources` the keys that flags among the command-line arguments name. Error messages name the
-    flag, or `shown` if it is given, in place of every flag. Raises ConfigError if an argument is neither a
-    file nor a flag, or a flag does not fit the schema `kind`."""
+    """Sets in `sources` the keys of all flags in the command-line arguments. Error messages contain the flag
+    that set a wrong value, or the text `shown` in its place if `shown` is not empty. Raises ConfigError if an
+    argument is neither a file nor a flag, or if a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
             _set_flag(sources, flag, values, kind, shown or f"--{flag}")
@@ -89,8 +90,8 @@ def apply_flags(
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
     """Splits command-line arguments into flags and files. Yields a pair (name, values) for each flag, and a
-    pair (table, path) for each file. In `--x @ FILE` the file fills only the table `x`; for other files the
-    table's name is empty."""
+    pair (table, path) for each file. For `--x @ FILE`, which fills only the table `x`, `table` is `x`; for
+    other files, `table` is empty."""
     rest = list(args)
     while rest:
         word = rest.pop(0)
@@ -241,11 +242,11 @@ def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
     """Returns a tuple (types, class, start): the types that the pydantic class `kind` allows for the key at
-    `path`, and two values about the last list index in `path`.
+    `path`, and where the last list index in `path` leads.
 
-    `types` is empty if the class has no such key, or if the path ends with a list index. `class` is the class
-    of the list element at the last index, and `start` is the number of the path's parts up to this index.
-    Without an index, they are `kind` and 0.
+    `types` is empty if `kind` has no such key, or if the path ends with a list index. `class` is the pydantic
+    class of the list element at the last index, and `start` is the number of parts of the path up to and
+    including this index. If the path has no index, `class` is `kind` and `start` is 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -266,7 +267,8 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the member types of a union type. With `elements`, only the element types of its lists."""
+    """Returns the member types of a union type. If `elements` is true, returns the element types of the
+    union's list types instead."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)

@@ -49,7 +49,7 @@ AnySource = TypeVar("AnySource", bound=EnvSource)
 
 Inference = Literal["auto", "vllm", "transformers"]
 _NAMED_TASKS = 3
-"""Largest number of task ids in a run's default name. If there are more tasks, it counts the others."""
+"""Largest number of task ids in a run's default name. Further tasks appear there as a number, `N-more`."""
 
 
 class ModelConfig(BaseConfig):
@@ -233,8 +233,8 @@ class ComputeConfig(BaseConfig):
 
     @contextmanager
     def training_threads(self) -> Iterator[None]:
-        """Context manager: torch uses all cores (or `threads`) in this thread. Use it only for work during
-        which nothing is sampled and no box works."""
+        """Context manager: inside the block, torch uses all cores (or `threads`) in this thread. Use it only
+        for work during which no reply is sampled and no box runs a command."""
         import torch
 
         before = torch.get_num_threads()
@@ -369,7 +369,7 @@ class RunConfig(BaseConfig):
         return self
 
     def _check_algorithm(self) -> None:
-        """Raises ValueError if a setting does not fit the algorithm, or if nothing would use a setting."""
+        """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
         embedded, algo, loss = self.embedded, self.orchestrator.algo, self.trainer.loss.type
         if embedded.estimator is None and algo.losses and loss not in algo.losses:
             raise ValueError(
@@ -408,7 +408,7 @@ class RunConfig(BaseConfig):
             )
 
     def named(self) -> RunConfig:
-        """Returns this config; if it has no `run.name`, a copy with a new one."""
+        """Returns this config if it has a `run.name`, else a copy with a new name."""
         if self.run.name is not None:
             return self
         played: list[str] = []
@@ -422,8 +422,8 @@ class RunConfig(BaseConfig):
 
     def with_checkout(self) -> RunConfig:
         """Returns a copy of this config in which each source with MLGym tasks names its MLGym checkout (a
-        folder). A source that names none gets the one in the environment variable `AIR_MLGYM_ROOT`, so that a
-        resumed run finds it again."""
+        folder). A source without a checkout gets the path in the environment variable `AIR_MLGYM_ROOT`, so
+        that a resumed run uses the same checkout."""
         root = os.environ.get(ROOT_VARIABLE)
         sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
         tables: dict[str, Any] = {
@@ -457,7 +457,8 @@ class RunConfig(BaseConfig):
 
     @property
     def rewards_at_turns(self) -> bool:
-        """Whether rewards are credited turn by turn: a turn gets its own rewards and later ones."""
+        """Whether each turn of an episode is credited with its own reward and the rewards of later turns
+        only, instead of the reward of the whole episode."""
         sources = self.orchestrator.train.source
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns
@@ -471,7 +472,8 @@ class RunConfig(BaseConfig):
     @property
     def seeds_requests(self) -> bool:
         """Whether requests for replies carry seeds. Requests to vLLM carry none, because vLLM would draw the
-        same numbers in every turn of an episode. `embedded.inference` must not be `auto`."""
+        same numbers in every turn of an episode. Call this only after `with_inference`: `embedded.inference`
+        must not be `auto`."""
         return self.embedded.inference == "transformers"
 
     @property

@@ -1,7 +1,8 @@
-"""Measures how far the trainer's log-probabilities are from those with which the sampler drew the tokens.
+"""Measures how far the trainer's log-probabilities of sampled tokens are from the sampler's.
 
-If tokens are sampled with the weights that are being trained (on-policy), both are equal up to rounding. If
-they are not, the sampler differs from the trained policy, and the run optimises something else.
+If tokens are sampled with the weights that are being trained (on-policy), both log-probabilities are equal up
+to rounding. If they differ more, the sampler does not compute the same policy as the trainer, and the
+gradients are wrong.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 EXACT = {"float32": 1e-4, "float64": 1e-4}
-"""The largest mean `mismatch_kl` on-policy that rounding explains, in nats per token, by precision."""
+"""The largest mean `mismatch_kl` (the divergence between the sampler's and the trainer's probabilities of
+on-policy tokens) that rounding explains, in nats per token, by the precision of the weights."""
 COARSE = 1e-2
-"""The same limit for other precisions, such as bfloat16."""
+"""The limit of `EXACT` for all other precisions, such as bfloat16."""
 
 
 class Exactness:
-    """Collects the differences between trainer and sampler in one training step, by version of the weights.
+    """Collects, in one training step, the differences between the trainer's and the sampler's
+    log-probabilities, by version of the sampler's weights.
 
-    A version is the number of the step after which the weights were made, so step N trains version N - 1.
+    A version of the weights is the number of the step that produced them, so step N trains version N - 1.
     """
 
     def __init__(self, step: int, groups: Sequence[Group], *, trains_zeros: bool = False) -> None:
-        """`trains_zeros` says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
+        """Starts with no differences. `groups` are the groups of the training step `step`. `trains_zeros`
+        says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
         self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
@@ -48,7 +52,8 @@ class Exactness:
         self._differences: dict[int | None, list[Floats]] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Collects the trained tokens of a sample. `Trainer.step` calls this."""
+        """Adds the differences of a sample's trained tokens. `logprobs` are the trainer's log-probabilities
+        of the sample's tokens. `Trainer.step` calls this method for each sample."""
         trained = np.asarray(sample.mask if self._trains_zeros else sample.advantages()) != 0
         theirs = np.asarray(sample.logprobs, np.float64)[trained]
         ours = logprobs.double().numpy()[trained]
@@ -57,14 +62,16 @@ class Exactness:
             self._differences.setdefault(version, []).append((ours - theirs)[versions == version])
 
     def _of_tokens(self, sample: Sample) -> npt.NDArray[np.object_]:
-        """Returns the version of the weights for each token of a sample; None if it is not known."""
+        """Returns, for each token of a sample, the version of the weights that sampled it, or None if the
+        version is unknown."""
         if not sample.nodes:
             return np.full(len(sample.mask), None)
         each = [[self._versions.get(id(node))] * len(node.mask) for node in sample.nodes]
         return np.array([version for part in each for version in part], dtype=object)
 
     def metrics(self) -> dict[str, Any]:
-        """Returns the metrics of the step (see docs/training.md). Metrics over no tokens are absent."""
+        """Returns the metrics of the step, such as `mismatch_kl/all/mean` and `off_policy/max`;
+        docs/training.md describes them. A metric that has no tokens or episodes to summarise is left out."""
         row: dict[str, Any] = {}
         # As in prime-rl, an episode is as old as its oldest reply.
         played = [r.weights_version for r in self._rollouts if r.weights_version is not None]
@@ -90,8 +97,8 @@ class Exactness:
 
 
 def mismatch_kl(differences: Floats) -> Floats:
-    """Returns ρ - log ρ - 1 for each token, where log ρ is the trainer's log-probability minus the sampler's.
-    Its mean over tokens that the sampler drew is an estimate of KL(sampler ‖ trainer)."""
+    """Returns ρ - log ρ - 1 for each token. `differences` are log ρ: the trainer's log-probability of the
+    token minus the sampler's. The mean over sampled tokens is an estimate of KL(sampler ‖ trainer)."""
     return np.expm1(differences) - differences
 
 
@@ -107,14 +114,16 @@ def _report(differences: Floats) -> dict[str, float]:
 
 
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
-    """Whether the sampler of a step differed from the trained policy, although it had the policy's weights.
-    `dtype` is the precision of the weights, such as `float32`."""
+    """Whether the sampler's log-probabilities in one step differed from the trainer's by more than rounding,
+    although both had the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
+    of the weights, such as `float32`."""
     version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)
 
 
 def warn_of_drift(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]], dtype: str) -> None:
-    """Logs a warning if `row` is the first metrics row of the run for which `drifts` is true."""
+    """Logs a warning if `drifts` is true for `row`, a line of `metrics.jsonl`, and for none of the `earlier`
+    lines of the run."""
     if drifts(row, dtype) and not any(drifts(one, dtype) for one in earlier):
         version = row["versions"][str(row["step"] - 1)]
         _LOG.warning(

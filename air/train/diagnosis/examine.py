@@ -1,4 +1,4 @@
-"""Runs all checks over the lines of a run's `metrics.jsonl`."""
+"""Runs all checks of a training run, on the lines of its `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
 
 Check = Callable[[Sequence[Row], int], Finding | None]
-"""A function that looks for one known problem in the lines of `metrics.jsonl`. The number is the count of
-steps over which means are taken."""
+"""A function that looks for one known problem. Its arguments are the lines of `metrics.jsonl` and the number
+of steps over which means are taken. It returns None if it does not find the problem."""
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,
     work.failed_episodes,
     work.failures_on_one_task,
 )
-"""The checks for which a few steps are enough."""
+"""The checks that run even if the training run has only a few steps."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
     learning.entropy_collapse,
@@ -42,8 +42,8 @@ OF_SPREAD: tuple[Check, ...] = (learning.no_spread, work.starving_source)
 
 
 def needs_spread(run: Path) -> bool:
-    """Whether the algorithm of the run in this folder learns nothing from groups with equal rewards. True if
-    this is not known from the folder's `config.json`."""
+    """Whether the algorithm of the training run in the folder `run` learns nothing from groups with equal
+    rewards. Reads the algorithm from the folder's `config.json`; returns True if this is not possible."""
     try:
         config = json_lines.parsed((run / "config.json").read_bytes()) or {}
     except OSError:
@@ -56,14 +56,16 @@ def needs_spread(run: Path) -> bool:
 
 
 def names(*, short: bool = False) -> list[str]:
-    """Returns what the checks look for, in words. `short`: only checks for which a few steps are enough."""
+    """Returns the names of the checks in words, such as `entropy collapse`. If `short` is true, returns only
+    the names of the checks in `ALWAYS`."""
     checks = ALWAYS + (() if short else TRENDS)
     return [check.__name__.replace("_", " ") for check in checks]
 
 
 def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
-    """Returns the findings of the checks, earliest first; an empty list for a healthy run. `needs_spread`
-    says whether the algorithm learns nothing from groups with equal rewards."""
+    """Runs the checks and returns their findings, sorted by the step when the problem began. The list is
+    empty for a healthy run. `needs_spread` says whether the algorithm learns nothing from groups with equal
+    rewards; if it is false, the checks in `OF_SPREAD` do not run."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
     checks = tuple(check for check in checks if needs_spread or check not in OF_SPREAD)

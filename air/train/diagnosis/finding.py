@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One known problem that a run shows."""
+    """One known problem that a check has found in a training run."""
 
     check: str
     """The name of the check, such as `entropy collapse`."""

@@ -1,4 +1,4 @@
-"""Checks whether the policy still learns what it should, and has not collapsed."""
+"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, lost format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the policy's replies hardly vary any more."""
+    """Reports that the policy's entropy has fallen so far that its replies hardly vary any more."""
     entropy = series(rows, of_updates("entropy/all/mean"), window)
     limit = LIMITS.entropy * entropy.first if entropy else 0.0
     step = entropy.began(lambda mean: mean < limit) if entropy else None
@@ -63,8 +63,8 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports steps whose gradient norm is many times that of the steps before. A lasting rise is no
-    spike."""
+    """Reports steps whose gradient norm is many times the median of the steps before and after. A rise that
+    lasts is not a spike; `gradient_growth` reports it."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     values = list(norms.values) if norms else []
     spikes = [
@@ -89,14 +89,14 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def _stays(values: Sequence[float]) -> bool:
-    """Whether the first value is no spike compared with the values after it. If there are no later values, it
-    counts as a spike."""
+    """Whether the first of some gradient norms is a lasting rise: it is not many times the median of the
+    norms after it. False if there are no later norms."""
     return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
 
 
 def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the gradient norm is many times the norm at the start, and stays there. Medians are
-    compared, because single spikes do not change them."""
+    """Reports that the gradient norm has risen to many times the norm at the start of the run, and has not
+    fallen again. The check compares medians, because single spikes hardly change them."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     if norms is None:
         return None
@@ -123,7 +123,7 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that fewer and fewer replies contain an action in the right format."""
+    """Reports that the share of replies with a well-formed action has fallen far below its start."""
     formed = series(rows, "well_formed", window)
     limit = LIMITS.malformed * formed.first if formed else 0.0
     step = formed.began(lambda mean: mean < limit) if formed else None
@@ -139,7 +139,8 @@ def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def validation_leaves_test(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the reward rises while the validation score moves away from the test score."""
+    """Reports that the reward rises while the gap between the validation score and the test score grows: the
+    policy overfits the validation data."""
     gap, reward = (series(rows, name, window) for name in ("validation_test_gap", "reward"))
     if gap is None or reward is None or reward.last - reward.first < LIMITS.reward_gain:
         return None

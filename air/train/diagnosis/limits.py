@@ -1,4 +1,5 @@
-"""The limits from which `air doctor RUN` reports a problem, in one table (also in docs/doctor.md)."""
+"""The limits at which `air doctor RUN` reports a problem in a training run, in one table (also in
+docs/doctor.md)."""
 
 from __future__ import annotations
 
@@ -7,61 +8,73 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the checks. A "mean" is over the last steps (see `window`); a "start" is the mean over the
-    same number of first steps."""
+    """Limits of the checks of a training run. A "mean" is the mean of a metric over the last steps, and its
+    "start" is the mean over the first steps. Both cover the number of steps that `window` returns."""
 
     fewest_steps: int = 6
-    """Fewest steps for a full examination. In shorter runs, only failures and weights are checked."""
+    """Smallest number of steps for which all checks run. In shorter runs, only the checks for failed episodes
+    and for the sampler's weights run."""
     no_spread: float = 0.6
-    """Mean share of groups with equal rewards from which the run learns too little."""
+    """Report if the mean share of groups with equal rewards is at least this number: the policy then learns
+    from too few groups."""
     entropy: float = 0.2
-    """Mean entropy, as a share of its start, below which the policy has collapsed."""
+    """Report a collapse of the policy if the mean entropy is below this number times its start."""
     mismatch: float = 1e-2
-    """Mean `mismatch_kl`, in nats per token, above which the sampler differs from the trained policy."""
+    """Report if the mean `mismatch_kl` (the divergence between the sampler's and the trainer's probabilities
+    of tokens) is above this number, in nats per token."""
     mismatch_growth: float = 20.0
-    """Factor by which the mean `mismatch_kl` may grow from its start, once it is above `mismatch_floor`."""
+    """Report also if the mean `mismatch_kl` is above this number times its start, and above
+    `mismatch_floor`."""
     mismatch_floor: float = 1e-4
-    """A mean `mismatch_kl` below this number is rounding, however much it has grown."""
+    """A mean `mismatch_kl` up to this number, in nats per token, counts as rounding and is never reported."""
     reference_kl: float = 0.5
-    """Mean distance from the reference model, in nats per token, from which the policy has left it."""
+    """Report if the mean distance between the policy and its reference model is above this number, in nats
+    per token, and has grown by the factor `reference_kl_growth`."""
     reference_kl_growth: float = 5.0
-    """Factor by which the distance from the reference model must have grown from its start to be reported."""
+    """See `reference_kl`: the mean distance must be above this number times its start."""
     starving: float = 0.25
-    """A source of tasks starves if its share of all groups with unequal rewards is less than this part of its
-    share of all groups."""
+    """Report a source of tasks if few of its groups have unequal rewards: its share of all groups with
+    unequal rewards is less than this number times its share of all groups."""
     starving_groups: int = 8
-    """Fewest groups of a source in the last steps for which the source is judged."""
+    """The check of a source of tasks needs at least this number of its groups in the last steps."""
     task_failures: float = 0.25
-    """Share of failed episodes from which a task is reported, if all others fail less than half as often."""
+    """Report a task if at least this share of its episodes failed, and the other tasks together failed less
+    than half as often."""
     task_failed_episodes: int = 3
-    """Fewest failed episodes of a task from which the task is reported."""
+    """Report a task only if at least this number of its episodes failed."""
     failures: float = 0.5
-    """Mean share of failed episodes from which a run is reported."""
+    """Report if the mean share of failed episodes is at least this number."""
     bottleneck: float = 0.5
-    """Share of the episodes' time from which the queue, commands or grading is a bottleneck."""
+    """Report a bottleneck if waiting for boxes, commands, or grading takes at least this share of the
+    episodes' time."""
     sampling: float = 0.85
-    """Share of the episodes' time from which sampling (the model's replies) is a bottleneck."""
+    """Report a bottleneck if sampling (the model's replies) takes at least this share of the episodes'
+    time."""
     cut: float = 0.3
-    """Mean share of episodes ending at the context limit or by a cut reply, from which a run is reported."""
+    """Report if the mean share of episodes that end at the context limit or by a cut reply is at least this
+    number."""
     cut_growth: float = 2.0
-    """Factor by which this share must have grown from its start, unless it is above twice `cut`."""
+    """Report the share of cut episodes only if it is at least this number times its start, or at least this
+    number times `cut`."""
     gradient_spike: float = 10.0
-    """A gradient norm is a spike if it is more than this number times the median of the steps before, and the
-    same holds for the steps after."""
+    """A gradient norm is a spike if it is more than this number times the median of the steps before it, and
+    more than this number times the median of the steps after it."""
     gradient_spikes: int = 2
-    """Fewest gradient spikes from which a run is reported."""
+    """Report if a run has at least this number of gradient spikes."""
     gradient_growth: float = 10.0
-    """Factor by which the median gradient norm must have grown from its start to be reported."""
+    """Report if the median of the last gradient norms is above this number times the median of the first
+    ones."""
     test_gap: float = 0.1
-    """Growth of the gap between φ on the validation and on the test split from which a run is reported."""
+    """Report if the normalised score φ on the validation split minus that on the test split has grown by more
+    than this number, and the reward is rising."""
     reward_gain: float = 0.02
-    """Growth of the mean reward from which the reward counts as rising."""
+    """The reward counts as rising if its mean is at least this much above its start."""
     malformed: float = 0.5
-    """Mean share of well-formed replies, as a share of its start, below which the format is lost."""
+    """Report if the mean share of well-formed replies is below this number times its start."""
 
     def window(self, rows: int) -> int:
-        """Returns the number of steps over which means are taken, in a run of `rows` steps: a quarter, 3 to
-        10."""
+        """Returns the number of steps over which means are taken in a run of `rows` steps: a quarter of the
+        steps, but at least 3 and at most 10."""
         return min(10, max(3, rows // 4))
 
 

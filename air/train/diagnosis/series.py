@@ -1,4 +1,5 @@
-"""Pure functions over the values of one metric: means of first and last steps, and when a problem began."""
+"""The values of one metric over the steps of a run: means of the first and last steps, and the step when a
+problem began."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from typing import Any
 from air.trajectories import metric_rows
 
 Row = Mapping[str, Any]
-"""One line of `metrics.jsonl`, with the current names of metrics."""
+"""One line of `metrics.jsonl`: the metrics of one step by name, with outdated names replaced."""
 Metric = Callable[[Row], float | None]
-"""A function that computes a number from a row, or None if the row does not have the values."""
+"""A function that computes a number from a row, or returns None if the row lacks the metrics for it."""
 
 WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
-"""Metrics that only the algorithms `gae` and `opd` have, which also learn from groups with equal rewards."""
+"""Metrics that only the algorithms `gae` and `opd` record. These algorithms also learn from groups with equal
+rewards."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class Series:
         return fmean(self.values[-self.window :])
 
     def began(self, bad: Callable[[float], bool]) -> int | None:
-        """Returns the step from which the running mean is bad until the end; None if it is not bad at the
-        end.
+        """Returns the step at which a problem began that lasts to the end, or None if there is no such
+        problem.
 
-        The running mean reacts late, so the first bad step in the first bad window is returned.
+        A problem lasts while `bad` is true for the running mean over `window` steps. The running mean reacts
+        late, so the method returns the first step in the first bad window whose own value is bad.
         """
         means = [
             fmean(self.values[end - self.window : end])
@@ -54,8 +57,8 @@ class Series:
 
 
 def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | None:
-    """Returns the series of a metric: the values of `value`, which is a name or a function of the row.
-    Returns None if there are fewer than `window` values."""
+    """Returns the series of a metric over the rows that have it. `value` is the metric's name, or a function
+    that computes the metric from a row. Returns None if there are fewer than `window` values."""
     steps, values = [], []
     for row in rows:
         one = metric_rows.number(row, value) if isinstance(value, str) else value(row)
@@ -66,12 +69,14 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
 
 
 def comparing(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows, without those of algorithms that also learn from groups with equal rewards."""
+    """Returns the rows without the rows of algorithms that also learn from groups with equal rewards; the
+    metrics in `WITHOUT_SPREAD` show which rows these are."""
     return [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
 
 
 def ratio(part: str, whole: str) -> Metric:
-    """Returns a function that divides one metric of a row by another."""
+    """Returns a function that divides the metric `part` of a row by the metric `whole`. The function returns
+    None if a metric is missing or `whole` is 0."""
 
     def value(row: Row) -> float | None:
         above, below = metric_rows.number(row, part), metric_rows.number(row, whole)
@@ -81,7 +86,8 @@ def ratio(part: str, whole: str) -> Metric:
 
 
 def of_updates(name: str) -> Metric:
-    """Returns a function that reads a metric of steps that changed the weights; other steps record 0."""
+    """Returns a function that reads the metric `name` of a row, and returns None for steps that did not
+    change the weights. Such steps record a meaningless 0."""
 
     def value(row: Row) -> float | None:
         return None if row.get("train/updated") == 0 else metric_rows.number(row, name)
@@ -90,5 +96,5 @@ def of_updates(name: str) -> Metric:
 
 
 def percent(value: float) -> str:
-    """Returns a share between 0 and 1 as a text in percent."""
+    """Returns a share between 0 and 1 as text in percent, such as `25 %`."""
     return f"{100 * value:.0f} %"

@@ -1,4 +1,5 @@
-"""Checks whether the sampler uses the weights that are trained."""
+"""Checks whether the sampler uses the weights that the trainer trains, and computes the same
+probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _FEWEST_STALE = 2
 
 
 def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that several steps are played by the same weights although the weights change."""
+    """Reports that several consecutive steps were sampled with the same weights although the trainer changed
+    its weights."""
     behind: list[tuple[int, float]] = []
     last, served = None, None
     for row in rows:
@@ -43,8 +45,8 @@ def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def on_policy(row: Row) -> Mapping[str, Any] | None:
-    """Returns the recorded differences between trainer and sampler over the tokens that the newest weights
-    sampled, or None if there are no such tokens."""
+    """Returns the recorded differences between the trainer's and the sampler's log-probabilities, for tokens
+    that were sampled with the weights being trained. Returns None if the step has no such tokens."""
     version: Mapping[str, Any] | None = (row.get("versions") or {}).get(str(row["step"] - 1))
     return version
 
@@ -58,7 +60,8 @@ def _mismatch_kl(row: Row) -> float | None:
 
 
 def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the trainer gives the sampled tokens other probabilities than the sampler gave them."""
+    """Reports that the trainer and the sampler, with the same weights, compute different probabilities of the
+    sampled tokens."""
     kl = series(rows, _mismatch_kl, window)
     if kl is None:
         return None

@@ -1,4 +1,5 @@
-"""Checks the episodes: failures, sources without useful groups, cut replies, and where the time goes."""
+"""Checks the episodes of a run: failures, sources whose groups have equal rewards, cut replies,
+bottlenecks."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _REMEDIES = {
 
 
 def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that many episodes end by infrastructure failures."""
+    """Reports that infrastructure failures end a large share of the episodes."""
     shares = series(rows, ratio("failed_episodes", "episodes"), window)
     step = shares.began(lambda mean: mean >= LIMITS.failures) if shares else None
     if shares is None or step is None:
@@ -40,7 +41,8 @@ def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that the failures concentrate on one task. Dropped episodes bias the training."""
+    """Reports that one task has far more failed episodes than the other tasks. Failed episodes are dropped,
+    so the training would be biased against this task."""
     played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -72,7 +74,8 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports a source of tasks whose groups hardly ever have unequal rewards and so teach nothing."""
+    """Reports a source of tasks whose groups nearly always have equal rewards, so that the policy learns
+    nothing from the source."""
     rows = comparing(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
@@ -110,7 +113,8 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that more and more episodes end at the context limit or by a cut reply."""
+    """Reports that the share of episodes which end at the context limit or by a cut reply is large and has
+    grown, or is very large."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
@@ -162,6 +166,7 @@ def _part(name: str) -> Metric:
 
 
 def _cells(row: Row, key: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Returns the parts of a row that are recorded by task or by source (`key`), as pairs (name, metrics)."""
+    """Returns the metrics in a row that are recorded for each task (if `key` is `tasks`) or each source
+    (`sources`), as pairs (name of the task or source, metrics)."""
     cells = row.get(key)
     return list(cells.items()) if isinstance(cells, Mapping) else []

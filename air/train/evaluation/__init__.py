@@ -1,1 +1,1 @@
-"""Evaluates models: finds the settings, plays and records episodes, and reports scores."""
+"""Evaluates models: determines the settings, plays and records episodes, and reports scores."""

@@ -1,9 +1,9 @@
 """Evaluates the policy during a run, on the held-out sources of `[orchestrator.eval]`.
 
-An evaluation after step N is recorded in the run's folder `evaluations/step_N/SOURCE/`. Its metrics are one
-line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`. The numbers
-beside `sources` are means over the sources. The line is written last: without it, the evaluation is not
-finished.
+The episodes of an evaluation after step N are recorded in the run's folder `evaluations/step_N/SOURCE/`. The
+metrics are one line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`.
+The numbers beside `sources` are means over the sources. The line is written last, so an evaluation without a
+line is not finished.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 
 VERSION = 1
 _AT_ONCE = 32
-"""The largest number of groups that are played at the same time."""
+"""The largest number of groups of episodes that an evaluation plays concurrently."""
 
 
 class Evaluations:
-    """The evaluations of the run in `folder`: reads recorded ones, and plays those that are due.
+    """The evaluations of the training run in `folder`: reads recorded evaluations, and plays new ones.
 
-    `settle` fills in settings of an environment that come from the run; its second argument is the folder of
-    the trajectories. `seed` seeds the sampling of replies at a temperature above 0; None sets no seed. The
-    metric `best_metric` of an evaluation decides which step is the best.
+    `settle` fills in the settings of a source's environment that come from the run; its second argument is
+    the folder for the trajectories. `seed` seeds the sampling of replies at a temperature above 0; None sets
+    no seed. The step whose evaluation has the highest value of the metric `best_metric` is the best step.
     """
 
     def __init__(
@@ -60,23 +60,25 @@ class Evaluations:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The lines of `evaluations.jsonl`."""
+        """The lines of `evaluations.jsonl`, one for each finished evaluation."""
         return evaluations.rows(self._folder)
 
     def due(self, step: int, max_steps: int) -> bool:
-        """Whether an evaluation must follow training step `step`, and is not recorded yet."""
+        """Whether an evaluation must follow training step `step` and is not recorded yet. `max_steps` is the
+        number of the last step."""
         done = any(row["step"] == step for row in self.rows)
         return self.config.due(step, max_steps) and not done
 
     def episodes(self) -> int:
-        """Returns the number of episodes of one evaluation."""
+        """Returns the number of episodes of one evaluation, over all sources."""
         return sum(
             len(_prompts(_tasks(source), self._examples(source))) * self._group_size(source)
             for source in self.config.source
         )
 
     def check_tasks(self) -> None:
-        """Raises ConfigError if the environment of a source is wrong, or has no task or an unknown one."""
+        """Raises ConfigError if a source's environment cannot be loaded, has no task, or has an unknown
+        task."""
         for source in self.config.source:
             if not list(_tasks(source)):
                 raise ConfigError("has no task", where=f"source {source.resolved_name}")
@@ -103,8 +105,9 @@ class Evaluations:
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:
-        """Returns a line of text about the last evaluation, `row`. Raises ConfigError if evaluations do not
-        have the metric by which the best one is chosen."""
+        """Returns a line of text about the last evaluation: its metrics, and the best step so far. `row` is
+        the evaluation's line of `evaluations.jsonl`. Raises ConfigError if no evaluation has the metric
+        `best_metric`."""
         evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
         values = [f"{name} {number(evaluations.value(row, name), '+.3f')}" for name in names]
@@ -149,7 +152,8 @@ class Evaluations:
 
 
 def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
-    """Returns the source with other seeds for its worlds: seeds that a training never uses."""
+    """Returns a copy of the source whose worlds get seeds that are reserved for evaluations, so that no
+    training uses them."""
     taskset = source.env.taskset
     if not isinstance(taskset, AirTasksetConfig):
         return source
@@ -172,7 +176,8 @@ _NOT_MEANS = {"episodes", "failed_episodes", "reward_stderr", "tasks"}
 
 
 def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dict[str, Any]:
-    """Returns the line of `evaluations.jsonl` for an evaluation. `played` has its episodes by source."""
+    """Returns the line of `evaluations.jsonl` for the evaluation after `step`. `played` has the episodes by
+    the source's name; `seconds` is the duration of the evaluation."""
     sources = {name: _metrics(rollouts) for name, rollouts in played.items()}
     names = dict.fromkeys(
         name for one in sources.values() for name, value in one.items() if name not in _NOT_MEANS
@@ -190,7 +195,8 @@ def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dic
 
 
 def _stderr(sources: Sequence[dict[str, Any]]) -> float | None:
-    """Returns the standard error of the mean reward over sources; None if a source's error is unknown."""
+    """Returns the standard error of the mean of the sources' mean rewards, from the standard error of each
+    source. Returns None if the standard error of a source is unknown."""
     errors = [one["reward_stderr"] for one in sources]
     return None if None in errors else math.hypot(*errors) / len(errors)
 

@@ -1,4 +1,4 @@
-"""Loads a model on this machine, and serves it for evaluations."""
+"""Loads a model on this machine, and samples its replies for evaluations."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model that is loaded and served by this process."""
+    """A model and the settings with which episodes sample its replies. This process has loaded the model,
+    unless `ctx` leads to an endpoint."""
 
     ctx: vf.ModelContext
     settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """A function that fills in settings of an environment that depend on this model."""
+    """A function that fills in the settings of an environment that depend on this model, such as its GPU and
+    its context length."""
     description: str
-    """One line that says on which device the model is, and how it computes."""
+    """One line for the user: the model's device, the precision of its weights, and its kind of attention."""
 
 
 @asynccontextmanager
 async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
-    """Async context manager: loads `model`, a folder or a hub id, and serves it with `settings` during the
-    `with` block. Raises UsageError if the model or the device cannot be used."""
+    """Async context manager: loads `model`, a folder or a hub id, and runs an inference server for it during
+    the `with` block. `settings` has the device, the context length and the sampling settings. Raises
+    UsageError if the model or the device cannot be used."""
     compute = settings.compute
     compute.set_threads()
     with device.choose_beside(settings.envs, compute.device) as place:

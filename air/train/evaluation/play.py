@@ -1,4 +1,4 @@
-"""Evaluates a policy or a model endpoint on a fixed number of episodes of each task."""
+"""Plays a fixed number of episodes of each task with a loaded policy or a model endpoint."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def research_env(
     max_context_tokens: int | None = None,
     warm_boxes: int = 0,
 ) -> ResearchEnvConfig:
-    """Returns the config of an environment that holds each of the tasks `tasks` once.
-    `runtime` is the kind of box, such as `docker`. `max_turns` is None if worlds limit it. `tokenizer`, a
-    Hugging Face id or a folder, counts the tokens of observations. `max_context_tokens` limits an episode."""
+    """Returns the settings of an environment that has each task in `tasks` once.
+
+    `runtime` is the kind of box, such as `docker`. `max_turns` limits the turns of an episode; None leaves
+    the limit to the worlds. `record_dir` is the folder for trajectories. `tokenizer`, a Hugging Face id or a
+    folder, counts the tokens of observations. `max_context_tokens` limits the length of an episode."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -53,9 +55,10 @@ async def evaluate(
     at_once: int = 32,
     keep: Callable[[vf.Task], bool] = lambda _: True,
 ) -> list[Rollout]:
-    """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`.
-    A mapping has the number of episodes by task id. At most `at_once` episodes are played at the same time;
-    `on_done` is called after each of them. Only prompts for which `keep` is true are played."""
+    """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
+    the episodes. If `episodes` is a mapping, it has the number of episodes by task id. At most `at_once`
+    episodes run concurrently; `on_done` is called after each of them. Prompts for which `keep` returns false
+    are left out."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
@@ -71,9 +74,10 @@ async def served(
     max_model_len: int,
     renderer: Any = None,
 ) -> AsyncIterator[vf.ModelContext]:
-    """Async context manager: runs air's own inference server for `model` during the `with` block.
-    Yields verifiers' `ModelContext` for it, whose client sends and receives token ids, not text. The
-    function `context` describes `renderer`."""
+    """Async context manager: runs air's own inference server for `model` during the `with` block. Yields a
+    `ModelContext` of verifiers for this server; its client exchanges token ids, not text. `max_model_len` is
+    the context length in tokens. `renderer` is a config of the package `renderers`; None: the renderer of the
+    model's family."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -95,8 +99,9 @@ def endpoint(
     max_tokens: int | None,
     top_p: float | None = None,
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling) for an OpenAI-compatible endpoint.
-    `api_key_var` is the name of the environment variable that holds the API key."""
+    """Returns a `ModelContext` of verifiers (model, client and sampling) for the OpenAI-compatible endpoint
+    at `url`. `model` is the model's name there. `api_key_var` is the name of the environment variable that
+    holds the API key."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

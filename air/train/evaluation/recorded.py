@@ -1,7 +1,8 @@
-"""Plays an evaluation's episodes and records them in a folder, so that it can be continued.
+"""Plays the episodes of an evaluation and records them in a folder, so that an interrupted evaluation can be
+continued.
 
-The folder has `evaluation.json`, which says what was evaluated and how, and `trajectories/`. Episodes that
-ended without a failure count; episodes that failed or were interrupted are played again.
+The folder has `evaluation.json`, with the model and the settings of the evaluation, and `trajectories/`. Only
+episodes that ended without an infrastructure failure count; failed or interrupted episodes are played again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TRAJECTORIES = "trajectories"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model that plays tasks with some settings, and the folder that records its episodes."""
+    """The evaluation of one model on the tasks in `settings`. Its episodes are recorded in `folder`."""
 
     label: str
     """The name of the model in tables."""
@@ -41,20 +42,20 @@ class Evaluation:
     folder: Path
 
     def episodes(self) -> list[Played]:
-        """Returns the recorded episodes that ended without a failure."""
+        """Returns the results of the recorded episodes that ended without an infrastructure failure."""
         files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
         ends = [(outcome(path), str(path)) for path in files]
         return [Played.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns, for each task, how many of its `episodes` episodes are not recorded yet."""
+        """Returns by task id how many episodes are still to be played, if `episodes` episodes of each task
+        are wanted."""
         played = Counter(one.task for one in self.episodes())
         wanted = self.wanted(episodes)
         return {task: max(0, number - played[task]) for task, number in wanted.items()}
 
     def wanted(self, episodes: int) -> dict[str, int]:
-        """Returns the number of episodes that the evaluation needs of each task, by task id. It is `episodes`
-        for every task."""
+        """Returns by task id how many episodes the evaluation needs in total: `episodes` for every task."""
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return dict.fromkeys(tasks, episodes)
 
@@ -64,8 +65,8 @@ class Evaluation:
         missing: Mapping[str, int],
         settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays and records the `missing` episodes with the model in `ctx`, and returns the episodes that
-        were played. `settle` fills in settings of an environment that depend on the model."""
+        """Plays episodes with the model in `ctx`, records them, and returns them. `missing` has the number of
+        episodes by task id. `settle` fills in the settings of an environment that depend on the model."""
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
@@ -82,8 +83,8 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns the taskset's settings with only the tasks `own`. Every episode of a world gets a seed that
-        no training and no recorded episode has."""
+        """Returns the settings of a taskset with only the tasks `own`. Worlds get seeds that no training and
+        no recorded episode uses; `missing` has the number of episodes by task id."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())
@@ -96,7 +97,8 @@ class Evaluation:
         return changed
 
     def open(self) -> None:
-        """Creates the folder; raises UsageError if it belongs to something else, or cannot be written."""
+        """Creates the folder and `evaluation.json` if they do not exist. Raises UsageError if the folder has
+        other content, belongs to another evaluation, or cannot be written."""
         file, text = self.folder / FILE, json.dumps(self._identity(), indent=2)
         try:
             if file.is_file():
@@ -114,7 +116,8 @@ class Evaluation:
             ) from None
 
     def fits(self) -> bool:
-        """Whether the folder does not exist yet, or records this model with these settings."""
+        """Whether the evaluation can use its folder: the folder does not exist yet, or belongs to an
+        evaluation of the same model with the same settings."""
         file = self.folder / FILE
         return not self.folder.exists() or (file.is_file() and _read(file) == self._identity())
 
@@ -139,8 +142,8 @@ def _read(file: Path) -> Any:
 
 
 def _weights(model: str) -> list[list[Any]]:
-    """Returns the name, size and modification time of the model's weight files, so that new weights are
-    noticed. The list is empty if the model is not a folder on this machine."""
+    """Returns the name, size and modification time of each weight file of the model, to detect whether the
+    weights have changed since an evaluation began. The list is empty if the model is not a local folder."""
     folder = Path(model).expanduser()
     files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -1,8 +1,9 @@
-"""Plays demonstration episodes, in which a script of mixed quality takes the place of the model.
+"""Plays demonstration episodes of the quickstart tasks, in which a script replaces the model.
 
 A policy is first trained on such episodes by supervised learning (a warm start), then by reinforcement
 learning. In all quickstart tasks, the file `config` holds `method=M level=L` (both numbers from 1 to 4), and
-the program `solve.py` makes the artefact. The script prefers good choices only weakly.
+the program `solve.py` makes the artefact. The script prefers good choices only weakly, so that reinforcement
+learning can still improve the policy.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 
 
 class ScriptedAgent:
-    """A script that writes an agent's replies; at random they are good or bad.
+    """A script that writes an agent's replies, with random choices of mixed quality.
 
-    A choice is a pair (method, level) for the file `config`. Three probabilities decide what the script does.
-    With `experienced`, it picks one of the four best choices known for the task; otherwise a random choice.
-    With `careful`, it returns to the episode's best choice when it submits. With `stop`, it submits at a turn
-    (`stop / 4` if the episode has no score yet).
+    A choice is a pair (method, level) for the file `config`. The script acts at random with three
+    probabilities: `experienced` of picking one of the task's four best known choices instead of a random
+    choice, `stop` of submitting in a turn (`stop / 4` if the episode has no score yet), and `careful` of
+    submitting the episode's best choice instead of a new one.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class ScriptedAgent:
         self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
-        """Returns the agent's next reply to the conversation so far."""
+        """Returns the agent's next reply in a conversation, and remembers the scores in this conversation."""
         seen = _scored_choices(conversation)
         turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]
@@ -78,8 +79,8 @@ async def demonstrate(
     agent: Script | None = None,
 ) -> list[Rollout]:
     """Plays `episodes` demonstration episodes of each task, and records their trajectories in `record_dir`.
-    `agent` writes the replies; None: a `ScriptedAgent` with this seed. Raises InfrastructureError if more
-    than one in ten episodes failed."""
+    `agent` writes the replies; None: a `ScriptedAgent` with the seed `seed`. Returns the episodes. Raises
+    InfrastructureError if more than one in ten episodes failed."""
     env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(agent or ScriptedAgent(seed)) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
@@ -101,7 +102,8 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns a pair (choice, score) for each scored choice in the conversation. A higher score is better."""
+    """Returns a pair (choice, score) for each reply in the conversation whose choice got a score. A higher
+    score is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

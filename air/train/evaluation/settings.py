@@ -1,4 +1,5 @@
-"""Finds the settings with which a model is evaluated; for a run's checkpoint, those of its run."""
+"""Determines the settings with which a model is evaluated. A checkpoint of a run is evaluated with the
+settings of the run."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Settings:
             taskset.research_tasks()
 
     def identity(self) -> dict[str, Any]:
-        """Returns the settings that influence the results of episodes, as plain data without secrets."""
+        """Returns the settings that influence the results of episodes, as JSON data without secrets. Two
+        evaluations with equal data can be compared."""
         # A default value is left out, as in evaluations that earlier versions recorded.
         dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
@@ -56,9 +58,9 @@ class Settings:
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
-    """Returns the settings of an environment as plain data, without secrets. Settings that earlier versions
-    did not have are left out if they have their default value. So evaluations of those versions still have
-    the same settings."""
+    """Returns the settings of an environment as JSON data, without secrets. Leaves out default values of
+    settings that earlier versions of air did not have, so that evaluations recorded by these versions still
+    count as having the same settings."""
     data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
     for table, key, default in (
         (data, "reuse_boxes", False),
@@ -75,7 +77,7 @@ def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """New values for one key of a run's environments, as a command-line flag sets them."""
+    """The values that a command-line flag sets for one key of a run's environments."""
 
     flag: str
     """The flag that set the values, such as `--tasks`; error messages name it."""
@@ -84,7 +86,8 @@ class Change:
 
 @dataclass(frozen=True)
 class OfRun:
-    """A checkpoint of a run, with the run's settings and the model from which the run started."""
+    """A checkpoint of a training run, the model from which the run started, and the settings to evaluate
+    them."""
 
     checkpoint: Path
     run: Path
@@ -93,10 +96,10 @@ class OfRun:
 
 
 def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path, Path] | None:
-    """Returns the run's folder and the checkpoint that `model` names. If `model` is a run's folder, the
-    checkpoint is that of `step` (None: the last one). Returns None if `model` is neither a run nor a
-    checkpoint; the folder of a run of `sft` is neither, because it holds a trained model. Raises MissingError
-    if the run has no such checkpoint."""
+    """Returns the folder of a run and the folder of the checkpoint to evaluate. `model` is the folder of a
+    checkpoint or of a run. For a run, `step` chooses the checkpoint; None: the last checkpoint. Returns None
+    if `model` is neither, for example a hub id, or the folder of a run of `sft`, which holds a trained model.
+    Raises MissingError if the run has no such checkpoint."""
     path = Path(model).expanduser()
     if (path / run_folder.SFT_FILE).is_file():
         return None
@@ -121,9 +124,9 @@ def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path,
 
 
 def best_step(run: Path) -> int:
-    """Returns the step of the best checkpoint of the run in the folder `run`, by the metric that the run's
-    config names. Raises MissingError if no checkpoint was evaluated; ConfigError if evaluations lack the
-    metric."""
+    """Returns the step of the best checkpoint of the run in the folder `run`, by the metric
+    `embedded.best_metric` of the run's config. Raises MissingError if no checkpoint was evaluated, and
+    ConfigError if the evaluations lack the metric."""
     checkpoints = run_folder.steps(run / CHECKPOINTS)
     rows, metric = evaluations.rows(run), evaluations.best_metric(run)
     step = evaluations.best_step(rows, metric, checkpoints)
@@ -144,9 +147,10 @@ def of_run(
     sampling: Mapping[str, Any],
     compute: Mapping[str, Any],
 ) -> OfRun:
-    """Returns the settings of the run in the folder `run`, with changes. `changes` has new values for keys of
-    its environments, by the key (`agent.max-turns`); `sampling` for fields of `Settings`; and `compute` for
-    keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
+    """Returns the settings to evaluate `checkpoint`, a checkpoint of the run in the folder `run`: the run's
+    settings with the user's changes. `changes` has new values for keys of the run's environments, by key,
+    such as `agent.max-turns`. `sampling` has new values for fields of `Settings`, and `compute` for keys of
+    `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
     for number in range(len(_tables(sources.data, file))):
@@ -181,8 +185,9 @@ def of_run(
 
 
 def with_turns(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings of an environment whose tasks were replaced, with a limit of turns that fits.
-    Worlds limit the turns themselves, so they get no limit. Research tasks get the default limit."""
+    """Returns the settings of an environment, with the default limit of turns if it has research tasks and no
+    limit. An environment with worlds is returned unchanged, because worlds limit the turns themselves. Use it
+    after the tasks of an environment were replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env

@@ -1,7 +1,7 @@
-"""Plays a benchmark suite, and makes the table with the published rows beside the measured ones.
+"""Plays a benchmark suite, and makes the table of the measured and the published accuracies.
 
-The accuracy of a benchmark is pass@1: the mean over questions of each question's share of right answers. Its
-standard error is over questions, because samples of one question depend on each other.
+The accuracy of a benchmark is pass@1: the mean over questions of each question's share of right answers. The
+standard error is computed over questions, because samples of one question depend on each other.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
 
 @dataclass(frozen=True)
 class SuiteEvaluation(Evaluation):
-    """One model that plays the benchmarks `data`. Every question of a benchmark is played as often as the
-    benchmark's `samples` says."""
+    """The evaluation of one model on the benchmarks in `data`. The model answers every question of a
+    benchmark `samples` times."""
 
     data: Sequence[Data] = ()
 
     def wanted(self, _: int) -> dict[str, int]:
-        """Returns how many episodes of each benchmark the evaluation consists of."""
+        """Returns, by the id of the benchmark's task, how many episodes the evaluation needs: the number of
+        questions times the number of samples. The argument has no effect."""
         return {one.task: one.episodes for one in self.data}
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns how many episodes of each benchmark are not recorded yet."""
+        """Returns, by the id of the benchmark's task, how many episodes are still to be played. `episodes`
+        has no effect."""
         done = self._seeds()
         return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
 
@@ -53,7 +55,9 @@ class SuiteEvaluation(Evaluation):
         missing: Mapping[str, int],
         settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays and records the missing episodes, each with its own seed. Returns the played episodes."""
+        """Plays episodes with the model in `ctx`, each with a seed of its own, records them, and returns
+        them. `missing` has the number of episodes by task id. `settle` fills in the settings of an
+        environment that depend on the model."""
         rollouts: list[Rollout] = []
         done = self._seeds()
         for one, env in zip(self.data, self.settings.envs, strict=True):
@@ -71,8 +75,8 @@ class SuiteEvaluation(Evaluation):
         return rollouts
 
     def _seeds(self) -> dict[str, set[int]]:
-        """Returns the seeds of the recorded episodes, by task. Seeds that do not belong to the evaluation are
-        left out."""
+        """Returns by task id the seeds of the recorded episodes. Ignores seeds outside the range that the
+        evaluation uses."""
         played: dict[str, set[int]] = {one.task: set() for one in self.data}
         episodes = {one.task: one.episodes for one in self.data}
         for one in self.episodes():
@@ -82,8 +86,8 @@ class SuiteEvaluation(Evaluation):
         return played
 
     def _identity(self) -> dict[str, Any]:
-        """Returns what was evaluated and how. Other rows make it another evaluation; a larger number of
-        samples does not."""
+        """Returns the content of `evaluation.json`: the model, the settings and a digest of the questions.
+        The number of samples is not part of it, so it can be raised later."""
         digests = {one.task: one.digest for one in self.data}
         return {**super()._identity(), "data": json.loads(json.dumps(digests))}
 
@@ -99,8 +103,8 @@ def suite_settings(
     renderer: Any = None,
     compute: ComputeConfig | None = None,
 ) -> Settings:
-    """Returns the settings with which a suite is played: the same for every model, unless the user says
-    otherwise. A question is never shortened."""
+    """Returns the settings for playing a suite. Arguments that are None get the same defaults for every
+    model. A question may be as long as the context, so no question is shortened."""
     longest = context or CONTEXT
     envs = []
     for one in data:
@@ -121,7 +125,8 @@ def suite_settings(
 
 
 def accuracy(data: Data, episodes: Sequence[Played]) -> Estimate | None:
-    """Returns the accuracy of a model on a benchmark; None without an episode."""
+    """Returns the accuracy of a model on the benchmark `data`, or None if none of `episodes` belongs to
+    it."""
     right: dict[int, list[float]] = {}
     for one in episodes:
         number = -1 if one.seed is None else one.seed - VALIDATION_SEED
@@ -132,8 +137,8 @@ def accuracy(data: Data, episodes: Sequence[Played]) -> Estimate | None:
 
 
 def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
-    """Returns the table of the measured accuracies and of the published ones, in percent. The published ones
-    of a benchmark without data are in it, too."""
+    """Returns the table of measured and published accuracies, in percent. It also has the published
+    accuracies of benchmarks for which the user has no data."""
     result = plain_table(
         "accuracy in percent (pass@1): mean ± standard error over questions\n"
         f"published: {suite.source}"
@@ -153,8 +158,8 @@ def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
 
 
 def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
-    """Returns the cells of one benchmark: the accuracy, whether it passes the benchmark check, and how much
-    was played."""
+    """Returns the cells of one benchmark in the table: the accuracy, the result of the benchmark check, the
+    numbers of questions and samples, and how many episodes were played."""
     mean, above = accuracy(data, episodes), data.benchmark.above
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + data.episodes)
     count = len({one.seed for one in episodes if one.task == data.task and one.seed in seeds})

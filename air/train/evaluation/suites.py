@@ -1,8 +1,8 @@
-"""The benchmark suites of `air eval --suite`: their benchmarks, what was published, and the user's data.
+"""The benchmark suites of `air eval --suite`: their benchmarks, published accuracies, and the user's data.
 
-air ships no benchmark's data. The user gives a folder with a file of rows for each benchmark (see
-`docs/rows.md`), or a `.toml` with the settings of such a task, for example with tools. Published numbers are
-recorded facts: they are printed beside the measured ones, and nothing else follows from them.
+air ships no data of benchmarks. The user provides a folder with one file for each benchmark: rows of
+questions and answers (see `docs/rows.md`), or a `.toml` file with the settings of a task of such rows, for
+example with tools. Published accuracies are only printed beside the measured ones.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
 _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
-"""The options of the task that is made of a file: its questions are asked and checked as Agent0 does with its
-executor."""
+"""The options of the task for a file of rows: how to ask its questions and check the answers. They are the
+same as in Agent0's evaluation of its executor."""
 _SOLUTION = ("####", "\\boxed")
 """Texts that a whole solution contains, and a final answer alone does not."""
 _LONGEST_ANSWER = 300
-"""The largest number of characters of a final answer. Those of MATH are shorter."""
+"""The largest number of characters of a final answer. All final answers of MATH are shorter."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark, and what was published about it."""
+    """A benchmark and its published accuracies."""
 
     name: str
-    """The name of the user's file, without its end."""
+    """The name of the user's file with the questions, without suffix."""
     title: str
     samples: int = 1
-    """How often each question is asked by default. Benchmarks with few questions ask each of them more
-    often."""
+    """How often the model answers each question by default. Benchmarks with few questions need more samples
+    of each question."""
     published: Mapping[str, float] | None = None
-    """Published accuracies in percent, by model."""
+    """Published accuracies in percent, by the name of the model."""
     above: float | None = None
-    """The accuracy in percent that a model must exceed in the benchmark check; None: no limit is checked."""
+    """The accuracy in percent that a model must exceed to pass the benchmark check. None: there is no
+    check."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks that are played together."""
+    """A set of benchmarks that one command `air eval --suite` plays."""
 
     source: str
     """The source of the published numbers, for example a paper."""
@@ -72,32 +73,33 @@ SUITES: Mapping[str, Suite] = {
         ),
     ),
 }
-"""The suites by name."""
+"""The benchmark suites, by the name that `air eval --suite` takes."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """The user's rows of one benchmark."""
+    """The user's data of one benchmark: rows of questions and answers."""
 
     benchmark: Benchmark
     task: str
-    """The id of the task that asks the rows' questions."""
+    """The id of the task that asks these questions."""
     digest: str
-    """A digest of all data and settings from which the task is made."""
+    """A hash of the task's data and settings, to detect changes."""
     rows: Sequence[Row]
     samples: int
-    """How often each row is asked."""
+    """How often the model answers each question."""
 
     @property
     def episodes(self) -> int:
-        """The number of episodes."""
+        """The number of episodes of the benchmark: questions times samples."""
         return len(self.rows) * self.samples
 
 
 def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], list[str]]:
-    """Returns the user's data of a suite in `folder`, and a line for each benchmark without a file, which
-    says how to provide it. `samples` is how often each row is asked; None: as often as the benchmark says.
-    Raises MissingError if there is no file at all, and ConfigError if a file is malformed."""
+    """Reads the user's data of a suite from `folder`. Returns the data of each benchmark that has a file, and
+    for each other benchmark a line of text that says how to provide the file. `samples` is how often the
+    model answers each question; None: the benchmark's default. Raises MissingError if the folder does not
+    exist or has no file of the suite, and ConfigError if a file is malformed."""
     benchmarks = SUITES[suite].benchmarks
     if not folder.is_dir():
         raise MissingError("no such folder", where=str(folder), remedy=_how(folder, benchmarks))
@@ -114,7 +116,8 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Returns the file of a benchmark; None if there is none."""
+    """Returns the file of the benchmark `name` in `folder`, or None if there is no file. A `.toml` file has
+    precedence. Raises ConfigError if there are several other files."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):
@@ -146,8 +149,8 @@ def _data(benchmark: Benchmark, path: Path, samples: int | None) -> Data:
 
 
 def _check_answer(row: Row) -> None:
-    """Raises ConfigError if the answer of a row is a whole solution, which no final answer equals, or if the
-    checker cannot read it."""
+    """Raises ConfigError if no reply could be right: the answer in the row is a whole solution instead of a
+    final answer, or the checker does not accept it."""
     text = str(row.field("answer"))
     if len(text) > _LONGEST_ANSWER or any(mark in text for mark in _SOLUTION):
         raise ConfigError(

@@ -1,4 +1,5 @@
-"""Makes the table that `air eval` prints: scores of one or more models, by task and over all tasks."""
+"""Makes the table that `air eval` prints: the scores of one or more models, for each task and over all
+tasks."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ _RAW: Mapping[str, Callable[[Played], float | None]] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The columns in the row of one task, each with its value for one episode. Scores are not normalised;
-episodes without a value are left out of the column."""
+"""The columns in the rows for single tasks, each with a function that computes its value for one episode.
+Scores are not normalised. A column's mean leaves out episodes without a value."""
 _PHI = {
     "best attempt": "best",
     "last submission": "last",
@@ -25,12 +26,12 @@ _PHI = {
     "tries": "tries",
     "reward": "reward",
 }
-"""For each column, the measure (a key of `MEASURES`) that the column shows in the rows over all tasks."""
+"""Maps each column to the measure (a key of `MEASURES`) that it shows in the rows over all tasks."""
 
 
 def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:
-    """Returns the table. `models` has the episodes of each model by the model's name, in the order of the
-    rows. `episodes` is the number of episodes that each task should have."""
+    """Returns the table of scores. `models` has the episodes of each model by the model's name; the order of
+    the models is the order of the rows. `episodes` is the number of episodes that each task should have."""
     result = plain_table(
         "mean ± standard error over episodes; a try is a validate\n"
         "φ: mean over tasks of normalised scores (0: baseline, 1: target; without a score: the lowest)"
@@ -72,8 +73,8 @@ def _signed(mean: Estimate | None) -> str:
 
 
 def _counts(played: Sequence[Played], wanted: int) -> list[str]:
-    """Returns three texts: the share of episodes with a score, the share of well-formed replies, and the
-    number of episodes."""
+    """Returns the texts of the last three columns: the share of episodes with a score, the share of
+    well-formed replies, and the number of episodes with the wanted number, such as `9/10`."""
     turns, errors = sum(one.turns for one in played), sum(one.format_errors for one in played)
     return [
         percent(sum(one.best() is not None for one in played) / len(played) if played else None),

@@ -1,9 +1,8 @@
-"""Measures finished episodes by their tries: the best of the first few, the best, the last, the test score.
+"""Computes measures of finished episodes: the best score, the last score, the test score, and others.
 
-Each grading on the validation split is a try, including those by `submit` and at the episode's end. More
-tries can only raise the best score, so models are also compared at equal numbers of tries. Measures are
-normalised scores φ: 0 is the task's baseline and 1 its target. An artefact without a score counts as the
-lowest φ.
+A try is one grading on the validation split, by `validate`, by `submit` or at the episode's end. More tries
+can only raise the best score, so there are also measures of the first one and two tries. Scores are
+normalised to φ: 0 is the task's baseline and 1 its target. An artefact without a score gets the lowest φ.
 """
 
 from __future__ import annotations
@@ -22,15 +21,16 @@ from air.trajectories.outcome import Outcome
 
 @dataclass(frozen=True)
 class Played:
-    """The scores of all gradings (tries), the reward and further results of one episode that ended without an
-    infrastructure failure."""
+    """The results of one episode that ended without an infrastructure failure: the scores of all gradings
+    (tries), the reward, and others."""
 
     task: str
     scale: RewardScale
     scores: tuple[float | None, ...]
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
-    """The score on the test split of the artefact that counts; None if the artefact was not scored."""
+    """The score, on the test split, of the artefact that the episode's result is based on; None if this
+    artefact has no test score. For a world, the world's score."""
     reward: float
     turns: int
     format_errors: int
@@ -38,12 +38,11 @@ class Played:
     """The value `success` that a world reports at the end of an episode; None for research tasks, and for
     worlds that do not report it."""
     seed: int | None = None
-    """The seed of a recorded episode; None if it was just played."""
+    """The seed of the episode if it was read from a recording, else None."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> Played:
-        """Returns the scores of all gradings (tries) and the further results of an episode that air's
-        environment has just played."""
+        """Returns the results of an episode that air's environment has just played."""
         info = rollout.info
         test = rollout.metric("score") if "facts" in info else rollout.metric("test_score")
         return cls(
@@ -59,9 +58,9 @@ class Played:
 
     @classmethod
     def of_outcome(cls, outcome: Outcome, where: str) -> Played:
-        """Returns the scores of all gradings (tries) and the further results of a recorded episode that ended
-        well. Raises ConfigError, which names `where`, if an older version of air recorded the episode without
-        the scale of its scores."""
+        """Returns the results of a recorded episode that ended without an infrastructure failure. Raises
+        ConfigError if the recording, made by an older version of air, lacks the scale of its scores; `where`
+        names the file in the message."""
         start = outcome.start
         if start is None or not start.scale:
             raise ConfigError("has no scale of scores", where=where, remedy="play it again")
@@ -79,8 +78,8 @@ class Played:
         )
 
     def best(self, tries: int | None = None) -> float | None:
-        """Returns the best score of the first `tries` tries (None: of all tries), or None if none of these
-        tries has a score."""
+        """Returns the best score of the first `tries` tries, or of all tries if `tries` is None. Returns None
+        if none of these tries has a score."""
         scores = [score for score in self.scores[:tries] if score is not None]
         if not scores:
             return None
@@ -88,7 +87,7 @@ class Played:
 
     @property
     def last(self) -> float | None:
-        """The score of the last try, which is the last submission."""
+        """The score of the last try; None if the last try has no score, or if there is no try."""
         return self.scores[-1] if self.scores else None
 
     def phi(self, score: float | None) -> float:
@@ -106,7 +105,8 @@ MEASURES: Mapping[str, Measure] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The measures of one episode, by name. All but `tries` and `reward` are normalised scores φ."""
+"""Functions that compute a measure of one episode, by the measure's name. All but `tries` and `reward` return
+normalised scores φ."""
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,15 @@ class Estimate:
         return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
 
     def minus(self, other: Estimate) -> Estimate:
-        """Returns the difference of two means, with its standard error; the values must be independent."""
+        """Returns this mean minus the mean `other`, with the standard error of the difference. The two means
+        must be independent of each other."""
         errors = (self.stderr, other.stderr)
         return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Returns the mean of the values that are not None, or None if there are no such values."""
+    """Returns the mean and standard error of the values that are not None. Returns None if there are no such
+    values."""
     present = [value for value in values if value is not None]
     if not present:
         return None
@@ -144,7 +146,8 @@ def by_task(episodes: Sequence[Played]) -> dict[str, list[Played]]:
 
 
 def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so all tasks count the same; None without values."""
+    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. Returns None
+    if there are no episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:
@@ -157,7 +160,8 @@ def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
 def gains(
     before: Sequence[Played], after: Sequence[Played]
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
-    """Returns for each measure three estimates over all tasks: before, after, and the difference."""
+    """Returns, by the name of the measure, three estimates over all tasks: the mean of the episodes `before`,
+    the mean of the episodes `after`, and the gain (`after` minus `before`)."""
     table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
     for name, measure in MEASURES.items():
         then, now = overall(before, measure), overall(after, measure)

@@ -1,1 +1,2 @@
-"""Implements `air matrix`: trains a model on each of several lists of tasks; each model plays all tasks."""
+"""Implements `air matrix`: trains one model on each of several lists of tasks, and lets every model play all
+tasks."""

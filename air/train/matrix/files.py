@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 FILE = "matrix.json"
-"""The file with the settings that the cells depend on."""
+"""The file with the settings that the results depend on."""
 RUNS = "runs"
 """The folder of the trainings, which are ordinary runs of `rl`."""
 CELLS = "cells"
-"""The folder of the evaluations; each is in `ROW-seedN/COLUMN`."""
+"""The folder of the evaluations; each evaluation is in the subfolder `ROW-seedN/COLUMN`."""
 JSON_FILE = "results.json"
 CSV_FILE = "results.csv"
 PICTURE = "heat_map.png"

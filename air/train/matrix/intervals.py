@@ -19,14 +19,16 @@ class Interval:
 
     value: float
     low: float | None
-    """The lower bound. `low` and `high` are None if the value is that of one number, without an interval."""
+    """The lower bound. `low` and `high` are None if the value comes from a single number."""
     high: float | None
     method: Literal["t over seeds", "t over episodes", "wilson", "none"]
-    """How the interval was computed."""
+    """How the interval was computed: Student's t over the seeds' means or over the episodes, Wilson's score
+    interval, or no interval."""
 
 
 def interval(by_seed: Sequence[Sequence[float]]) -> Interval | None:
-    """Returns the mean over seeds of each seed's mean, with its interval; None if no seed has a value.
+    """Returns the mean over seeds of each seed's mean, with its 95 % confidence interval. `by_seed` has a
+    list for each training seed, with one value for each episode. Returns None if there is no value.
 
     With two seeds or more, the interval is Student's t over the seeds' means, which vary with the training
     and with the episodes. With one seed, or if the seeds' means are all equal, the interval is over the
@@ -54,7 +56,8 @@ def _bounded(
     half: float,
     method: Literal["t over seeds", "t over episodes"],
 ) -> Interval:
-    """Returns the interval `value` ± `half`. The interval of a share is cut to lie between 0 and 1."""
+    """Returns the interval `value` ± `half`. If all values in `seeds` are 0 or 1, so that `value` is a share,
+    the interval is limited to the range from 0 to 1."""
     low, high = value - half, value + half
     if all(one in (0.0, 1.0) for values in seeds for one in values):
         low, high = max(0.0, low), min(1.0, high)
@@ -66,7 +69,8 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def wilson(successes: int, count: int) -> tuple[float, float]:
-    """Returns Wilson's score interval of a share of successes among `count` independent trials."""
+    """Returns the bounds of Wilson's 95 % score interval for the share of successes in `count` independent
+    trials."""
     share, square = successes / count, _Z**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     half = _Z * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
@@ -75,8 +79,8 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def t_quantile(freedom: int) -> float:
-    """Returns the 97.5 % quantile of Student's t, which |t| exceeds with probability 5 %, for these degrees
-    of freedom: 12.706 for 1, 4.303 for 2."""
+    """Returns the 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom, which |t|
+    exceeds with probability 5 %. It is 12.706 for one degree of freedom, and 4.303 for two."""
     low, high = 0.0, 100.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -85,8 +89,8 @@ def t_quantile(freedom: int) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Returns the probability that Student's t is between −t and t, by the finite series for integer degrees
-    of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Returns the probability that Student's t with `freedom` degrees of freedom is between −t and t. Uses
+    the finite series for integer degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     square = math.cos(angle) ** 2
     if freedom % 2:

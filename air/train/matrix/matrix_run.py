@@ -1,4 +1,4 @@
-"""Does the trainings and evaluations of a matrix that are not done yet, cell by cell."""
+"""Runs the trainings and evaluations of a matrix, and skips those that are already finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Does the missing trainings and evaluations of a matrix. `say` shows a line to the user."""
+    """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
+    `logged` opens the log of a training."""
 
     def __init__(
         self,
@@ -25,12 +26,14 @@ class MatrixRun:
     ) -> None:
         self._plan, self._say, self._logged, self._on_cells = plan, say, logged, on_cells
         self.failures: list[str] = []
-        """The errors of failed episodes, which are played again when the matrix is continued."""
+        """The errors of failed episodes. When the command `air matrix` is repeated, these episodes are played
+        again."""
 
     async def run(self) -> None:
-        """Trains and plays each row and seed; the row `base` is first. Calls `on_cells` after each of them.
-        Raises the errors that a run of `rl` raises. After SIGINT or SIGTERM, CancelledError is raised, and
-        finished work is kept."""
+        """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
+        columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
+        errors that a run of `rl` raises. After SIGINT or SIGTERM, raises CancelledError; finished work is
+        kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -42,13 +45,15 @@ class MatrixRun:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
     async def _model(self, trained: Trained, place: str) -> str:
-        """Returns the folder or hub id of the row's model. The model is trained first if necessary."""
+        """Returns the folder or hub id of the model of a row and seed. Trains the model first if this is not
+        done yet. `place` is the title of the progress display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: Trained, model: str, place: str) -> None:
-        """Plays the missing episodes of all columns with one loaded model."""
+        """Loads `model` and plays the missing episodes on the tasks of all columns. Raises UsageError if a
+        cell's folder has episodes with other weights or settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []

@@ -1,4 +1,8 @@
-"""Turns the settings of a matrix into trainings and cells, and checks that the matrix's folder belongs to it.
+"""Turns the settings of a matrix into trainings and evaluations, and checks that the matrix's folder belongs
+to it.
+
+A row of a matrix is a list of training tasks; one model is trained on them with each seed. A column is a task
+that all models play. A cell has the episodes of a row's models on a column's task.
 
 The folder `output_dir / name` has `matrix.json` (the settings that the cells depend on), `runs/ROW-seedN/`
 (ordinary runs of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
@@ -26,17 +30,20 @@ from air.train.matrix.files import CELLS, FILE, RUNS
 
 @dataclass(frozen=True)
 class Trained:
-    """One row with one seed: a model, and the training that makes it (none for the row `base`)."""
+    """One row of a matrix (a list of training tasks) with one seed, and the settings of the training that
+    makes its model. The row `base` is the model before any training."""
 
     row: str
     seed: int | None
-    """The training's seed. None: nothing is trained; the model is that from which the trainings start."""
+    """The seed of the training. None for the row `base`: its model is the model from which trainings
+    start."""
     config: RunConfig
-    """The settings of the training. If nothing is trained, the settings of the first row and seed."""
+    """The settings of the training. For the row `base`: the settings of the first training."""
 
     @property
     def label(self) -> str:
-        """The name of the training's folder, and of the folder with its cells."""
+        """The name of the training's folder in `runs/`, and of the folder in `cells/` with its
+        evaluations."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:
@@ -45,7 +52,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Plan:
-    """All trainings and evaluations of a matrix."""
+    """The settings of all trainings and evaluations of a matrix. `trained` has an element for each row and
+    seed."""
 
     config: MatrixConfig
     trained: Sequence[Trained]
@@ -61,7 +69,8 @@ class Plan:
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
     def evaluation(self, trained: Trained, model: str, column: str) -> Evaluation:
-        """Returns the evaluation of one cell and seed. `model` is the folder or hub id of the row's model."""
+        """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
+        is the folder or hub id of this model."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
@@ -89,8 +98,9 @@ class Plan:
             self._settings(config, name).check_tasks()
 
     def claim(self) -> None:
-        """Writes `matrix.json`. Raises UsageError if the folder belongs to something else, or to a matrix
-        whose trainings or evaluations had other settings. Rows, columns, seeds and episodes may be added."""
+        """Writes `matrix.json`. Raises UsageError if the folder has other content, or belongs to a matrix
+        whose trainings or evaluations have other settings. New rows, columns, seeds and episodes are
+        allowed."""
         file, identity = self.folder / FILE, self._identity()
         try:
             if file.is_file():
@@ -108,7 +118,8 @@ class Plan:
             ) from None
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
-        """Compares the settings with those with which the matrix was begun. Keeps rows left out now."""
+        """Compares `before`, the recorded settings of the matrix, with the current settings in `identity`,
+        and raises UsageError if they differ. Adds to `identity` the rows that only `before` has."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -123,7 +134,7 @@ class Plan:
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Returns the settings that the contents of the cells depend on, as plain data."""
+        """Returns the settings that the results in the cells depend on, as JSON data."""
         how: Any = {"mode": "json", "exclude_defaults": exclude_defaults}
         settings = self.trained[0].config.model_dump(**how)
         for key in ("run", "output_dir", "resume"):
@@ -178,8 +189,9 @@ def _run_config(
 
 
 def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
-    """Returns the table `env.taskset` of the only source of prompts, whose tasks the caller replaces. Raises
-    ConfigError if there is no such table; `what` names the caller in the message."""
+    """Returns the table `env.taskset` of the only source of prompts in the settings, so that the caller can
+    replace its tasks. Raises ConfigError if there is not exactly one source, or if its taskset is not one of
+    air; `what` is the subject of the error message."""
     tables = _at(sources.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
@@ -200,7 +212,8 @@ def _at(data: Any, *keys: str) -> Any:
 
 
 def slug(task: str) -> str:
-    """Returns a folder name for a task id."""
+    """Returns the name of a task's folder: the task id, in which `-` replaces all characters except letters,
+    digits, `_`, `.` and `-`."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 
@@ -217,12 +230,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Any, chosen: Any, path: str = "") -> str:
-    """Compares the settings of a matrix when it was begun (`before`) with those of `now`.
+    """Compares the recorded settings of a matrix (`before`) with its current settings (`now`).
 
     Returns the dotted path of the first setting that differs, such as `settings.seq_len`, or an empty text if
-    all are equal. If `before` lacks a key, an older version of air, which did not have this setting, may have
-    begun the matrix. Then the key counts as different only if it is in `chosen`: the settings of now that are
-    not defaults.
+    all are equal. If `before` lacks a key, the matrix may come from an older version of air without this
+    setting. Then the key counts as different only if it is in `chosen`, the current settings that are not
+    defaults.
     """
     if isinstance(before, dict) and isinstance(now, dict):
         chosen = chosen if isinstance(chosen, dict) else {}

@@ -1,9 +1,10 @@
-"""Reads the cells of a matrix, and makes the table of its results: `results.json` and `results.csv`.
+"""Summarises the episodes in the cells of a matrix, and writes the results to `results.json` and
+`results.csv`.
 
 A cell's value is the mean success of its episodes, or their mean reward if the column's task does not report
 success. Each value has a 95 % confidence interval. `results.json` is `{"v": 1, "rows": […], "columns": […],
 "cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`, with more keys. The value of a cell
-that was not played yet is null.
+without episodes is null.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _CSV_COLUMNS = (
 
 
 def results(plan: Plan) -> dict[str, Any]:
-    """Returns the content of `results.json`, from what is recorded in the matrix's folder."""
+    """Computes the value of each cell from the recorded episodes in the matrix's folder, and returns the
+    content of `results.json`."""
     config = plan.config
     rows = list(dict.fromkeys(one.row for one in plan.trained))
     cells = []
@@ -101,7 +103,8 @@ def write(plan: Plan) -> dict[str, Any]:
 
 
 def as_csv(table: Mapping[str, Any]) -> str:
-    """Returns the cells as CSV text, with one line for each cell."""
+    """Returns the cells in `table`, the content of `results.json`, as CSV text with one line for each
+    cell."""
     file = io.StringIO()
     writer = csv.DictWriter(file, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

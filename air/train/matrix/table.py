@@ -1,4 +1,4 @@
-"""Makes the table of a matrix's results that is shown on a terminal."""
+"""Makes the table of a matrix's results for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from air.train.loop.progress import plain_table
 
 
 def table(results: Mapping[str, Any]) -> Table:
-    """Returns the table. `results` is the content of `results.json`."""
+    """Returns a table with the rows and columns of the matrix. `results` is the content of `results.json`."""
     made = plain_table(
         "success, or reward (r) where a task has no success; [95 % interval]; *: the row was trained on it"
     )
@@ -25,7 +25,8 @@ def table(results: Mapping[str, Any]) -> Table:
 
 
 def text(cell: Mapping[str, Any]) -> str:
-    """Returns the value of a cell with its interval, such as `0.41 [0.35, 0.47]*`."""
+    """Returns the text of a cell: its value, and its interval if there is one, such as `0.41 [0.35, 0.47]*`.
+    The star says that the row's model was trained on the column's task; the letter r marks a reward."""
     if cell["value"] is None:
         return "–"
     shown = f"{cell['value']:.2f}" + ("" if cell["measure"] == "success" else " r")

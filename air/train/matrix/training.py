@@ -1,4 +1,4 @@
-"""Does one training of a series: starts it, resumes it if it was interrupted, or finds that it is done."""
+"""Runs one training of a matrix or co-evolution: starts it, resumes it, or skips it if it is finished."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun
 
 Logged = Callable[[Path], AbstractContextManager[Callable[[], None]]]
-"""A function that returns a context manager for the log lines of a training. The context manager yields a
-function that opens the log file in the run's folder; from then on the lines go to this file."""
+"""A function that takes a training's folder and returns a context manager, inside which the training logs.
+The context manager yields a function that opens the log file in this folder; log lines then go to this
+file."""
 
 
 def last_checkpoint(config: RunConfig) -> Path | None:
-    """Returns the last checkpoint of a finished training, or None if the training is not finished."""
+    """Returns the folder of the last checkpoint of a finished training, or None if the training is not
+    finished."""
     root = config.folder / run_folder.CHECKPOINTS
     done = config.max_steps in run_folder.steps(root)
     return run_folder.step_folder(root, config.max_steps) if done else None
 
 
 async def train(config: RunConfig, title: str, say: Callable[[str], None], logged: Logged) -> Path:
-    """Returns the last checkpoint of a training. If the training is not finished, it is started or resumed
-    first. Raises the errors that a run of `rl` raises."""
+    """Runs a training, or resumes it, until it is finished, and returns the folder of its last checkpoint.
+    `title` is the title of the progress display; `say` prints a line for the user. Raises the errors that a
+    run of `rl` raises."""
     if (done := last_checkpoint(config)) is not None:
         return done
     steps = run_folder.steps(config.folder / run_folder.CHECKPOINTS)

@@ -69,11 +69,13 @@ def place(
 ) -> Placement:
     """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
 
-    prime-rl sees `flag_gpus`, the GPUs of the flag `--gpus` (a GPU named twice is shared). Without the flag,
-    it sees the GPUs that the run file names, or else `visible`, the GPUs in `CUDA_VISIBLE_DEVICES`. None
-    means that the flag or the variable is not set. Raises ConfigError if there are too few GPUs; a named GPU
-    does not exist; `--gpus` and the run file name different GPUs; or a box would get a GPU that inference or
-    the trainer uses.
+    prime-rl can see the GPUs in `flag_gpus`, the value of the flag `--gpus` (inference and the trainer share
+    a GPU that is named twice). Without the flag, prime-rl can see the GPUs that the run file names for
+    inference and the trainer; if there are none, the GPUs in `visible`, the value of `CUDA_VISIBLE_DEVICES`;
+    and without this variable, all GPUs that the run file does not name for boxes. None means that the flag or
+    the variable is not set. Raises ConfigError if there are too few GPUs; a named GPU does not exist;
+    `--gpus` and the run file name different GPUs; or a box would get a GPU that inference or the trainer
+    uses.
     """
     devices = _visible(request, gpus, flag_gpus, visible)
     need = request.num_infer + request.num_train
@@ -138,9 +140,9 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(request: GpuRequest, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the boxes' GPUs for `gpus = "auto"`: all GPUs that inference and the trainer leave.
-    Raises ConfigError if there are none, or if the run file does not name the GPUs of inference and the
-    trainer: the process that starts boxes knows only the run file."""
+    """Returns the boxes' GPUs for `gpus = "auto"`: the GPUs in `rest`, which neither inference nor the
+    trainer uses. Raises ConfigError if `rest` is empty. Also raises ConfigError if the run file does not name
+    the GPUs of inference and the trainer, because the process that starts boxes knows only the run file."""
     if not (request.inference and request.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"

@@ -2,8 +2,9 @@
 
 The launcher is prime-rl's own program. It gets the run file unchanged, and starts `inference`,
 `orchestrator`, `env-server` and `torchrun` from the PATH, which begins with the folder of prime-rl's Python.
-The launcher gets a signal to end if this process gets such a signal, or if too many consecutive episodes fail
-(see `air.env.failure_breaker`). After a grace period, or when it has ended, its process group is killed.
+This process forwards SIGINT, SIGTERM and SIGHUP to the launcher, and sends it SIGTERM if too many consecutive
+episodes fail (see `air.env.failure_breaker`). The process group of the launcher is killed when the launcher
+has ended, or a grace period after the first signal.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run with prime-rl, made before anything is started: its GPUs, boxes and duration."""
+    """The plan of a run with prime-rl, made before the run starts: its GPUs, boxes and duration."""
 
     view: run_file_view.PrimeView
     gpus: gpu_placement.Placement | None
@@ -86,8 +87,9 @@ class Plan:
 def interpreter() -> Path | None:
     """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
 
-    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, that Python is used;
-    raises MissingError if it lacks prime-rl or air. Otherwise only this process's Python is considered.
+    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, returns that
+    interpreter; raises MissingError if it lacks prime-rl or air. If the variable is not set, returns the
+    interpreter of this process if it has prime-rl.
     """
     setting = os.environ.get(PLACE_ENV, "")
     if not setting:
@@ -160,9 +162,9 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Resets the file `breaker`, and returns the environment variables for the launcher: those of this
-    process, with new values for PATH, the visible GPUs, the breaker's file (see `air.env.failure_breaker`)
-    and the secret of the data splits."""
+    """Returns the environment variables for the launcher: the variables of this process, with new values for
+    PATH, the visible GPUs, the secret of the data splits, and the path `breaker`. The file `breaker` counts
+    consecutive failed episodes (see `air.env.failure_breaker`); an old file is removed."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -174,9 +176,9 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher, waits until it has ended, and returns an exit code.
-    It is 130 if this process got a signal to end; 1 if too many consecutive episodes failed; 128 + N if
-    signal N ended the launcher; otherwise the launcher's exit code."""
+    """Runs prime-rl's launcher, waits until the launcher has ended, and returns an exit code.
+    The code is 130 if this process got SIGINT, SIGTERM or SIGHUP; 1 if too many consecutive episodes failed;
+    128 + N if signal N ended the launcher; otherwise the launcher's exit code."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"
@@ -191,10 +193,13 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group, and forwards signals to it. Exit codes: see `hand_over`.
+    """Runs a command in its own process group with the environment variables `env`, and forwards SIGINT,
+    SIGTERM and SIGHUP to the command. Returns 130 if there was such a signal, 1 if too many consecutive
+    episodes failed, else the exit code of the command (128 + N if signal N ended the command).
 
-    The command gets a signal to end when the file `breaker` states that too many consecutive episodes failed.
-    `grace` seconds after the first such signal the process group is killed: prime-rl may take minutes to end.
+    Sends SIGTERM to the command when the file `breaker` says that too many consecutive episodes failed. Kills
+    the process group `grace` seconds after the first signal; the default is long because prime-rl may need
+    minutes to end.
     """
     received: list[int] = []
 
@@ -269,7 +274,8 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence that says what a dry run without prime-rl has checked, and what it has not."""
+    """Returns a sentence for the user about a dry run without prime-rl: which checks of the run file were
+    made, and which were not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

@@ -1,7 +1,8 @@
-"""Reads and checks a prime-rl run file (TOML), also if prime-rl is not installed.
+"""Reads and checks a prime-rl run file (TOML). prime-rl need not be installed.
 
-The classes below have only the keys that air needs to plan GPUs, boxes and time. All keys of the file are
-compared with a recorded schema (`air.train.prime_rl.schema`); only prime-rl checks rules between keys.
+The classes in this module have only the keys that air needs to plan GPUs, boxes and time. All keys of the
+file are compared with a recorded schema (`air.train.prime_rl.schema`). Rules between keys are left to
+prime-rl.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class SourceView(EnvSource, _Part):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether `serve.address` is set: then another machine runs the episodes of this source."""
+        """Whether another machine runs the episodes of this source, which is so if `serve.address` is set."""
         return self.serve.address is not None
 
 
@@ -104,7 +105,8 @@ class EvalView(_Part):
 
 
 class ConcurrencyView(_Part):
-    """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: episodes at once."""
+    """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: the largest number of
+    concurrent episodes."""
 
     max_inflight: int | None = 1024
 
@@ -142,8 +144,9 @@ class PrimeView(_Part):
 
     @property
     def with_training_seeds(self) -> list[str]:
-        """The names of the evaluation sources whose worlds would play episodes of the training, with the same
-        seeds. (prime-rl does not tell an environment that it is used for an evaluation.)"""
+        """The names of the evaluation sources whose worlds would get the seeds of the training, so that the
+        evaluation would repeat training episodes. (The run file must set `purpose = "evaluation"`, because
+        prime-rl does not tell an environment that it is used for an evaluation.)"""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [source.resolved_name for source in evaluated if _shows_training(source.env)]
 
@@ -159,8 +162,8 @@ class PrimeView(_Part):
 
 def read(sources: Sources) -> PrimeView:
     """Checks a run file of prime-rl, and returns the keys of the file that air reads.
-    Raises ConfigError, which names file and key, if prime-rl does not know a key or does not accept a value's
-    type, a setting of an environment cannot be used, or two limits contradict each other."""
+    Raises ConfigError, which names file and key, if prime-rl does not have a key, a value has a wrong type, a
+    setting of an environment cannot be used, or two limits of lengths contradict each other."""
     where = str(sources.files[-1]) if sources.files else "command line"
     schema.check(sources.data, "rl", where=where)
     try:
@@ -177,8 +180,8 @@ def read(sources: Sources) -> PrimeView:
 
 def gpu_request(view: PrimeView) -> GpuRequest:
     """Returns the settings in a run file that say which GPUs of this machine the run gets.
-    Raises ConfigError if two sources of prompts name different GPUs for inference, or for the trainer.
-    Sources whose episodes run on another machine are left out."""
+    Ignores sources of prompts whose episodes run on another machine. Raises ConfigError if two sources name
+    different GPUs for inference, or for the trainer."""
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
     return GpuRequest(
@@ -198,8 +201,9 @@ def _shows_training(env: Any) -> bool:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the value of `key` that the sources of prompts share; an empty tuple if no source sets the key.
-    Raises ConfigError if two sources have different values."""
+    """Returns the common value of the key `key` in the sources of prompts, or an empty tuple if no source
+    sets the key. `settings` has the value of each source. Raises ConfigError if two sources set different
+    values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(

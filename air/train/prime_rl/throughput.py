@@ -1,16 +1,19 @@
-"""Pure functions that estimate a run before it starts: boxes at once, seconds per step, age of episodes.
+"""Pure functions that estimate a run before it starts: concurrent boxes, seconds per step, age of episodes.
 
 The age of an episode is the number of steps that the trainer takes while the episode waits and runs. The
-estimate assumes a steady state in which every episode takes its whole time limit. A stream i is one task of
-one source of prompts, with n_i episodes of L_i seconds in a step. A resource r is limited, and a running
-episode occupies a part of it: the boxes of a source, GPU slots (several boxes may share a GPU), the boxes of
-this machine, or the allowed number of episodes at once ("in flight"). Its size is places_r. Then:
+estimate assumes a steady state in which every episode takes its whole time limit.
 
-    seconds of a step     S = max over places r of  sum_{i in r} n_i L_i u_i / places_r
-    busy episodes         sum_i n_i L_i / S;  the other w episodes in flight wait for the fullest place r*
-    age of an episode     L_i / S, plus w / sum_{j in r*} n_j if it waits (Little's law), in steps
+A stream i is one task of one source of prompts, with n_i episodes of L_i seconds in each step. A resource r
+has size_r units, and running episodes occupy them. The resources are the boxes of a source, GPU slots
+(several boxes may share a GPU), the boxes of this machine, and the allowed number of concurrent episodes ("in
+flight"). An episode occupies u_i units: 1, or for GPU slots the number of GPUs of its box. Then:
 
-u_i is the part of the resource that an episode occupies: 1, or for GPU slots the number of GPUs of a box.
+    seconds of a step     S = max over resources r of  (sum of n_i L_i u_i over streams i that use r) / size_r
+    running episodes      sum of n_i L_i / S over all streams i;  the other w episodes in flight wait for r*,
+                          the resource with the maximum
+    age of an episode     L_i / S steps, plus w / (sum of n_j over streams j that use r*) steps if the episode
+                          waits for r* (Little's law)
+
 Ages depend only on ratios of times, so they also hold if all episodes are faster than their time limits by
 the same factor.
 """
@@ -40,15 +43,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Source:
-    """One source of prompts (`[[orchestrator.train.source]]`): its tasks, and their boxes and GPUs."""
+    """One source of prompts (`[[orchestrator.train.source]]`) in the estimate: its tasks, boxes and GPUs."""
 
     name: str
     tasks: tuple[Task, ...]
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of boxes that all processes of the source have at once. None: unknown; the estimate then
-    assumes one box for each running episode."""
+    """Largest number of concurrent boxes of all worker processes of the source. None: unknown; the estimate
+    then assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
     """The names of the GPUs that agents' boxes can use. None: unknown (the boxes are on another machine)."""
     slots_per_gpu: int = 1
@@ -58,15 +61,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Load:
-    """The input of the estimate: a run's sources of prompts, and its numbers of episodes, boxes and steps."""
+    """The input of the estimate: the sources of prompts of a run, and its numbers of episodes, boxes and
+    steps."""
 
     sources: tuple[Source, ...]
     batch_size: int
     """Number of episodes in one step."""
     in_flight: int
-    """Largest number of episodes that run or wait at once."""
+    """Largest number of episodes that run or wait at the same time."""
     host_boxes: int
-    """Largest number of boxes at once on this machine."""
+    """Largest number of concurrent boxes on this machine."""
     bound: int | None
     """The setting `max_off_policy_steps`, the largest age of an episode in steps: an older episode is
     dropped. None: each step waits for its own episodes, so no episode is dropped."""
@@ -76,7 +80,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Age:
-    """The estimated age, in steps, that the episodes of one task have when they end."""
+    """The estimated age, in training steps, of the episodes of one task when they end."""
 
     name: str
     steps: float
@@ -89,9 +93,9 @@ class Throughput:
     """The estimate for a run: its boxes, the duration of a step, and the ages of episodes."""
 
     boxes: int
-    """Largest number of boxes at once."""
+    """Largest number of concurrent boxes."""
     gpu_slots: int | None
-    """Largest number of boxes with GPUs at once. None: unknown."""
+    """Number of GPU slots for boxes; a box with one GPU occupies one slot. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -101,7 +105,8 @@ class Throughput:
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The entries of `ages` older than `bound` (`max_off_policy_steps`); prime-rl drops such episodes."""
+        """The entries of `ages` with more than `bound` (`max_off_policy_steps`) steps. prime-rl drops the
+        episodes of these tasks if they use their whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -127,8 +132,8 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Returns why the run must be refused, because it would take far too long or most of its episodes
-        would end too late and be dropped; otherwise an empty string."""
+        """Returns the reason why the run must be refused: it would take far too long, or most of its episodes
+        would be too old when they end, and be dropped. Returns an empty string if the run is acceptable."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
@@ -215,9 +220,9 @@ def check(load: Load) -> Throughput:
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """Returns the number of worker processes, at most `most`, that prime-rl starts for one source of prompts.
-    All processes together run `in_flight` episodes; one process runs at most `multiplex`. prime-rl starts
-    another process when every process runs 90 % of `multiplex` episodes."""
+    """Returns the number of worker processes that prime-rl starts for one source of prompts with `in_flight`
+    concurrent episodes. One process runs at most `multiplex` episodes; prime-rl starts another process when
+    every process runs 90 % of this number. `most` is the largest number of processes; None: no limit."""
     processes = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return processes if most is None else min(processes, most)
 

@@ -19,10 +19,10 @@ DEFAULT_BATCH = 128
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
     """Returns the input of the throughput estimate for a run with prime-rl.
 
-    `boxes` is the number of the boxes' GPUs on this machine if the run file sets `gpus = "auto"` (None:
-    unknown). If the run file sets `token_batch_size`, the estimate assumes that a step has as many episodes
-    as may run at once. Raises MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is
-    wrong.
+    `boxes` is the number of GPUs on this machine that boxes get if the run file sets `gpus = "auto"`; None:
+    unknown. If the run file sets `token_batch_size` instead of `batch_size`, the estimate assumes that the
+    number of episodes in a step equals the largest number of concurrent episodes. Raises MissingError if a
+    task does not exist, and ConfigError if `AIR_MAX_BOXES` is not a positive integer.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
@@ -115,8 +115,9 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes can use, without `grader_gpus` GPUs for graders; None
-    if they are unknown. `auto` is the number of GPUs for boxes if `env.gpus` is "auto" (None: unknown)."""
+    """Returns the names of the GPUs that agents' boxes can use: the GPUs for boxes except the last
+    `grader_gpus` GPUs, which graders use. Returns None if the GPUs are unknown. `auto` is the number of GPUs
+    for boxes if `env.gpus` is "auto"; None: unknown."""
     if env.gpus == "auto":
         if auto is None:
             return None

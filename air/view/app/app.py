@@ -1,4 +1,5 @@
-"""The frame of the trajectory viewer's Streamlit app: the bar at the top, the chosen page, live updates."""
+"""The trajectory viewer's Streamlit app: renders the bar at the top and the selected page, and updates them
+live."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""When the app opens, live updates are on if the run's files changed in the last `LIVE_FOR` seconds."""
+"""A number of seconds: when the app opens, live updates are on if the run's files have changed within this
+time."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,
@@ -42,9 +44,9 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the present page once; Streamlit runs this again after every action of the user.
+    """Renders the selected page once. Streamlit calls this function again after every action of the user.
 
-    Each element of `argv` is the folder of a run, or a folder that contains such folders.
+    Each element of `argv` is the folder of a run, or a folder that contains folders of runs.
     """
     st.set_page_config(page_title="air view", layout="wide")
     look = (path.read_text(encoding="utf-8") for path in (CSS, Path(__file__).with_name("app.css")))
@@ -68,7 +70,8 @@ def _show(all_runs: Sequence[Run]) -> None:
 
 
 def _bar(all_runs: Sequence[Run]) -> Run:
-    """Shows the bar with the choice of run, page and live updates; returns the chosen run."""
+    """Renders the bar with which the user selects the run, the page and live updates; returns the selected
+    run."""
     names = [run.name for run in all_runs]
     name = url_state.get("run")
     at = names.index(name) if name in names else 0
@@ -101,7 +104,8 @@ def _bar(all_runs: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Updates the run's index, with a progress bar if many files have changed."""
+    """Reads new lines of the run's files into the run's index. Shows a progress bar if many files have
+    changed."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -114,6 +118,7 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Renders the app again whenever the run's files have new lines."""
+    """Reads new lines of the run's files into the index, and renders the app again if there are new lines.
+    Streamlit calls this function every `LIVE_SECONDS` seconds."""
     if index.file.refresh():
         st.rerun()

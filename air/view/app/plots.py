@@ -1,7 +1,7 @@
 """Makes the app's charts, with the library Altair.
 
-Recorded values are passed to a chart only as data. In the chart's specification, the browser could evaluate
-them as expressions.
+Recorded values are passed to a chart only as data, never in the chart's specification, because the browser
+could evaluate text in the specification as an expression.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from air.view.render.metric_series import TIMES
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 240
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
-"""The setting with which a chart keeps its curves in the given order instead of sorting them by name."""
+"""The setting that keeps the curves of a chart in the given order instead of the order of their names."""
 
 
 def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any:
     """Returns a line chart, `height` pixels high, with straight lines between the points.
 
-    A long curve is drawn thin, with its running mean as a thick line. A legend explains that, unless the
-    chart is lower than `HEIGHT`. If `clickable`, a click on a point selects its `step` and `name`; the
-    selection's name is `pick`.
+    If a curve has many points, the values are a thin line and their running mean is a thick line; a legend
+    explains the lines, unless the chart is lower than `HEIGHT`. If `clickable` is true, a click on a point
+    selects the fields `step` and `name` of this point; the Altair selection has the name `pick`.
     """
     several, explained = len(chart.curves) > 1, chart.smoothed and height >= HEIGHT
     values = alt.Axis(format="~g", tickCount=4)
@@ -70,7 +70,8 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of the seconds per activity; `rows` are lines of `metrics.jsonl`, one per step."""
+    """Returns a bar chart of the seconds that episodes spent on each activity, by step. `rows` are lines of
+    `metrics.jsonl`, one for each step."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
@@ -99,10 +100,11 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts of an episode's validates: score and delta by item (a turn with its validates).
+    """Returns two charts of an episode's validates (gradings), by item (a turn with its validates): the
+    score, and the delta reward that the validate earned.
 
-    `curve` has the recorded facts of each validate (grading). A vertical line marks `item`; `last` is the
-    last item's number."""
+    `curve` has the recorded facts of each validate. A vertical line marks the item with the number `item`.
+    `last` is the number of the last item; `baseline` is drawn as a horizontal line unless it is None."""
     data = [
         {
             "item": place.item,

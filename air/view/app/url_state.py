@@ -1,6 +1,7 @@
-"""Stores what the user has selected, such as run and episode, in the address (URL) of the viewer's page.
+"""Stores the user's selection, such as run and episode, in the address (URL) of the viewer's page.
 
-The user can then reload the page or send its address to others. The module also opens the indices of runs.
+So the user can reload the page, or send its address to others, without losing the selection. The module also
+opens the indices of runs.
 """
 
 from __future__ import annotations
@@ -26,18 +27,21 @@ PAGES = (
 
 
 def get(name: str, default: str = "") -> str:
-    """Returns the query parameter `name` of the page's address (URL)."""
+    """Returns the query parameter `name` of the page's address (URL), or `default` if the address lacks
+    it."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """Returns a query parameter as a non-negative integer, or None if it is absent or something else."""
+    """Returns the query parameter `name` as an integer, or None if the parameter is absent or is not a
+    non-negative integer below a billion."""
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Sets query parameters of the page's address; None removes one. Call only from a widget's callback."""
+    """Sets query parameters of the page's address; the value None removes a parameter. Call this function
+    only from a widget's callback."""
     for name, value in parts.items():
         if value is None:
             st.query_params.pop(name, None)
@@ -46,9 +50,10 @@ def go(**parts: Any) -> None:
 
 
 def open_run(name: str) -> None:
-    """Selects another run, and removes from the address what belongs to the present run, such as its episode.
+    """Selects the run `name`, and removes the parameters of the previously selected run, such as its episode,
+    from the address.
 
-    Call only from a widget's callback.
+    Call this function only from a widget's callback.
     """
     for other in [each for each in st.query_params if each not in ("page", "other")]:
         st.query_params.pop(other, None)
@@ -56,12 +61,13 @@ def open_run(name: str) -> None:
 
 
 def page() -> str:
-    """Returns the name of the viewer's page that the address (URL) selects, or `Run` if it selects none."""
+    """Returns the name of the viewer's page in the address (URL), or `Run` if the address has no valid
+    page."""
     name = get("page", "Run")
     return name if name in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Opens the index of the run in `folder`. All browser sessions share the object."""
+    """Opens the index of the run in `folder`. All browser sessions get the same object."""
     return RunIndex(Path(folder))

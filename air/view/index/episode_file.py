@@ -1,4 +1,4 @@
-"""Reads a single trajectory file from start to end, for a view that has no index of it."""
+"""Reads a single trajectory file from start to end, for a view that has no index of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from air.view.index.tables import translated
 
 @dataclass(frozen=True)
 class Single:
-    """A trajectory file that was read: facts about its episode, and position and facts of each line."""
+    """The result of `scan`: facts about the episode in a trajectory file, and the position and facts of each
+    line."""
 
     path: Path
     facts: Facts
@@ -24,8 +25,8 @@ class Single:
     """Number of lines that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Returns the lines that belong to no turn, by their type. A missing `start` or `end` is an empty
-        dict."""
+        """Reads the lines that belong to no turn, such as `start` and `end`, and returns them by type. If the
+        file has no line `start` or `end`, its value is an empty dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 

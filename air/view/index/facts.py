@@ -1,4 +1,4 @@
-"""Extracts facts about an episode from the lines of its trajectory, and the `Place` of each line.
+"""Extracts facts about an episode from the lines of its trajectory, and the position of each line (`Place`).
 
 Any JSON object is accepted as a line. A field that is absent or has an unexpected type counts as None.
 """
@@ -14,12 +14,13 @@ from typing import Any
 from air.json_lines import Line
 
 KEPT_SCORES = 60
-"""The index stores the scores of at most this number of an episode's last validates (gradings)."""
+"""The index stores only the scores of the last validates (gradings) of an episode, at most this number."""
 
 
 @dataclass
 class Facts:
-    """Facts about one episode, from its trajectory's lines so far; None if not recorded."""
+    """Facts about one episode, from the lines of its trajectory that have been read. A fact is None if it is
+    not recorded."""
 
     episode: str | None = None
     task: str | None = None
@@ -46,7 +47,7 @@ class Facts:
     turns: int = 0
     validates: int = 0
     errors: int = 0
-    """Number of turns with a failed command or without an action, plus number of failed validates."""
+    """Number of turns with a failed command or without an action, plus the number of failed validates."""
     seconds: float = 0.0
     """Seconds from the first line of the trajectory to the last."""
     seconds_model: float = 0.0
@@ -63,7 +64,7 @@ class Facts:
 
     @property
     def ending(self) -> str:
-        """How the episode ended, with the reason or the error."""
+        """A short text for users: how the episode ended, with the reason or the error."""
         if self.how == "well":
             return self.why or "well"
         return f"failed: {self.error or self.why}" if self.how == "failed" else self.how
@@ -78,7 +79,7 @@ class Place:
     item: int
     """Number of the item (a turn with its validates) of this line, from 0; -1 if it belongs to no item."""
     offset: int
-    """Where the line starts in the file, in bytes."""
+    """Position of the line's first byte in the file."""
     length: int
     """Length of the line, in bytes."""
     turn: int | None
@@ -121,7 +122,8 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
 
 
 def read_lines(facts: Facts, lines: Iterable[Line]) -> tuple[list[Place], int]:
-    """Adds trajectory lines to `facts`; returns their `Place`s and the number of unusable lines."""
+    """Adds the content of trajectory lines to `facts`. Returns the position and facts of each line, and the
+    number of lines that cannot be used."""
     places, problems = [], 0
     for line in lines:
         place = None
@@ -202,18 +204,19 @@ def number(value: object) -> float | None:
 
 
 def integer(value: object) -> int | None:
-    """Returns `value`, or None if it is not an integer that SQLite can hold."""
+    """Returns `value`, or None if `value` is not an integer that SQLite can store (64 bits)."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < 2**63 else None
 
 
 def whole(value: object) -> int | None:
-    """Returns a number without a fraction, such as 3 or 3.0, as an integer, or None for everything else."""
+    """Returns a number without a fractional part, such as 3 or 3.0, as an integer. Returns None for all other
+    values."""
     as_float = number(value)
     return integer(int(as_float)) if as_float is not None and as_float.is_integer() else None
 
 
 def text(value: object) -> str | None:
-    """Returns `value` as text that SQLite can hold, or None if it is not a string."""
+    """Returns `value` as text that SQLite can store, or None if `value` is not a string."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -1,7 +1,7 @@
 """Keeps the index of a training run up to date by reading only appended lines.
 
-An unusable line (not JSON, or without a required field) is skipped and counted as a problem of its file.
-Several processes can refresh one index at the same time.
+A line that cannot be used (not JSON, or without a required field) is skipped and counted as a problem of its
+file. Several processes can update one index at the same time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ BATCH_FILES = 200
 """Number of trajectory files that are read in one transaction of the index's database."""
 SUFFIX = ".jsonl"
 Progress = Callable[[int, int], None]
-"""Receives the number of files read so far and the number of all changed files."""
+"""A function that shows progress. Its arguments are the number of files that have been read, and the number
+of all changed files."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """Does nothing with the progress."""
+    """A `Progress` function that shows nothing."""
 
 
 class IndexFile:
-    """The SQLite file in the cache folder that indexes a training run; `refresh` keeps it up to date.
+    """The SQLite file in the cache folder that is the index of a training run; `refresh` updates it.
 
-    The run's `folder` contains a folder `trajectories/`, or the trajectories themselves. Raises MissingError
-    if there is no such folder, and UsageError if the index cannot be written.
+    The run's folder `folder` contains a folder `trajectories/`, or the trajectory files themselves. Raises
+    MissingError if there is no such folder, and UsageError if the index cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +52,8 @@ class IndexFile:
 
     @property
     def trajectories(self) -> Path:
-        """The folder of the run's trajectory files; a run in progress may create `trajectories/` late."""
+        """The folder of the run's trajectory files. It may change while a run is in progress, because the run
+        may create its folder `trajectories/` late."""
         inner = self.folder / "trajectories"
         return inner if inner.is_dir() else self.folder
 
@@ -62,7 +64,8 @@ class IndexFile:
     def refresh(self, progress: Progress = no_progress) -> bool:
         """Reads new lines of the run's files into the index; returns whether the index has changed.
 
-        Raises UsageError if a file cannot be read or the index cannot be written.
+        A trajectory file that cannot be read is marked as unreadable. Raises MissingError if the run's folder
+        is gone, UsageError if another file cannot be read, and InfrastructureError if SQLite fails.
         """
         with self._lock, translated(self.folder):
             marks = self.marks()
@@ -79,7 +82,8 @@ class IndexFile:
             return bool(read or logs or deleted)
 
     def refresh_logs(self) -> bool:
-        """Like `refresh`, but reads only `metrics.jsonl` and `groups.jsonl`, not the trajectories."""
+        """Reads new lines of `metrics.jsonl` and `groups.jsonl` into the index, but no trajectories; returns
+        whether the index has changed. Raises the errors of `refresh`."""
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -102,7 +106,8 @@ class IndexFile:
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads a file's new lines, or marks it as unreadable; returns whether the index has changed."""
+        """Reads the new lines of a trajectory file into the index. If the file cannot be read, marks it as
+        unreadable. Returns whether the index has changed."""
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -114,7 +119,8 @@ class IndexFile:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Gives the file the size -1 in the index, so that every refresh tries to read it again.
+        """Stores in the index that the trajectory file `name` cannot be read. Its size there is -1, so that
+        every refresh tries to read the file again.
 
         Returns whether the index has changed.
         """
@@ -135,7 +141,7 @@ class IndexFile:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns the reading position of each indexed file, by its name without suffix.
+        """Returns, by file name without suffix, up to which position each file has been read into the index.
 
         The names of `metrics.jsonl` and `groups.jsonl` are `/metrics` and `/groups`.
         """
@@ -143,9 +149,10 @@ class IndexFile:
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], files: Collection[str]) -> bool:
-        """Removes deleted files of the run from the index; returns whether there were any.
+        """Removes files from the index that the run's folder no longer has; returns whether there were such
+        files.
 
-        `marks` has the indexed files, and `files` the trajectory files that exist.
+        `marks` has the files in the index by name, and `files` the names of the existing trajectory files.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         deleted = [name for name in marks if name not in files and name not in logs]
@@ -167,9 +174,10 @@ class IndexFile:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Returns a file's new lines, its id in the index, and its number of unusable lines.
+        """Opens a file of the run behind the position up to which it has been read. Returns its new lines,
+        its id in the index, and the number of its lines that could not be used.
 
-        If the file was rewritten, its old content is removed from the index.
+        If the file was rewritten, removes its old content from the index and starts at the beginning.
         """
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
@@ -230,13 +238,14 @@ class IndexFile:
                 )
 
     def ask(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Runs an SQL query on the index and returns the rows. Raises InfrastructureError."""
+        """Runs an SQL query on the index and returns the rows. Raises InfrastructureError if SQLite fails."""
         with self._lock, translated(self.folder):
             return self._db.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Runs the `with` block as one transaction of the index; an error undoes it."""
+        """Context manager: runs the `with` block as one transaction of the index. If the block raises an
+        error, undoes the transaction."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -247,7 +256,8 @@ class IndexFile:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether a directory entry is a regular, not hidden `.jsonl` file whose name is valid text."""
+    """Whether a directory entry is a regular `.jsonl` file that is not hidden and whose name is valid
+    UTF-8."""
     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
         return False
     try:

@@ -22,9 +22,10 @@ TRACES = "traces.jsonl"
 """The file in which `vf-eval` records its episodes."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Names (without `.jsonl`) of files that can be in the same folder as trajectories but are none."""
+"""Names, without `.jsonl`, of files that can be in the same folder as trajectories but are not
+trajectories."""
 _PATHS = ("/", "~", "./", "../", "outputs/")
-"""The beginnings of settings that are paths; the id of a model in a hub has none of them."""
+"""The beginnings of text values that are paths. The hub id of a model does not begin with any of them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Run:
     """The folder of a training run, and the name under which the viewer lists the run."""
 
     name: str
-    """The run's name; unique among the runs that `discover` found together."""
+    """The run's name; unique among the runs that one call of `discover` returns."""
     folder: Path
 
     def config(self) -> dict[str, Any]:
@@ -65,8 +66,8 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is the folder of a training run, holds trajectory files directly, or is an output of
-    verifiers."""
+    """Whether the viewer can show `folder` as a run: it is the folder of a training run, directly contains
+    trajectory files, or is an output folder of verifiers."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return (folder / TRACES).is_file() or _has_trajectories(folder)
@@ -99,8 +100,8 @@ def discover(places: Sequence[Path]) -> list[Run]:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Returns a list of runs: the folder itself if it is a run, otherwise the runs of the matrix or
-    co-evolution in the folder. The list is empty if there are none."""
+    """Returns the folders of runs in `folder`: `folder` itself if it is a run; if it is the folder of a
+    matrix or a co-evolution, the folders of its trainings and evaluations; otherwise an empty list."""
     if is_run(folder):
         return [folder]
     inner: list[Path] = []
@@ -125,8 +126,8 @@ def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Returns the contents of the files named `results`, by folder. Searches the folder two levels above each
-    run, if that folder contains `file`."""
+    """Reads the results of matrices or co-evolutions, and returns them by folder. Each folder is two levels
+    above one of the runs and contains the file `file`; its results are in the file `results`."""
     found = {}
     parents = [run.folder.parents for run in runs]
     for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
@@ -140,7 +141,8 @@ def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Returns for each folder the shortest end of its path, in whole names, that no other folder has."""
+    """Returns a short unique name for each folder: the last parts of its path, as few as are needed to
+    distinguish the folder from all others."""
     names = []
     for folder in folders:
         parts = folder.parts
@@ -152,8 +154,9 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _with_trajectories(folder: Path) -> Path:
-    """Returns the folder with a run's trajectories: `folder` itself or, if it is an output of verifiers, a
-    folder in the cache with its traces as trajectories. Raises ConfigError if the traces are invalid."""
+    """Returns the folder with a run's trajectories. This is `folder` itself, unless it is an output folder of
+    verifiers; then its traces are converted to trajectories in a folder in the cache. Raises ConfigError if
+    the traces are invalid."""
     traces = folder / TRACES
     if (folder / "trajectories").is_dir() or not traces.is_file() or _has_trajectories(folder):
         return folder
@@ -178,7 +181,8 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """Flattens a nested config to dotted keys (`model.name`, after `prefix`) with values as JSON text."""
+    """Flattens a nested config. Returns its values as JSON text by dotted key, such as `model.name`; `prefix`
+    is the beginning of all keys."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):
@@ -192,10 +196,11 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Returns the keys of two flat configs whose values differ, and those that differ only in a folder.
+    """Compares two flat configs. Returns two lists of keys: those whose values differ in substance, and those
+    whose values are only different folders.
 
-    Values differ only in a folder if they are folders of results, or paths with the same last name, such as
-    two copies of one model. The names of runs do not count as a difference."""
+    Values are only different folders if they are folders of results, or paths with the same last name, such
+    as two copies of one model. Differences of `run.name` are ignored."""
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
     return [key for key in keys if key not in paths], paths
@@ -209,7 +214,8 @@ def _same_but_folder(key: str, one: str | None, other: str | None) -> bool:
 
 
 def _last_names(value: object) -> list[str] | None:
-    """Returns the last names of a path or of a list of paths, or None if the value is something else."""
+    """Returns a list of the last part of each path in `value`, which is a path or a list of paths. Returns
+    None if `value` is something else."""
     paths = value if isinstance(value, list) else [value]
     names = [Path(path).name for path in paths if isinstance(path, str) and path.startswith(_PATHS)]
     return names if names and len(names) == len(paths) else None

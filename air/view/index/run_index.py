@@ -1,7 +1,7 @@
-"""The index of one training run. With it, views find episodes without reading whole trajectories.
+"""The index of one training run, with which views find episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder, with facts about every episode and the position of every line
-of its trajectory. The file can be deleted at any time, because it is made again.
+The index is a SQLite file in the cache folder. It has facts about every episode, and the position of every
+line of the episode's trajectory. The file can be deleted at any time; the next use creates it again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 
 
 class RunIndex:
-    """The index of the training run in `folder`, which answers queries about its episodes.
+    """The index of the training run in `folder`: queries about the run's episodes.
 
-    Call `file.refresh` first. Raises what `IndexFile` raises.
+    Call `file.refresh` before the first query. Raises the errors of `IndexFile`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +55,8 @@ class RunIndex:
         offset: int = 0,
         limit: int = 100,
     ) -> list[Episode]:
-        """Returns `limit` episodes from position `offset` of the filtered list, sorted by `SORTS[sort]`."""
+        """Returns at most `limit` episodes that meet the filter `conditions`, sorted by `SORTS[sort]`,
+        beginning at position `offset` of the sorted list."""
         where, values = condition(conditions or Filter())
         rows = self.file.ask(
             f"SELECT {COLUMNS} FROM {JOINED} WHERE {where} ORDER BY {SORTS[sort]}, f.name "
@@ -71,12 +72,13 @@ class RunIndex:
         return episode_of(rows[0]) if rows else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """Returns the episodes of a training step's group `number` that have a trajectory file, in order."""
+        """Returns the episodes of group `number` of training step `step`, in order, without episodes that
+        have no trajectory file."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self.file.ask(query, [step, number])]
 
     def has_steps(self) -> bool:
-        """Whether `groups.jsonl` tells which episodes a training step played."""
+        """Whether the run has a `groups.jsonl`, which assigns episodes to training steps."""
         return bool(self.file.ask("SELECT 1 FROM members LIMIT 1"))
 
     def groups(self) -> list[dict[str, Any]]:
@@ -84,7 +86,8 @@ class RunIndex:
         return self._log("groups")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Returns the lines of the run's `metrics.jsonl`, oldest first, with the present names of metrics."""
+        """Returns the lines of the run's `metrics.jsonl`, oldest first. Outdated names of metrics are
+        replaced by the current names."""
         return [metric_rows.current(row) for row in self._log("metrics")]
 
     def tasks(self) -> list[str]:
@@ -98,11 +101,9 @@ class RunIndex:
         return [row[0] for row in self.file.ask(query)]
 
     def totals(self) -> dict[str, Any]:
-        """Returns numbers about all episodes together.
-
-        They are: episodes by how they ended, mean reward, sums of turns and of seconds by activity, first
-        start and last end (seconds since the epoch).
-        """
+        """Returns numbers about all episodes of the run: the numbers of episodes by how they ended, the mean
+        reward, the sum of turns, the sum of seconds for each activity, and the times of the first start and
+        the last end (seconds since the epoch)."""
         names = [*(f"seconds_{name}" for name in TIMES), "turns"]
         sums = ", ".join(f"sum({name}) AS {name}" for name in names)
         query = (
@@ -128,8 +129,9 @@ class RunIndex:
     def scores(self, column: str, *, last_quarter: bool) -> list[dict[str, Any]]:
         """Returns model, task, metric, direction, baseline and `value` of each episode without an error.
 
-        `column` is the field of `Facts` that is the value: score, best, test or reward. `last_quarter`
-        leaves out the episodes of earlier training steps; a run that trains no model has none.
+        `column` is the field of `Facts` that is used as `value`: score, best, test or reward. With
+        `last_quarter`, returns only the episodes of the last quarter of the training steps; for a run without
+        training steps, returns all episodes.
         """
         if column not in ("score", "best", "test", "reward"):
             raise ValueError(f"no such score: {column}")
@@ -157,7 +159,8 @@ class RunIndex:
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the position and facts of each line in `count` items (turns), from item `first` on."""
+        """Returns the position and facts of each line in `count` items (turns), beginning with item
+        `first`."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 

@@ -22,11 +22,12 @@ class Item:
     others: list[Line] = field(default_factory=list)
     """Lines of types that this version of air does not know."""
     bad: bool = False
-    """Whether any line of the item records a failure."""
+    """Whether a line of the item records a failure."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Groups trajectory lines into turns with their validates; `places[i]` is the `Place` of `lines[i]`."""
+    """Groups trajectory lines into items (turns with their validates), and returns the items. `places[i]` is
+    the position and facts of `lines[i]`."""
     by_number: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = by_number.setdefault(place.item, Item(place.item))
@@ -41,8 +42,8 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the reply's text before a turn's action, and its text after the action, without the code
-    fence."""
+    """Returns two parts of the reply in a turn: the text before the action, and the text after the action,
+    both without the code fence around the action. `step` is the turn's line of the trajectory."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -57,15 +58,17 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def reasoning(step: Mapping[str, Any]) -> str:
-    """Returns the reasoning that the model server returned apart from a turn's reply, or ""."""
+    """Returns the reasoning text of a turn, which some model servers return separately from the reply.
+    Returns an empty text if there is none."""
     text = step.get("reasoning")
     return text if isinstance(text, str) else ""
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns the world's observation in a turn, and the text that the model saw instead (empty if the same).
+    """Returns two texts of a turn: the world's observation, and the text that the model saw in its place. The
+    second text is empty if the model saw the observation itself.
 
-    Trajectories of version 1 record only the text that the model saw. It is then the first of the two texts.
+    Trajectories of version 1 record only the text that the model saw; then this is the first text.
     """
     world, received = step.get("observation"), step.get("shown")
     world, received = world or "", received or ""
@@ -75,7 +78,8 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """Returns the files that a turn changed, their unified diff, and why the diff is incomplete (or "")."""
+    """Returns the files that a turn changed, the unified diff of these files, and the reason why the diff is
+    incomplete (empty if it is complete). `step` is the turn's line of the trajectory."""
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""

@@ -16,7 +16,8 @@ from air.errors import ConfigError, InfrastructureError, MissingError, UsageErro
 from air.view.index.facts import Facts, Place
 
 VERSION = 2
-"""Version of the tables' layout. The index file's name contains it, so another version has its own file."""
+"""Version of the tables' layout. The name of the index file contains the version, so that versions of air
+with different layouts use different files."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)
 _TABLES = f"""
@@ -43,7 +44,8 @@ SORTS = {
     "slowest": "seconds DESC",
     "task": "task ASC, reward DESC",
 }
-"""Sort orders for lists of episodes: the name that users see, and the SQL expression that sorts."""
+"""The sort orders for lists of episodes: maps the name that users see to the SQL expression for `ORDER
+BY`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Filter:
     errors: bool = False
     """Whether the episode must have a failed command, a reply without an action, or a failed validate."""
     text: str = ""
-    """Must occur in the trajectory's name, the model's name or the error, in any letter case."""
+    """A text that must occur in the trajectory's name, the model's name or the error; upper and lower case do
+    not matter."""
     reward: tuple[float, float] | None = None
     """The lowest and the highest reward that the episode may have."""
     turns: tuple[int, int] | None = None
@@ -70,7 +73,7 @@ class Episode:
     """One episode in the index of a run: its trajectory file, its facts, and its group in training."""
 
     file: int
-    """The id that the episode's trajectory file has in the index."""
+    """The id of the episode's trajectory file in the index."""
     name: str
     """The name of the episode's trajectory file, without suffix."""
     problems: int
@@ -90,12 +93,12 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """Converts a row of an SQL result with the columns `COLUMNS`."""
+    """Returns the episode in a row of an SQL result with the columns `COLUMNS`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def check_sort(name: str) -> None:
-    """Raises ConfigError unless `SORTS` has the name `name`."""
+    """Raises ConfigError if there is no sort order `name` in `SORTS`."""
     if name not in SORTS:
         known = ", ".join(f'"{each}"' for each in SORTS)
         raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
@@ -134,7 +137,7 @@ def file_of(folder: Path) -> Path:
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens a run's index file; an absent or damaged file is replaced by an empty one.
+    """Opens a run's index file. If the file is absent or damaged, creates an empty index.
 
     Raises UsageError if the file cannot be written.
     """
@@ -170,9 +173,10 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Translates errors in the `with` block; messages name `place`, a file or a run's folder.
+    """Context manager: translates errors in the `with` block to errors of air, whose messages name `place`, a
+    file or a run's folder.
 
-    A missing file becomes MissingError, an unreadable one UsageError, and a failure of SQLite
+    A missing file becomes MissingError, an unreadable file UsageError, and a failure of SQLite
     InfrastructureError.
     """
     try:

@@ -1,4 +1,4 @@
-"""Finds the tokens of one turn of an episode in the run's folder `tokens/`."""
+"""Finds the recorded tokens of one turn of an episode in the run's folder `tokens/`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from air.view.index.facts import integer
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The tokens of one turn, as the trainer got them: the model's reply, and the messages before it."""
+    """The tokens of one turn, as in the training sample: the model's reply, and the messages before the
+    reply."""
 
     reply: Message
     context: Sequence[Message]
-    """The messages between the previous reply and this one. All their tokens are masked."""
+    """The messages between the previous reply and this reply. All their tokens are masked (not trained)."""
     payments: Sequence[Payment]
     """The parts of the reward that are included in the reply's advantage."""
     content: StepTokens
-    """The file of the training step, which has the texts of the tokens."""
+    """The recorded tokens of the training step, including the text of each token id."""
 
 
 def of_turn(
@@ -35,10 +36,11 @@ def of_turn(
     start: Mapping[str, Any],
     step: Mapping[str, Any],
 ) -> TurnTokens | str:
-    """Returns the tokens of a turn, or a sentence that tells why there are none.
+    """Returns the tokens of a turn, or a sentence for the user with the reason why there are none.
 
-    `episode` is the episode's id, and `training_step` the number of its training step, both None if unknown.
-    `start` and `step` are the lines of the trajectory for the episode and the turn.
+    `run` is the run's folder. `episode` is the episode's id, and `training_step` the number of its training
+    step; both are None if unknown. `start` is the first line of the episode's trajectory, and `step` the line
+    of the turn.
     """
     if not (run / trained_tokens.FOLDER).is_dir():
         return (
@@ -77,9 +79,10 @@ def of_turn(
 
 
 def training_step(run: Path, episode: str | None) -> int | None:
-    """Returns the training step of an episode, from `groups.jsonl` in the run's folder; None if unknown.
+    """Returns the training step of an episode, from `groups.jsonl` in the run's folder, or None if the step
+    is unknown.
 
-    It is for views without an index of the run. Unreadable lines are skipped, as in the index.
+    Views that have no index of the run use this function. Unreadable lines are skipped, as in the index.
     """
     path = run / "groups.jsonl"
     if episode is None or not path.is_file():
@@ -94,7 +97,8 @@ def training_step(run: Path, episode: str | None) -> int | None:
 
 
 def _reply(conversation: Conversation, step: Mapping[str, Any]) -> int | None:
-    """Returns the number of the message that is the reply of a turn, or None if there is none."""
+    """Returns the position, in the conversation, of the message that is the reply of a turn, or None if there
+    is no such message. `step` is the turn's line of the trajectory."""
     tokens = step.get("tokens")
     nodes = tokens.get("nodes") if isinstance(tokens, dict) else None
     replies = conversation.replies
@@ -115,6 +119,6 @@ def _read(run: Path, step: int) -> StepTokens | None:
 
 @functools.lru_cache(maxsize=2)
 def _cached(run: Path, step: int, changed: int) -> StepTokens | None:
-    """Reads a step's file and caches it. `changed`, the time of its last change, is part of the cache's key,
-    so that a changed file is read again."""
+    """Reads the recorded tokens of a training step, and caches them. `changed`, the time of the file's last
+    change, is part of the cache's key, so that a changed file is read again."""
     return trained_tokens.read(run, step)

@@ -1,6 +1,6 @@
-"""Chooses the charts of a run from the lines of its `metrics.jsonl`, the same for every view.
+"""Defines the charts of a run, made from the lines of its `metrics.jsonl`. All views show the same charts.
 
-It also smooths curves, the same way for every view, and writes a chart's numbers as CSV.
+The module also smooths curves, and writes a chart's numbers as CSV.
 """
 
 from __future__ import annotations
@@ -44,21 +44,24 @@ class Chart:
     x: str = "training step"
     y: str = ""
     exact: bool = False
-    """Whether the values are exact and not noisy measurements. Exact values are never smoothed."""
+    """Whether the values are exact, such as a learning rate, instead of noisy measurements. Exact values are
+    never smoothed."""
 
     @property
     def smoothed(self) -> bool:
-        """Whether the chart's curves are smoothed, so that a view needs a legend for that."""
+        """Whether views draw smoothed curves, and so need a legend for the thin and the thick lines."""
         longest = max((len(points) for points in self.curves.values()), default=0)
         return longest >= SMOOTHED_FROM and not self.exact
 
     def strong(self, name: str) -> Points:
-        """Returns the points of the curve `name` that a view draws as a thick line."""
+        """Returns the points of the thick line of the curve `name`: the smoothed curve, or the curve itself
+        if the chart is not smoothed."""
         return smooth(self.curves[name]) if self.smoothed else self.curves[name]
 
 
 def main(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the main charts of a run: rewards, or the loss and learning rate of a run of `sft`."""
+    """Returns the main charts of a run: the rewards or, for a run of `sft`, the loss and the learning rate.
+    `rows` are the lines of its `metrics.jsonl`."""
     if series(rows, "reward"):
         return [
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
@@ -80,8 +83,8 @@ def main(rows: Sequence[Row]) -> list[Chart]:
 
 
 def small(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the smaller charts of a run: its reward terms, if there are several, and further metrics of the
-    training."""
+    """Returns the smaller charts of a run: levels of curricula, the terms of the reward (if there are
+    several), and further metrics of the training. `rows` are the lines of its `metrics.jsonl`."""
     terms = [name for name in names(rows) if name.startswith("reward/")]
     nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
@@ -94,7 +97,7 @@ def small(rows: Sequence[Row]) -> list[Chart]:
 
 
 def smooth(points: Points) -> list[tuple[float, float]]:
-    """Replaces each value of a curve by the mean of the last `SMOOTH` values."""
+    """Returns the points of a curve with each value replaced by the mean of the last `SMOOTH` values."""
     values = [value for _, value in points]
     return [(x, fmean(values[max(0, i + 1 - SMOOTH) : i + 1])) for i, (x, _) in enumerate(points)]
 
@@ -110,10 +113,11 @@ def as_csv(chart: Chart) -> str:
 
 
 def file_name(chart: Chart) -> str:
-    """Returns a name, without suffix, for a file with a chart."""
+    """Returns a file name for a chart, without suffix, made from the chart's title."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in chart.title)[:60]
 
 
 def _cell(name: str) -> str:
-    """Returns a curve's name in a form that no spreadsheet interprets as a formula."""
+    """Returns a curve's name for a CSV cell, changed if necessary so that no spreadsheet interprets it as a
+    formula."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name

@@ -1,8 +1,8 @@
 """Cleans text that programs wrote for a terminal, so that it can be shown anywhere.
 
-Escape sequences are removed. Carriage returns and backspaces overwrite text, so only the last state of a
-progress bar stays. Other control characters, and characters without width or that change the direction of
-text, are replaced by their names. The time grows linearly with the text's length.
+Escape sequences are removed. Carriage returns and backspaces overwrite text as on a terminal, so only the
+last state of a progress bar remains. Other control characters, characters without width, and characters that
+change the direction of text are replaced by their names. The time is linear in the text's length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HIDDEN = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _ALIKE = 8
-"""Two texts count as beginning alike if this number of their first characters is equal."""
+"""Two texts have a similar beginning if at least this number of their first characters is equal."""
 _MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
 _NAMES = {
     "\u202e": "<RLO>",
@@ -56,9 +56,10 @@ def preview(text: str, width: int) -> str:
 
 
 def differing(texts: Sequence[str]) -> list[str]:
-    """Returns previews of texts that are shown side by side, without their common beginnings.
+    """Shortens texts that are shown side by side, so that their differences are visible.
 
-    Among texts that begin alike, the beginning that all of them share is removed, up to its last space.
+    In texts whose first `_ALIKE` characters are equal, `…` replaces the common beginning, up to its last
+    space.
     """
     short = []
     for text in texts:
@@ -71,8 +72,8 @@ def differing(texts: Sequence[str]) -> list[str]:
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Shortens a text that has more than `limit` characters: a note takes the place of its middle. Returns
-    the text and the number of removed characters (0 if the text was short enough)."""
+    """Shortens a text that has more than `limit` characters: replaces the middle by a note about the number
+    of removed characters. Returns the text, and this number (0 if the text was short enough)."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -81,9 +82,9 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text, and shortens it as `cut` does if it has more than `limit` characters.
+    """Cleans a text, and shortens it to about `limit` characters as `cut` does.
 
-    To save time, only the two ends of a very long text are cleaned.
+    To save time, cleans only the beginning and the end of a very long text.
     """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
@@ -98,7 +99,8 @@ def _named(match: re.Match[str]) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """Returns the line that a terminal shows after the carriage returns, backspaces and erase sequences."""
+    """Returns what a terminal shows after it has printed `line`, with its carriage returns, backspaces and
+    erase sequences."""
     if not _MOVES.search(line):
         return line
     cells: list[str] = []

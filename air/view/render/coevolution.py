@@ -19,8 +19,8 @@ _Round = Mapping[str, Any]
 
 
 def charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Returns the curves by round: shares of proposals, the rewards as coded and as published, and the
-    held-out accuracy."""
+    """Returns charts with one point for each round: shares of proposals, the mean rewards by the definitions
+    `as_coded` and `published`, and the held-out accuracy. `report` is the content of `report.json`."""
     rounds: Sequence[_Round] = report["rounds"]
 
     def curve(*path: str) -> list[tuple[float, float]]:
@@ -49,7 +49,7 @@ def charts(report: Mapping[str, Any]) -> list[Chart]:
 
 
 def as_html(report: Mapping[str, Any]) -> str:
-    """Returns one row for each round as an HTML table."""
+    """Returns an HTML table with one row for each round. `report` is the content of `report.json`."""
     heads = (
         *("round", "proposals", "malformed", "in range", "kept", "novelty", "mean p", "tool calls"),
         *("as coded", "published", "held out", "histogram of agreement"),
@@ -84,8 +84,8 @@ def _accuracy(held_out: Mapping[str, Any] | None) -> str:
 
 
 def _histogram(counts: Sequence[int]) -> str:
-    """Returns the HTML of a small bar chart. Each bar counts the questions whose agreement p is in one range;
-    its tooltip shows the range and the count."""
+    """Returns the HTML of a small bar chart. Each bar shows how many questions have an agreement p (the share
+    of equal answers) in one range; the bar's tooltip has the range and the count."""
     most, bins = max([*counts, 1]), len(counts)
     bars = "".join(
         f'<span title="p from {n / bins:g} to {(n + 1) / bins:g}: {int(count)}" style="display: '

@@ -1,6 +1,7 @@
-"""Renders episodes as HTML for the app and the exported page. All text is cleaned, escaped and limited.
+"""Renders episodes as HTML for the app and the exported page. All text is cleaned, escaped and limited in
+length.
 
-Tags and classes come only from this module, and there are no links.
+All HTML tags and CSS classes come from this module, never from recorded text. The HTML has no links.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ FAULT_LABEL = "for people, never shown to the agent: the grader failed on this a
 CSS = Path(__file__).with_name("style.css")
 """The style sheet of this HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
-"""The largest number of characters that are shown of one text. A longer text is shown without its middle."""
+"""The largest number of characters of one text that a page shows. The middle of a longer text is left out."""
 _PREVIEW = 160
 OPEN_LINES = 14
-"""A command's output with at most this number of lines is expanded. A longer one opens after a click."""
+"""A command's output with at most this number of lines is expanded at the start. A longer output is expanded
+by a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns a value as cleaned text that is escaped for HTML, with about `limit` characters at most."""
+    """Returns a value as cleaned text of about `limit` characters at most, escaped for HTML."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
@@ -101,9 +103,9 @@ def item(
 ) -> str:
     """Returns the HTML of one turn with its validates (gradings).
 
-    It is expanded if `is_open`, otherwise after a click; `here` marks it as the turn that the user has
-    chosen. `preview` is the line that stands for the turn; None: `preview_of` the turn. `tokens` is the HTML
-    of the turn's tokens, which ends it.
+    The turn is expanded if `is_open` is true, otherwise after a click. `here` marks the turn as the one that
+    the user has selected. `preview` is the line that represents the turn while it is not expanded; None: the
+    result of `preview_of`. `tokens` is the HTML of the turn's tokens, which is appended.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one), tokens]
@@ -115,7 +117,8 @@ def item(
 
 
 def preview_of(one: Item) -> str:
-    """Returns a turn's action, or its reply if it has none, as one line of cleaned text."""
+    """Returns one line of cleaned text that represents a turn: its action or, if it has no action, its
+    reply."""
     step = one.step or {}
     what = step.get("action")
     if what is None:
@@ -243,7 +246,8 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Returns, as JSON in HTML, an item's trajectory lines whose type this version of air does not know."""
+    """Returns the HTML of those trajectory lines of an item whose type this version of air does not know. The
+    lines are shown as JSON."""
     return "".join(
         _folded(
             str(row.get("type")),
@@ -264,7 +268,7 @@ def table(
 ) -> str:
     """Returns the HTML of a table; its first `left` columns are left-aligned, the others right-aligned.
 
-    `wide` has the heads of columns that a narrow screen leaves out.
+    `heads` are the names of the columns. `wide` has the names of columns that a narrow screen leaves out.
     """
     sides = [_side(number < left, name in wide) for number, name in enumerate(heads)]
     head = "".join(f"<th{side}>{line(n, 60)}</th>" for side, n in zip(sides, heads, strict=True))
@@ -291,7 +295,8 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the HTML of a table with the results of each task, from `RunIndex.by_task`."""
+    """Returns the HTML of a table with the results of each task. `rows` are the result of
+    `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     cells = [
         (

@@ -1,5 +1,5 @@
-"""Builds the heat map of a matrix (trained on × evaluated on) as HTML, and computes how dark its cells
-are."""
+"""Builds the heat map of a matrix, the results of `air matrix`, as HTML, and computes how dark its cells are
+drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def by_place(results: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, A
 
 def shade(results: Mapping[str, Any], cell: Mapping[str, Any]) -> float | None:
     """Returns how dark a cell is drawn, from 0 to 1: its success rate, or the position of its reward between
-    the lowest and the highest reward of its column. Returns None if the cell was not played yet."""
+    the lowest and the highest reward of its column. Returns None if the cell has no episodes yet. `results`
+    is the content of `results.json`."""
     value = cell["value"]
     if value is None:
         return None
@@ -36,7 +37,7 @@ def interval(cell: Mapping[str, Any]) -> str:
 
 
 def as_html(results: Mapping[str, Any]) -> str:
-    """Returns the heat map as an HTML table."""
+    """Returns the heat map as an HTML table. `results` is the content of `results.json`."""
     cells, columns = by_place(results), results["columns"]
     heads = "".join(f"<th>{line(name, 60)}</th>" for name in ("trained on", *columns))
     rows = [

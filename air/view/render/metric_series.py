@@ -14,12 +14,13 @@ TIMES = ("model", "exec", "grading", "queue")
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Returns the pairs (step, value) of the metric `name` in lines of `metrics.jsonl` that have it."""
+    """Returns a pair (step, value) for each line of `metrics.jsonl` that has the metric `name`."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns a metric's mean over the first and the last quarter of the steps that have it."""
+    """Returns two means of the metric `name`: over the first quarter and over the last quarter of the steps
+    that have the metric. Both are None if no step has it."""
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None
@@ -28,7 +29,7 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of the numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
+    """Returns the names of all numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -36,7 +37,8 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """Returns the pairs (step, value) of a metric for each task id in lines of `metrics.jsonl`."""
+    """Returns, by task id, the pairs (step, value) of the task's metric `name` in lines of
+    `metrics.jsonl`."""
     points: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -48,5 +50,6 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns the seconds per activity in `TIMES`, from a line of `metrics.jsonl` or `RunIndex.totals`."""
+    """Returns the seconds that episodes spent on each activity in `TIMES`. `row` is a line of
+    `metrics.jsonl`, or the result of `RunIndex.totals`."""
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

@@ -1,4 +1,4 @@
-"""Chooses the main numbers of a run, the same for every view."""
+"""Computes the main numbers of a run. All views show the same numbers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from air.view.render.metric_series import quarters, series
 
 Row = Mapping[str, Any]
 Tile = tuple[str, str, str]
-"""A number of a run: its name, its value, and a remark."""
+"""A main number of a run as three texts: its name, its value, and a remark."""
 
 
 def kind(run: Run, metrics: Sequence[Row]) -> str:
-    """Returns what made the run: `rl`, `sft`, or `eval` if its episodes train no model.
+    """Returns the kind of a run: `rl` or `sft` for a training, or `eval` if its episodes train no model.
 
-    `metrics` are the lines of its `metrics.jsonl`.
+    `metrics` are the lines of the run's `metrics.jsonl`.
     """
     if metrics:
         return (
@@ -30,7 +30,8 @@ def kind(run: Run, metrics: Sequence[Row]) -> str:
 
 
 def model(run: Run, metrics: Sequence[Row], models: Sequence[str]) -> str:
-    """Returns the short name of the run's model; `models` are those that its episodes recorded."""
+    """Returns the short name of the run's model, from the run's settings. If they do not name a model,
+    returns the names in `models`, which are the models that the episodes recorded."""
     config = run.config()
     if name := look_up(config, "model", "name"):
         return short(str(name))
@@ -41,7 +42,8 @@ def model(run: Run, metrics: Sequence[Row], models: Sequence[str]) -> str:
 
 
 def short(model: str) -> str:
-    """Returns a model's name without its folders, but with the run and step of a checkpoint."""
+    """Returns the last part of a model's path or hub id. For a checkpoint, returns the names of the run and
+    the checkpoint."""
     parts = [part for part in model.split("/") if part]
     if len(parts) > 2 and parts[-2] == "checkpoints":
         return f"{parts[-3]} {parts[-1]}"
@@ -49,7 +51,8 @@ def short(model: str) -> str:
 
 
 def steps(run: Run, metrics: Sequence[Row]) -> str:
-    """Returns the number of the run's last training step, and the number of all steps if it is known."""
+    """Returns a text with the number of the run's last training step and, if it is known, the number of steps
+    in the settings, such as `20/100`."""
     done, of = (int(metrics[-1]["step"]) if metrics else 0), look_up(run.config(), "max_steps")
     return f"{done}/{of}" if of else str(done or "–")
 
@@ -57,7 +60,8 @@ def steps(run: Run, metrics: Sequence[Row]) -> str:
 def tiles(
     run: Run, metrics: Sequence[Row], totals: Mapping[str, Any], models: Sequence[str]
 ) -> list[Tile]:
-    """Returns the main numbers of a run; `totals` are those of its index (`RunIndex.totals`)."""
+    """Returns the main numbers of a run. `metrics` are the lines of its `metrics.jsonl`, `totals` is the
+    result of `RunIndex.totals`, and `models` are the models that its episodes recorded."""
     first = ("model", model(run, metrics, models), kind(run, metrics))
     if first[2] == "sft":
         return [first, *_sft(run, metrics)]

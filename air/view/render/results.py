@@ -1,4 +1,4 @@
-"""Builds the table of models × tasks: the mean score of each model of several runs on each task."""
+"""Builds a table with the mean score of each model (of several runs) on each task."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ SCORES = {
     "test split": "test",
     "reward": "reward",
 }
-"""The numbers that the table can show: what users read, and the field of `Facts`."""
+"""The numbers that the table can show: maps the name that users see to the field of `Facts`."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Statistics of one model's values on one task. Episodes without a value only count in `n`."""
+    """Statistics of one model's values on one task. `n` counts all episodes; `scored` counts the episodes
+    that have a value, over which `mean` is taken."""
 
     n: int
     scored: int
     mean: float | None
     stderr: float | None
-    """The values' standard deviation divided by the square root of their number; None for fewer than two."""
+    """The standard error of the mean. None if there are fewer than two values."""
 
     def __str__(self) -> str:
         if self.mean is None:
@@ -43,17 +44,18 @@ class Cell:
 
 @dataclass
 class Results:
-    """The cells by (run, model) and task, and what the episodes recorded about the tasks."""
+    """The cells of the table by (run, model) and by task, and facts about the tasks."""
 
     cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
     tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
     """The label (metric and direction) and the baseline of each task, by id."""
     changed: set[str] = field(default_factory=set)
-    """The tasks whose metric, direction or baseline differs between episodes: do not compare them."""
+    """The ids of tasks whose metric, direction or baseline differs between episodes, so that their values
+    cannot be compared."""
 
 
 def results(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
-    """Returns the table for the episodes of some runs by name; see `RunIndex.scores`."""
+    """Returns the table for several runs. `runs` has the result of `RunIndex.scores` by the run's name."""
     table = Results()
     values: dict[tuple[str, str], dict[str, list[float | None]]] = {}
     for run, episodes in runs.items():
@@ -70,14 +72,16 @@ def results(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
 
 
 def cell(values: Sequence[float | None]) -> Cell:
-    """Returns the cell of these values, one for each episode; None for an episode without a value."""
+    """Returns the statistics of `values`. There is one value for each episode; it is None for an episode
+    without a score."""
     scored = [value for value in values if value is not None]
     error = stdev(scored) / math.sqrt(len(scored)) if len(scored) > 1 else None
     return Cell(len(values), len(scored), fmean(scored) if scored else None, error)
 
 
 def rows(table: Results) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and the rows of the table as text. The first row has the tasks' baselines."""
+    """Returns the table as text: the names of the columns, and the rows. The first row has the tasks'
+    baselines."""
     tasks = sorted(table.tasks)
     heads = ["run", "model", *(f"{task} · {table.tasks[task][0]}" for task in tasks)]
     baseline = ["baseline", "", *(figure(table.tasks[task][1]) for task in tasks)]
@@ -89,7 +93,8 @@ def rows(table: Results) -> tuple[list[str], list[list[str]]]:
 
 
 def as_csv(table: Results, value: str) -> str:
-    """Returns the table as CSV, one line for each cell; `value` names the numbers (see `SCORES`)."""
+    """Returns the table as CSV, with one line for each cell. `value` is the name of the shown numbers in the
+    column heads (a key of `SCORES`)."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["run", "model", "task", "metric", "n", "scored", f"mean {value}", "stderr"])

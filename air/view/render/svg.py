@@ -17,7 +17,8 @@ COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8
 def curves(chart: Chart, *, step: bool = False) -> str:
     """Returns the HTML of a line chart: its legend, an SVG, and buttons that save it as PNG and CSV.
 
-    A long curve is drawn thin, with its running mean as a thick line; `step` draws stairs between points.
+    If a curve has many points, the values are a thin line and their running mean is a thick line. If `step`
+    is true, the line between two points is a stair instead of straight.
     """
     points = [point for values in chart.curves.values() for point in values]
     if not points:
@@ -62,7 +63,7 @@ def _legend(names: Sequence[str], *, smoothed: bool) -> str:
 
 
 def _labels(chart: Chart) -> str:
-    """Returns the SVG of the labels of the two axes."""
+    """Returns the SVG of the labels of the horizontal and the vertical axis."""
     middle = TOP + (HEIGHT - TOP - BOTTOM) / 2
     y = (
         f'<text x="12" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 12 {middle:.0f})">'
@@ -109,7 +110,8 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Returns about `about` round numbers that cover the range `low` to `high`; integers if `whole`."""
+    """Returns round numbers for the marks of an axis, about `about` of them, that cover the range from `low`
+    to `high`. With `whole`, they are integers."""
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,5 +1,5 @@
-"""Renders the tokens of a turn as HTML, with each token's use in training and the rewards that it was paid
-for."""
+"""Renders the tokens of a turn as HTML, with the log-probabilities, the advantage and the rewards of each
+token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from air.view.render.markup import chip, figure, table, text
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary
 
 MOST = 1000
-"""The largest number of a reply's tokens that are shown."""
+"""The largest number of tokens of a reply that are shown."""
 LEGEND = (
     "The darker a token, the less likely it was. A green line: positive advantage; a red line: negative; "
     "none: not trained. Grey: masked."
@@ -23,7 +23,8 @@ LEGEND = (
 
 
 def turn(tokens: TurnTokens, validates: Sequence[Place]) -> str:
-    """Returns the HTML of a turn's tokens; `validates` are all validates of the episode, in order."""
+    """Returns the HTML of a turn's tokens. `validates` are the positions and facts of all validates
+    (gradings) of the episode, in order."""
     reply, pieces = tokens.reply, tokens.content.pieces
     rows = rows_of(reply, pieces)
     paid = paid_by(tokens.payments, validates)
@@ -46,7 +47,7 @@ def _chips(tokens: TurnTokens) -> str:
 
 
 def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
-    """Returns the HTML of the reward's terms that are included in the advantage."""
+    """Returns the HTML of the reward terms in `paid`, which are included in the reply's advantage."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")
     return f'<div class="air facts"><span class="note">{text(compared(tokens))}</span>{chips}</div>'
 
@@ -64,8 +65,8 @@ def _context(messages: Sequence[Message], pieces: Mapping[int, str]) -> str:
 
 
 def _span(row: TokenRow) -> str:
-    """Returns the HTML of one token within the text of the reply. The less likely the token was, the darker
-    it is."""
+    """Returns the HTML of one token within the text of the reply. Its background is darker the less likely
+    the token was."""
     shown = escape(row.piece.replace("\n", "⏎\n"), quote=True)
     if row.masked:
         return f'<span class="masked" title="masked: not trained">{shown}</span>'

@@ -1,5 +1,5 @@
-"""Lists the tokens of a turn for display, with each token's use in training and the rewards it was paid
-for."""
+"""Lists the tokens of a turn for display, with the log-probabilities, the advantage and the rewards of each
+token."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _MARKS = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥"})
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One token of a reply. Its numbers are None if the token is masked, or if they are unknown."""
+    """One token of a reply, with its text `piece` and its numbers in training. The numbers are None if the
+    token is masked, or if they are unknown."""
 
     token: int
     piece: str
     masked: bool
     logprob: float | None = None
     trainer: float | None = None
-    """The trainer's log-probability."""
+    """The trainer's log-probability of the token; `logprob` is the sampler's."""
     ratio: float | None = None
     advantage: float | None = None
 
     @property
     def name(self) -> str:
-        """The token's text in one line, with marks for spaces, tabs and line breaks."""
+        """The token's text in one line, with visible marks in place of spaces, tabs and line breaks."""
         return self.piece.translate(_MARKS)
 
     def figures(self) -> tuple[str, str, str, str]:
@@ -81,7 +82,7 @@ def summary(tokens: TurnTokens) -> dict[str, str]:
 
 
 def compared(tokens: TurnTokens) -> str:
-    """Returns a sentence about the reward from which the advantage of the reply is computed."""
+    """Returns a sentence for the user about the reward from which the advantage of the reply was computed."""
     if tokens.content.shuffled:
         return "The rewards were shuffled in the group (embedded.shuffle_rewards). The turn's own reward:"
     total = sum(sum(payment.terms.values()) for payment in tokens.payments)
@@ -90,14 +91,16 @@ def compared(tokens: TurnTokens) -> str:
 
 
 def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
-    """Returns the parts of the reward (`paid`) that a token's advantage includes, or why it includes none."""
+    """Returns a text with the reward terms (`paid`) that the advantage of a token includes. If the token is
+    not trained, if the rewards were shuffled, or if there is no term, the text says so."""
     if not row.advantage:
         return "not trained"
     return "shuffled" if tokens.content.shuffled else "; ".join(paid) or "nothing was paid"
 
 
 def _span_of(values: Floats, form: str) -> str:
-    """Returns the smallest and the largest of the finite values as text."""
+    """Returns a text with the smallest and the largest finite value in `values`, both in the format
+    `form`."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return "–"
@@ -106,8 +109,8 @@ def _span_of(values: Floats, form: str) -> str:
 
 
 def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
-    """Returns one text for each reward term that was paid and is not 0: its name, its amount, and the turn
-    that earned it."""
+    """Returns a text for each reward term in `payments` that is not 0: its name, its amount, and the turn or
+    validate that earned it. `validates` are all validates (gradings) of the episode, in order."""
     return [
         f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
         for payment in payments

@@ -26,9 +26,9 @@ ANY = "any"
 def table() -> dict[str, Any]:
     """Returns the recorded schema of prime-rl's run files, as a dict.
 
-    `source`, `version`, `commit` and `verifiers` tell which prime-rl was recorded. For each kind of run file,
-    `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path, `[]`
-    stands for an element of a list, and `*` for any key.
+    `source`, `version`, `commit` and `verifiers` identify the prime-rl of this schema. For each kind of run
+    file, `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path,
+    `[]` stands for an element of a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
@@ -40,25 +40,28 @@ def origin() -> str:
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns the allowed types of every key of one kind of run file, by the key's dotted path."""
+    """Returns the allowed types of every key, by the key's dotted path. `root` is the kind of run file, such
+    as `rl`."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def has(path: Sequence[str], root: Root) -> bool:
-    """Whether one kind of run file has a key at `path`, whose parts may be indices of lists."""
+    """Whether run files of the kind `root` (such as `rl`) have a key at `path`. Parts of the path may be
+    indices of lists."""
     dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
     return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields (path in the recorded schema, path in the run file, value) for every key of a file, also for
-    TOML tables. Keys inside a table `env` are skipped."""
+    """Yields a tuple (path in the recorded schema, path in the run file, value) for every key of a run file,
+    including keys whose values are TOML tables. Skips keys inside a table `env`."""
     yield from _leaves(data, "", "")
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Returns a message for each key of a run file that the schema lacks, and each value of a wrong type."""
+    """Returns an error message for each key of a run file that the schema does not have, and for each value
+    of a wrong type."""
     known, messages = keys(root), []
     paths = [path.replace("[]", ".0") for path in known]
     below = ""
@@ -121,8 +124,8 @@ def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of a key inside a TOML table with arbitrary keys, such as `env_vars`, or None
-    if the key at `path` is not inside such a table."""
+    """Returns the allowed types of the key at `path` if it is inside a TOML table with arbitrary keys, such
+    as `env_vars`, else None. `known` has the allowed types of all recorded keys."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

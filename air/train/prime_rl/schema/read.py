@@ -1,7 +1,8 @@
-"""Reads the schema of prime-rl's run files from a checkout of prime-rl, and writes it to `prime_rl.json`.
+"""Reads the schema of prime-rl's run files from a checkout of prime-rl, and writes the schema to
+`prime_rl.json`.
 
-Usage: `python -m air.train.prime_rl.schema.read DIR`. The program imports only prime-rl's package of pydantic
-models, from the source code in the checkout, and installs nothing.
+Usage: `python -m air.train.prime_rl.schema.read DIR`. The program imports only prime-rl's pydantic models,
+from the source code in the checkout, and installs nothing.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ def _kind(kind: Any, path: str, keys: dict[str, set[str]], above: tuple[Any, ...
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yields the member types of a union type, or else the type itself. Type aliases and `Annotated` are
-    replaced by the types that they stand for."""
+    """Yields the member types of a union type; for any other type, yields the type itself. Resolves type
+    aliases and `Annotated` first."""
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__

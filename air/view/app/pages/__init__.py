@@ -1,4 +1,5 @@
 """The pages of the trajectory viewer. Each page's module has a function `show(runs, run, index)`.
 
-It renders the page; `runs` are all runs, `run` is the chosen run, and `index` is the index of its episodes.
+The function renders the page. `runs` are all runs in the viewer, `run` is the run that the user has selected,
+and `index` is the index of this run's episodes.
 """

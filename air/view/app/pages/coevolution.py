@@ -1,4 +1,5 @@
-"""The page of a co-evolution: agreement, novelty, rewards and held-out accuracy by round."""
+"""The page of a co-evolution: agreement of answers, novelty of questions, rewards and held-out accuracy by
+round."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from air.view.render import coevolution
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with a co-evolution to which some of the runs belong."""
+    """Renders the page of a co-evolution. The user selects it among the co-evolutions to which runs in `runs`
+    belong."""
     del run, index
     found = coevolutions(runs)
     if not found:

@@ -1,4 +1,5 @@
-"""The page that compares two runs: curves, metrics, tasks, times, and the settings that differ."""
+"""The page that compares two runs: curves, metrics, tasks, times, and the settings in which the runs
+differ."""
 
 from __future__ import annotations
 

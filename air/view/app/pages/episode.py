@@ -1,4 +1,4 @@
-"""The page of one episode: facts, score curve, and the turns around the chosen turn."""
+"""The page of one episode: facts, score curve, and the turns around the selected turn."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from air.view.render import markup, metric_series
 from air.view.render.markup import chip, figure, seconds, text
 
 AHEAD = 15
-"""Number of turns that are shown after the chosen turn."""
+"""Number of turns that the page shows after the selected turn."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the episode that the page's address (URL) names, or of the newest episode."""
+    """Renders the page of the episode that the page's address (URL) names; if it names none, the newest
+    episode of the selected run."""
     del runs, run
     name = url_state.get("episode")
     episode = index.episode(name) if name else next(iter(index.episodes(limit=1)), None)
@@ -111,7 +112,8 @@ def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
 
 
 def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
-    """Shows the buttons that go to the previous or next turn, validate (grading) or error."""
+    """Renders the buttons with which the user goes to the previous or next turn, validate (grading) or error.
+    `item` is the number of the selected turn, and `count` the number of turns."""
     validate = index.jump(episode, item, "validate")
     error = index.jump(episode, item, "error")
     targets = (

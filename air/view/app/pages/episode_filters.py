@@ -1,7 +1,7 @@
-"""The filters and the sort order of the table of episodes. The page's address (URL) holds them.
+"""The filters and the sort order of the table of episodes.
 
-The filters are stored nowhere else. So the filters stay the same if the user reloads the page, comes back to
-it, or sends its address to others.
+They are stored only in the page's address (URL), so they stay the same if the user reloads the page, returns
+to the page, or sends the address to others.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class _Value:
     """The value of one filter in the page's address."""
 
     value: Any
-    """The value for the filter's widget. It is the default if the address has no valid value."""
+    """The value to show in the filter's widget: the default if the address has no valid value."""
     problem: str = ""
-    """The invalid part of the address; empty if there is none."""
+    """The part of the address with an invalid value, as `name=value`; empty if the value is valid."""
 
 
 def show(index: RunIndex) -> tuple[Filter, str]:
-    """Shows the widgets for filter and sort order; returns the filter and the sort order's name."""
+    """Renders the widgets for the filters and the sort order. Returns the filter, and the name of the sort
+    order (a key of `SORTS`)."""
     tasks = [ALL_TASKS, *index.tasks()]
     wanted = _from_address(tasks)
     for name, each in wanted.items():
@@ -63,16 +64,17 @@ def show(index: RunIndex) -> tuple[Filter, str]:
 
 
 def open_step(step: int, task: str | None) -> None:
-    """Opens the table with the episodes of one training step, and of `task` if it is not None.
+    """Opens the table of episodes, filtered by the training step `step`, and by `task` if it is not None.
 
-    Call it only from a widget's callback.
+    Call this function only from a widget's callback.
     """
     no_filters = dict.fromkeys((*DEFAULTS, "first"))
     url_state.go(**{**no_filters, "page": "Episodes", "step": step, "task": task})
 
 
 def _from_address(tasks: list[str]) -> dict[str, _Value]:
-    """Returns each filter's value in the page's address, by the filter's name."""
+    """Reads the values of all filters from the page's address, and returns them by the filter's name. `tasks`
+    are the valid values of the filter `task`."""
     return {
         "task": _choice("task", tasks),
         "end": _choice("end", list(ENDS)),
@@ -118,8 +120,8 @@ def _filter(values: Mapping[str, Any]) -> Filter:
 
 
 def _stored(name: str) -> dict[str, Any]:
-    """Returns keyword arguments for the Streamlit widget of the filter `name`. With them, the widget writes
-    its value to the address (URL) of the page whenever the user changes it."""
+    """Returns keyword arguments for the Streamlit widget of the filter `name`. They make the widget write its
+    value to the page's address (URL) whenever the user changes the value."""
     return {"key": _key(name), "on_change": _store, "args": (name,)}
 
 
@@ -128,7 +130,8 @@ def _key(name: str) -> str:
 
 
 def _store(name: str) -> None:
-    """Writes the value of a widget to the address, and goes to the first page of the table."""
+    """Writes the value of the widget of the filter `name` to the page's address, and goes to the first page
+    of the table."""
     value = st.session_state[_key(name)]
     wanted = None if value == DEFAULTS[name] else "1" if value is True else value
     url_state.go(**{name: wanted, "first": None})

@@ -19,7 +19,7 @@ PAGE = 100
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the table of episodes of the chosen run."""
+    """Renders the page with the table of episodes of the selected run, `run`."""
     del runs, run
     conditions, sort = episode_filters.show(index)
     count = index.count(conditions)

@@ -1,4 +1,4 @@
-"""The page of groups: shows the episodes of one group side by side, with rewards and advantages."""
+"""The page of groups: shows the episodes of one group side by side, with their rewards and advantages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from air.view.render.markup import chip, figure, text
 PAGE = 200
 BESIDE = 4
 TURNS = 12
-"""Number of turns that are shown of each episode."""
+"""Number of turns that the page shows of each episode."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of episodes of the chosen run."""
+    """Renders the page with the groups of the selected run `run`."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -42,7 +42,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
-    """Shows a table of the groups; returns the position of the group that the user chose."""
+    """Renders a table of the groups. Returns the position, in `groups`, of the group that the user has
+    selected, or 0 if no group is selected."""
     latest = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in latest]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in latest]
@@ -91,12 +92,12 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
 """The first turns of each episode, by the episode's name. Each turn is a pair (item, preview); the preview is
-the line that the page shows for the folded turn."""
+the line that the page shows for a turn that is not expanded."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:
-    """Returns the first turns of a group's episodes with their previews. The previews of turns with the same
-    number leave out their common beginning."""
+    """Returns the first turns of a group's episodes with their previews. If the turns with the same number
+    begin with the same text, their previews leave this text out, so that the differences are visible."""
     turns = {}
     for name, episode in members.items():
         places = index.places(episode, 0, TURNS)

@@ -1,4 +1,5 @@
-"""The page with the heat map of a matrix: trained on × evaluated on."""
+"""The page with the heat map of a matrix, the results of `air matrix`: one row for each list of training
+tasks, and one column for each evaluated task."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from air.view.render import matrix
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with a matrix to which some of the runs belong."""
+    """Renders the page of a matrix. The user selects it among the matrices to which runs in `runs` belong."""
     del run, index
     found = matrices(runs)
     if not found:

@@ -1,4 +1,4 @@
-"""The page with the table of models × tasks over several runs, such as evaluations."""
+"""The page with a table of scores by model and task, over several runs, such as evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from air.view.index.run_index import RunIndex
 from air.view.render import markup, results
 
 MOST_RUNS = 8
-"""The number of runs in the table when the page opens; they are the latest runs."""
+"""The number of runs in the table when the page opens. The most recent runs are selected."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:

@@ -1,4 +1,4 @@
-"""The page of one run: main numbers, curves, tasks, and how the episodes' time was spent."""
+"""The page of one run: main numbers, curves, tasks, and the time that the episodes spent on each activity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from air.view.render import charts, markup, metric_series, overview
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the chosen run, `run`."""
+    """Renders the page of the selected run, `run`."""
     del runs
     metrics, totals = index.metrics(), index.totals()
     st.html(markup.tiles(overview.tiles(run, metrics, totals, index.models())))

@@ -1,5 +1,5 @@
-"""The part of an episode's page that shows the tokens of the chosen turn, and the commands that open the
-episode at this turn."""
+"""The part of an episode's page that shows the tokens of the selected turn, and the commands with which the
+user can continue the episode from this turn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from air.view.index.turn_tokens import of_turn
 from air.view.render import token_markup
 
 FORK = "fork"
-"""The name, in Streamlit's session state, of the turn whose commands are shown: (episode, item)."""
+"""A key in Streamlit's session state. Its value is the turn whose commands are shown, as a pair (name of the
+episode, number of the item), or None."""
 
 
 def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
-    """Shows the tokens of a turn; `start` is the first line of the episode's trajectory."""
+    """Renders the tokens of the turn `item`, or the reason why there are none. `start` is the first line of
+    the episode's trajectory."""
     if item.step is None:
         return
     _fork(index, episode, start, item)
@@ -33,7 +35,8 @@ def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item
 
 
 def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
-    """Shows a button; a click on it shows the commands that open the episode at this turn."""
+    """Renders a button. A click on the button shows or hides the commands `air shell --from …` that continue
+    the episode before and after the turn `item`."""
     if start.get("origin", "air") != "air" or start.get("harness", "air") != "air":
         return  # `air shell` continues only episodes of air's own harness
     here = (episode.name, item.number)

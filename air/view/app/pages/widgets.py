@@ -13,12 +13,12 @@ from air.view.render.charts import Chart
 
 
 def heading(words: str) -> None:
-    """Shows `words` as a heading."""
+    """Renders the text `words` as a heading."""
     st.html(f'<div class="air title">{markup.text(words)}</div>')
 
 
 def note(words: str) -> None:
-    """Shows `words` as a remark in small print."""
+    """Renders the text `words` as a remark in small print."""
     st.html(f'<div class="air note">{markup.text(words)}</div>')
 
 
@@ -28,9 +28,9 @@ def chart(
     height: int = plots.HEIGHT,
     pick: Callable[[int, str], None] | None = None,
 ) -> None:
-    """Shows a line chart with its title, and a button that saves its numbers as CSV.
+    """Renders a line chart with its title, and a button that saves the chart's numbers as CSV.
 
-    If the user clicks a point, `pick` is called with its step and the name of its curve.
+    If the user clicks a point, calls `pick` with the point's step and the name of its curve.
     """
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
@@ -67,10 +67,11 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """Shows a table in which the user can click a row; `pick` is then called with the row's number.
+    """Renders a table. If the user clicks a row, calls `pick` with the row's number.
 
-    `columns` and `config` (Streamlit's column settings) are by column name; `key` is the table's key in
-    Streamlit's session state. A `height` of None (pixels) fits the table to its rows, up to a limit.
+    `columns` has the values of each column by the column's name; `config` has Streamlit's settings of
+    columns, also by name. `key` is the table's key in Streamlit's session state. `height` is in pixels; None
+    fits the height to the number of rows, up to a limit.
     """
     count = len(next(iter(columns.values()), ()))
 
