@@ -31,8 +31,8 @@ _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
 
 @dataclass(frozen=True)
 class Run:
-    """A run: the tokens of a row from `start` to `end - 1`. Each token's parent is the token before it; the
-    first token's parent may be anywhere earlier in the row."""
+    """A run: the tokens of a row from `start` to `end - 1`. Each token's parent is the token before it,
+    except that the first token's parent may be any earlier token of the row, or none."""
 
     start: int
     end: int
