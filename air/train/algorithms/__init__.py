@@ -50,7 +50,8 @@ AlgoConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]
-"""The settings of one algorithm, in the run file's table `[orchestrator.algo]`. `type` is its name."""
+"""The settings of an algorithm: the content of the run file's table `[orchestrator.algo]`. The field `type`
+names the algorithm."""
 
 __all__ = [
     "AlgoConfig",

@@ -39,7 +39,7 @@ class Part:
     turns: int = 0
     """The number of the model's replies in the conversation."""
     seconds: float | None = None
-    """How long the part took, in seconds, or None if that is not known."""
+    """The duration of the part in seconds; None if not known."""
     logprobs: Sequence[float] = ()
     """[n]: the log-probability of each token when it was sampled, at the sampling temperature, in nats."""
     reference: Sequence[float] | None = None
@@ -113,7 +113,7 @@ def stream_rewards(stream: Sequence[Part]) -> list[float]:
 
 @dataclass(frozen=True)
 class Credit:
-    """The result of an algorithm for the n sampled tokens of one part."""
+    """The result of an algorithm for one part (episode, segment or turn) with n sampled tokens."""
 
     advantage: float | Sequence[float]
     """One advantage for all tokens of the part, or one for each token, [n]. A token with advantage 0 is not
@@ -156,7 +156,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group."""
+        """Returns the credits of one group: the advantages of the sampled tokens of each part."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]

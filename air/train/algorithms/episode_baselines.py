@@ -53,7 +53,8 @@ class FromRewards(Algorithm):
         return segments(rewards, self.estimator, self.slope)
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of the group's segments, or with `reward_to_go` those of its turns."""
+        """Returns the group's credits: one advantage for each segment or, with `group.reward_to_go`, for each
+        turn."""
         rewards = [
             None if episode is None else [part.total for part in episode]
             for episode in group.episodes

@@ -29,8 +29,8 @@ from air.train.algorithms.whiten import whitened
 
 
 class GAEConfig(AlgorithmConfig):
-    """Settings of PPO: generalised advantages from a value model, whose settings are in
-    `[embedded.value_model]`."""
+    """Settings of PPO: generalised advantage estimation with a value model. The value model's own settings
+    are in `[embedded.value_model]`."""
 
     needs_spread: ClassVar[bool] = False
 
@@ -44,7 +44,7 @@ class GAEConfig(AlgorithmConfig):
     more on the values of later tokens, which have less noise and more bias than the rewards."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return GAE(self.gamma, self.lam)
 
 
@@ -87,7 +87,8 @@ class GAE(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the credits of the step with whitened advantages and unchanged returns."""
+        """Whitens the advantages over all sampled tokens of the step. Returns credits with these advantages
+        and the unchanged returns."""
         return whitened(groups, credits)
 
     def _of_episode(self, streams: Sequence[Sequence[Part]]) -> list[Credit]:

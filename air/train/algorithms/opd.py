@@ -29,7 +29,7 @@ class OPDConfig(AlgorithmConfig):
     """The teacher: the model whose log-probabilities the policy learns, on a server or in a folder."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return OPD()
 
 
@@ -40,7 +40,7 @@ class OPD(Algorithm):
     needs = frozenset({"teacher"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group."""
+        """Returns the credits of one group: an advantage for each sampled token."""
         return [
             []
             if episode is None

@@ -37,7 +37,7 @@ class ReMaxConfig(AlgorithmConfig):
     temperature 0."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReMax()
 
 
@@ -48,7 +48,8 @@ class ReMax(Algorithm):
     needs = frozenset({"greedy"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group; all advantages are 0 if the greedy episode failed."""
+        """Returns the credits of one group: an advantage for each sampled token. All advantages are 0 if the
+        greedy episode failed."""
         return [
             []
             if episode is None

@@ -28,7 +28,7 @@ class SampleInputs:
     [n]."""
 
     trainer_logprobs: Tensor
-    """The log-probability of each token by the model being trained, with gradient."""
+    """The log-probability of each token under the model that is being trained, with gradient."""
     inference_logprobs: Tensor
     """The log-probability of each token when it was sampled."""
     advantages: Tensor

@@ -7,8 +7,7 @@ its advantage. The loss of a token is
 
 The other names are settings. [kept] is 0 if the policy has already moved too far in the direction of A (A > 0
 and π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low), else 1. The formula (not the code) is from
-prime-rl 0.8,
-`prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
+prime-rl 0.8, `prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ x is a token's log-probability under the policy minus its log-probability under 
     mse         x²/2
     low_var_kl  e^−x + x − 1             unbiased, too, and never negative
 
-The estimator `full` is not a function of one token's x. It is the mean of x over the whole vocabulary, which
-the trainer computes (`air.train.model.logprobs`).
+The estimator `full` is not a function of one token's x. It is the expectation of x under the policy's
+distribution over the vocabulary, and is computed in `air.train.model.logprobs`.
 
 The clamps of `low_var_kl` (x to ±20, the result to ±10) are those of AgentFly and verl (`kl_penalty`).
 Schulman 2020 (http://joschu.net/blog/kl-approx.html) calls `kl`, `mse` and `low_var_kl` k1, k2 and k3.

@@ -46,7 +46,7 @@ class ADPOConfig(AlgorithmConfig):
     share of episodes with a positive reward, before any KL penalty."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ADPO(self)
 
 
@@ -59,8 +59,8 @@ class ADPO(Algorithm):
         self.normalized = GRPOStdConfig().build()
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group. Raises ConfigError if the metric that the setting `share` names is
-        absent or not between 0 and 1."""
+        """Returns the credits of a group: for each part, an advantage and an upper clip bound. Raises
+        ConfigError if the metric that the setting `share` names is absent or not between 0 and 1."""
         if all(episode is None for episode in group.episodes):
             return [[] for _ in group.episodes]
         p = self._share(group)

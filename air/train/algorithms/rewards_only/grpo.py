@@ -37,7 +37,7 @@ class LengthPenaltyConfig(BaseConfig):
     reward."""
 
     type: Literal["linear"] = "linear"
-    """The name of the penalty."""
+    """The form of the penalty; `linear` is the only one."""
     num_output_tokens_weight: float = Field(0.25, ge=0, allow_inf_nan=False)
     """The weight of an episode's number of sampled tokens."""
     num_input_tokens_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
@@ -56,20 +56,21 @@ class GRPOConfig(AlgorithmConfig):
     """Settings of the penalty that lowers the reward of long episodes. None: no penalty."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return FromRewards(grpo) if self.length_penalty is None else Shorter(self.length_penalty)
 
 
 class Shorter(FromRewards):
-    """GRPO on rewards that are lowered by the length penalty."""
+    """The algorithm `grpo` with the setting `length_penalty`: GRPO on rewards that are lowered for long
+    episodes."""
 
     def __init__(self, config: LengthPenaltyConfig) -> None:
         super().__init__(grpo)
         self.config = config
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of the group. Each part must be a whole conversation (an episode or a segment),
-        not a turn."""
+        """Returns the group's credits: one advantage for each part. Each part must be a whole conversation
+        (an episode or a segment), not a turn."""
         parts = [part for episode in group.episodes for part in episode or ()]
         if not parts:
             return super().__call__(group)

@@ -34,7 +34,7 @@ class GRPOStdConfig(AlgorithmConfig):
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return GRPOStd(grpo_std)
 
 

@@ -28,7 +28,7 @@ class MaxRLConfig(AlgorithmConfig):
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return FromRewards(max_rl, slope=_slope)
 
 

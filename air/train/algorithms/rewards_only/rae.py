@@ -42,7 +42,7 @@ class RAEConfig(AlgorithmConfig):
     """The weight of the old baseline in an update: baseline ← decay · baseline + (1 − decay) · reward."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm, with all baselines 0."""
+        """Returns a new algorithm with these settings, whose baselines are all 0."""
         return RAE(self.decay)
 
 
@@ -55,7 +55,8 @@ class RAE(Algorithm):
         """The baselines by key `source/agent/turn`. The turn's index is 0 unless `reward_to_go` is set."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group, and updates the baselines with the group's rewards."""
+        """Returns the credits of a group, one advantage for each part, and updates the baselines with the
+        group's rewards."""
         return [
             [
                 Credit(self._advantage(f"{group.source}/{part.agent}/{turn}", reward))
@@ -72,7 +73,7 @@ class RAE(Algorithm):
         return reward - baseline
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the baselines."""
+        """Returns the baselines of all agents, for a checkpoint."""
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ class ReinforcePlusPlusConfig(AlgorithmConfig):
     """The discount γ, applied once for each sampled token between a token and a later reward."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReinforcePlusPlus(self.gamma)
 
 
@@ -50,7 +50,8 @@ class ReinforcePlusPlus(Algorithm):
         self.gamma = gamma
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the discounted returns of the group's tokens, as advantages that are not whitened yet."""
+        """Returns the group's credits before whitening: the advantage of each token is its discounted
+        return."""
         return [
             [
                 Credit(own)
@@ -67,7 +68,8 @@ class ReinforcePlusPlus(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the credits of the step with whitened advantages."""
+        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
+        advantages."""
         return whitened(groups, credits)
 
 

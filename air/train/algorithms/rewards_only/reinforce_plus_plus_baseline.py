@@ -28,7 +28,7 @@ class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReinforcePlusPlusBaseline(centered)
 
 
@@ -39,5 +39,6 @@ class ReinforcePlusPlusBaseline(FromRewards):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the credits of the step with whitened advantages."""
+        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
+        advantages."""
         return whitened(groups, credits)

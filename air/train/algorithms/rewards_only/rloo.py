@@ -25,7 +25,7 @@ class RLOOConfig(AlgorithmConfig):
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return FromRewards(rloo)
 
 
