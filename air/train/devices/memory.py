@@ -1,7 +1,7 @@
 """Estimates the memory that a run needs on the device of its policy, from the model's shapes.
 
-An estimate is not a limit: it leaves out memory fragmentation and the boxes. Its purpose is to warn before a
-run starts, not after an hour, that the run will not fit, and to name the setting that lowers each part.
+The estimate omits memory fragmentation and the memory of boxes. Its purpose is to warn before a run starts
+that the run will not fit into memory, and to name the settings that reduce the memory.
 """
 
 from __future__ import annotations
