@@ -1,4 +1,5 @@
-"""Preserves the later results of a run that resumes from an earlier step: moves them into a folder, a branch.
+"""Preserves results when a run resumes from an earlier step: moves the later results into a folder, called a
+branch.
 
 If a run resumes from step N, its results after step N move into the folder `branches/after_step_N/` of the
 run's folder: checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`,
@@ -124,7 +125,7 @@ def _new_branch(folder: Path, step: int) -> Path:
 
 
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
-    """Returns the files in the folder `folder` of trajectories that were recorded after training step `step`.
+    """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
 
     Most episodes are listed in a group of `groups`. An episode that is not listed was repeated after a
     failure, or belongs to a step that was interrupted. Its trajectory states the training step. A trajectory
@@ -145,8 +146,8 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns the folders in the run's folder `folder` of evaluations that are later than the resumed step or
-    not finished: those that have no line in `lines.kept`."""
+    """Returns those evaluation folders of the run in `folder` whose evaluation is later than the resumed step
+    or not finished: those that have no line in `lines.kept`."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)

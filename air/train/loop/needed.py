@@ -1,10 +1,10 @@
-"""Loads the further models that an algorithm needs (value model, reference, teacher), and computes their
-numbers.
+"""Loads the models that an algorithm needs besides the policy, and runs them on the sampled tokens of each
+step.
 
-These numbers are, for each sampled token, a value, the log-probability under the reference or teacher, or the
-KL divergence from the reference. They are computed after the step's episodes have ended and before the
-advantages. This module also takes the baseline reward from the greedy episodes. A model is loaded only if the
-algorithm needs it.
+The models are a value model, a reference model or a teacher. They give, for each sampled token, a value, the
+log-probability under the reference or teacher, or the KL divergence from the reference. These numbers are
+computed after the step's episodes have ended and before the advantages. This module also reads the baseline
+reward from the greedy episodes. A model is loaded only if the algorithm needs it.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from rich.table import Table
 from air import paths
 
 WIDE = 1000
-"""The width of final tables, in characters. It exceeds that of any terminal, because a terminal wraps long
-lines, while a narrower table would truncate numbers."""
+"""The width of final tables, in characters. It is larger than that of a terminal: the terminal then wraps
+long lines, whereas a table that is fitted to the terminal would truncate numbers."""
 _SHOWN_STEPS = 8
 _LOG = logging.getLogger(__name__)
 Row = Mapping[str, Any]

@@ -240,8 +240,8 @@ class EmbeddedRun:
         self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
-        """Returns the numbers that the algorithm needs from further models for the step's groups. If such a
-        model runs in this process, sampling pauses during the computation."""
+        """Returns the numbers that the algorithm needs from further models, such as a value model, for the
+        step's groups. If such a model runs in this process, sampling pauses during the computation."""
         here = resources.needed.scores_here
         with resources.server.exclusive() if here else nullcontext():
             return resources.needed.score(groups)

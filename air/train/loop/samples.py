@@ -14,7 +14,7 @@ from air.train.loop.rollout import Group, Rollout
 from air.train.tree.sample import Sample
 
 NEGLIGIBLE = 1e-9
-"""The bound below which an advantage's absolute value counts as 0, because it comes from rounding errors."""
+"""The absolute value below which an advantage counts as 0, because it comes from rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,8 @@ def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
 
 
 def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:
-    """Returns one number per token: the next number of `values` where `mask` is true, and 0 elsewhere."""
+    """Expands `values`, which has one number for each true element of `mask`, to one number per element of
+    `mask`, with 0 for false elements. If `values` is None, all numbers are 0."""
     if values is None:
         return [0.0] * len(mask)
     remaining = iter(values)

@@ -46,8 +46,8 @@ class TokenLog:
         self._logprobs: dict[int, Floats] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Stores the trainer's log-probabilities of a sample for the next call of `write`. This method is a
-        `Listener` of `Trainer.step`."""
+        """Stores the trainer's log-probabilities [T] of the T tokens of a sample, for the next call of
+        `write`. To be called for each sample that `Trainer.step` trains (see `Listener` there)."""
         self._logprobs[id(sample)] = logprobs.float().numpy()
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample]) -> None:
