@@ -54,8 +54,8 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
     """Adds a new adapter with the settings `config` to the loaded model. `name` is the model's path or
     Hugging Face id. A new adapter does not change the model's outputs.
 
-    Raises UsageError if the model has no layer of a name in `config.target_modules`. But if this list is the
-    default one, the model needs only one of its names."""
+    Raises UsageError unless the model has layers of all names in `config.target_modules`; if this is the
+    default list, one of its names suffices."""
     from peft import LoraConfig
 
     layers = _layer_names(model)

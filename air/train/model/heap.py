@@ -10,8 +10,8 @@ import torch
 from air.train.devices.memory import available
 
 _SHARE = 0.25
-"""The ratio of this process's physical memory to the available memory above which `trim_heap` returns freed
-memory."""
+"""The threshold of `trim_heap`: it returns freed memory only if this process uses more physical memory than
+this number times the memory that is available on the machine."""
 
 
 def trim_heap() -> None:

@@ -24,8 +24,8 @@ Stepper = torch.optim.Optimizer | MasterWeights
 float32."""
 
 _NEARLY_ZERO = 1e-8
-"""The factor of the peak learning rate that replaces a `min_lr` of 0, at the start of a warm-up and at the
-end of a linear decay."""
+"""If `min_lr` is 0, the learning rate at the start of a warm-up and at the end of a linear decay is this
+number times the peak."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:

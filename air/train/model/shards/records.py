@@ -18,8 +18,8 @@ _DCP = "torch.distributed.checkpoint"
 
 
 class Record:
-    """Stands for an object in a pickle. Stores the constructor arguments and the state from which unpickling
-    would build the real object."""
+    """A placeholder for an object in a pickle. Stores the constructor arguments and the state from which
+    ordinary unpickling would build the object."""
 
     args: tuple[Any, ...]
     state: Any
@@ -40,8 +40,8 @@ class Record:
 
 
 class ShardedTensorRecord(torch.Tensor):
-    """Stands for a `ShardedTensor` in a pickle, and stores its state. A real `ShardedTensor` cannot be loaded
-    without the process group that wrote it."""
+    """A placeholder for a `ShardedTensor` in a pickle, which stores the tensor's state. A real
+    `ShardedTensor` cannot be loaded without the process group that wrote it."""
 
     state: Any
 
@@ -56,8 +56,9 @@ class ShardedTensorRecord(torch.Tensor):
 
 
 def _nested_class(owner: Any, name: str) -> Any:
-    """Replaces the function `getattr`, with which old pickles name the class
-    `ShardedTensor.ProcessGroupState`."""
+    """Replaces the function `getattr`, by which old pickles refer to the nested class
+    `ShardedTensor.ProcessGroupState`: returns `Record` for this class, and raises UnpicklingError for
+    anything else."""
     if owner is not ShardedTensorRecord or name != "ProcessGroupState":
         raise pickle.UnpicklingError(f"attribute {name!r} is not allowed")
     return Record
