@@ -37,8 +37,8 @@ Classes of other modules, such as quantised layers and adapters, are not accepte
 
 
 class LlamaDecoder:
-    """Computes logits for one new token in each row. Create a decoder with `LlamaDecoder.of`. The model's
-    weights may change between calls, but its modules must not be replaced."""
+    """Computes the logits after one new token in each row (request). Create a decoder with `LlamaDecoder.of`.
+    The model's weights may change between calls, but its modules must not be replaced."""
 
     def __init__(self, model: Any) -> None:
         self._inner, self._head = model.model, model.lm_head

@@ -117,8 +117,9 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes, from the root on, that contain the longest stored prefix of `tokens`, each with
-        the number of its tokens that belong to this prefix. Of all nodes but the last, all tokens do."""
+        """Returns the nodes that contain the longest stored prefix of `tokens`, in order, each with the
+        number of its tokens that belong to this prefix. Only of the last node may this be a part of its
+        tokens."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:

@@ -45,12 +45,12 @@ _SCORES = 2**22
 """The largest number of attention scores per layer for which `RowMask` computes the attention. If a forward
 pass has more scores, the model's ordinary attention is used, which needs less memory."""
 _WORTH_SHARING = 64
-"""The number of tokens that must be saved for a prefix to be shared. If requests read a common prefix from
-one copy instead of their own copies, each forward pass reads fewer tokens; with a smaller saving, the prefix
-is copied."""
+"""The smallest saving for which requests read a common prefix from one shared copy, as the number of tokens
+whose keys and values a forward pass then need not read. With a smaller saving, each request gets its own
+copy."""
 _LONG = 256
-"""The number of tokens from which on a request never copies a stored prefix, even if no other request uses
-it."""
+"""The length in tokens from which on a cached prefix is read in place and never copied for a request, even if
+no other request uses this prefix."""
 _WORTH_WAITING = 16
 """The number of uncached tokens that two prompts must have in common for the second prompt to wait until the
 first is computed and cached."""

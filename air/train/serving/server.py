@@ -152,7 +152,7 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Raises InferenceError if the server has ended."""
+        """Raises InferenceError if the server has ended; otherwise returns at once."""
         if self._thread is None or not self._thread.is_alive():
             raise InferenceError("the inference server has ended")
 
