@@ -43,16 +43,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """One row, divided into runs and, more finely, into blocks. A block is a range of tokens that the tokens
-    of another run attend to either completely or not at all."""
+    """One row, divided into runs and, more finely, into blocks. A run is a range of tokens in which each
+    token's parent is the token before it. A block is a range of tokens to which any other run attends either
+    completely or not at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
-    """The number of tokens in each block, in the order of the row."""
+    """The number of tokens in each block of the row, in order."""
 
     def parts(self, row: int) -> list[Part]:
-        """Returns the parts of this row's attention that `RunAttention` computes. `row` is the index of the
-        row in the micro-batch."""
+        """Returns the attention calls (parts) from which `RunAttention` computes this row's attention. `row`
+        is the index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -112,7 +113,8 @@ class TreeMask(Tensor):
         return mask
 
     def parts(self) -> list[Part]:
-        """Returns the parts of the attention of all rows, as `RunAttention` takes them."""
+        """Returns the attention calls (parts) from which `RunAttention` computes the attention of all
+        rows."""
         if self._parts is None:
             self._parts = [part for row, runs in enumerate(self.rows) for part in runs.parts(row)]
         return self._parts

@@ -48,9 +48,9 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 class RunAttention(torch.autograd.Function):
-    """Scaled dot-product attention of tensors [B, heads, T, head_dim], computed part by part. The causal
-    parts must come first in `parts`, and must together contain every query. `scale` multiplies the scores;
-    None: 1 / sqrt(head_dim)."""
+    """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
+    several attention calls (`parts`). The causal parts must come first, and must together contain every
+    query. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
 
     @staticmethod
     def forward(

@@ -28,7 +28,8 @@ class Reference(Protocol):
         """Returns the reference model's last hidden states of a micro-batch, [rows x tokens, hidden]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] of R rows of a result of `hidden`, without gradients."""
+        """Returns the logits [R, vocabulary] for R of the hidden states that the method `hidden` returned,
+        without gradients."""
 
 
 def entry_statistics(
