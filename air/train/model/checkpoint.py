@@ -41,8 +41,8 @@ def save(
     `state` is the training state, which `load_state` returns later. Then deletes old checkpoints: of this
     checkpoint and those of earlier steps, the `keep_last` newest remain (None: all), and also those of the
     steps in `keep`. Checkpoints of later steps are never deleted. Raises UsageError if the checkpoint cannot
-    be written (disk full, no permission); existing checkpoints are then unchanged, and no incomplete files
-    remain.
+    be written (disk full, no permission); the checkpoints of earlier steps are then unchanged, and no
+    incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)
