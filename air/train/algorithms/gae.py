@@ -35,7 +35,8 @@ class GAEConfig(AlgorithmConfig):
     needs_spread: ClassVar[bool] = False
 
     type: Literal["gae"] = "gae"
-    """The name of the algorithm. With `credit = "episode"`, each reward counts at the turn that earned it."""
+    """The name of the algorithm. With `credit = "episode"`, the reward of each turn counts at the last
+    sampled token of this turn, and not at the end of the episode."""
     gamma: float = Field(1.0, ge=0, le=1)
     """The discount γ, applied once for each sampled token between a token and a later reward. With 1, later
     rewards count in full."""

@@ -19,7 +19,8 @@ from torch import Tensor
 from air.train.serving.row_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""Methods that read only the shape of a tensor."""
+"""The torch methods that read only the shape of a mask. For these, a `RowMask` is not converted to an
+ordinary tensor."""
 
 
 class RowMask(Tensor):

@@ -155,7 +155,7 @@ class Batcher:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 
     def metrics(self) -> Metrics:
-        """Returns a copy of the counters."""
+        """Returns a copy of the scheduler's counters of requests, tokens and times."""
         with self._changed:
             peak = self.sampler.prefixes.peak_bytes
             return replace(self._metrics, prefix_cache_bytes=peak)

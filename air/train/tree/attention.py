@@ -26,7 +26,8 @@ QUERIES = 256
 """The largest number of queries that one attention call computes for a run with ancestors. A longer run is
 computed in chunks of this size, which bounds the size of the mask."""
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""Methods that read only the shape of a tensor."""
+"""The torch methods that read only the shape of a mask. For these, `TreeMask` builds no ordinary mask
+tensor."""
 
 
 @dataclass(frozen=True)

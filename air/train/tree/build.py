@@ -34,7 +34,7 @@ class TokenTree:
     """One more than the position of the last descendant. So position i is j itself or an ancestor of j if and
     only if i <= j < ends[i]."""
     paths: Sequence[Ints]
-    """For each sample, the positions of its tokens."""
+    """For each sample, an array with the positions in the tree of its tokens, in order."""
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -38,7 +38,7 @@ class Entries:
     """The flattened index of the preceding token, whose hidden state predicts this token."""
     token_ids: Tensor
     samples: Tensor
-    """The index of the sample in `MicroBatch.samples`."""
+    """The index in `MicroBatch.samples` of the sample of each entry."""
     advantages: Tensor
     sampler_logprobs: Tensor
     temperatures: Tensor
