@@ -1,10 +1,11 @@
-"""Algorithms: how much each sampled token of a group of episodes is trained.
+"""Algorithms: functions from a group's rewards to the advantage of each sampled token.
 
-`base` has the interface. The package `rewards_only` has the algorithms that need nothing but rewards, one
-file each; `gae`, `opd` and `remax` need more, such as a value model. The module `imported` loads a user's
-estimator, which `[embedded.estimator]` in a run file names.
+The module `base` defines the interface. The package `rewards_only` contains the algorithms that need nothing
+but rewards, one file each. The algorithms in `gae`, `opd` and `remax` need more, such as a value model. The
+module `imported` loads an advantage function that a user wrote and named in `[embedded.estimator]` of a run
+file.
 
-To add an algorithm, write a file with its formula and its config, and add the config to `AlgoConfig`.
+To add an algorithm, write a file with its formula and its settings class, and add this class to `AlgoConfig`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ AlgoConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]
-"""The settings of one algorithm, in the run file's table `[orchestrator.algo]`. `type` is its name."""
+"""The settings of an algorithm: the content of the run file's table `[orchestrator.algo]`. The field `type`
+names the algorithm."""
 
 __all__ = [
     "AlgoConfig",

@@ -1,8 +1,9 @@
-"""The interface of algorithms: what an algorithm gets, what it needs, and what it returns.
+"""Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
-An algorithm decides how much each sampled token of a group is trained. It gets a `ScoredGroup`: the episodes
-of one prompt, each as a list of parts. It returns one `Credit` for each part. Another part of the trainer
-decides which tokens may be trained at all (the mask). A token whose advantage is 0 is not trained.
+An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
+episodes of one prompt, each as a list of `Part` objects. Its result is one `Credit` for each part. An
+algorithm does not decide which tokens may be trained at all; that is the mask, which the trainer sets. A
+token whose advantage is 0 is not trained.
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -18,8 +19,9 @@ from typing import Any, ClassVar, Literal
 from air.config import BaseConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
-"""What an algorithm may need beyond rewards. `values`, `reference`, `divergence` (which needs `reference`)
-and `teacher` are arrays of each `Part`; `greedy` is a number of each `ScoredGroup`."""
+"""The name of an input that an algorithm may need beyond rewards. Each name is that of a field: `values`,
+`reference`, `divergence` and `teacher` are arrays of each `Part`; `greedy` is a number of each `ScoredGroup`.
+An algorithm that names `divergence` must also name `reference`."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +37,27 @@ class Part:
     input_tokens: int = 0
     """The number of the conversation's tokens that were not sampled: prompts and observations."""
     turns: int = 0
-    """The number of the conversation's replies."""
+    """The number of the model's replies in the conversation."""
     seconds: float | None = None
-    """How long the part took, in seconds, or None if that is not known."""
+    """The duration of the part in seconds; None if not known."""
     logprobs: Sequence[float] = ()
     """[n]: the log-probability of each token when it was sampled, at the sampling temperature, in nats."""
     reference: Sequence[float] | None = None
-    """[n]: the log-probability of each token by the reference model, at the same temperature. None: the
-    algorithm does not need it."""
+    """[n]: the log-probability of each token under the reference model, in nats, at the sampling temperature.
+    None if the algorithm does not need the reference."""
     divergence: Sequence[float] | None = None
-    """[n]: the Kullback-Leibler divergence of the policy's prediction of each token from the reference's,
-    over the whole vocabulary. None: the algorithm does not need it."""
+    """[n]: for each token, the Kullback-Leibler divergence of the policy's predicted distribution over the
+    vocabulary from that of the reference model, in nats. None if the algorithm does not need the
+    divergence."""
     values: Sequence[float] | None = None
-    """[n]: the value model's prediction before each token: the expected sum of the rewards from this token
-    on, given all tokens before it. None: the algorithm does not need the values."""
+    """[n]: for each token, the value model's estimate of the sum of the rewards from this token on, given all
+    earlier tokens. None if the algorithm does not need the values."""
     teacher: Sequence[float] | None = None
-    """[n]: the log-probability of each token by the teacher. None: the algorithm does not need it."""
+    """[n]: the log-probability of each token under the teacher model, in nats. None if the algorithm does not
+    need the teacher."""
     penalties: Sequence[float] | None = None
-    """[n]: a number subtracted from each token's reward, such as a KL penalty. None: no penalties."""
+    """[n]: the number that is subtracted from each token's reward, such as a KL penalty. None: no
+    penalties."""
 
     @property
     def total(self) -> float:
@@ -60,7 +65,8 @@ class Part:
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns one reward for each token: minus its penalty; the last one also gets the part's reward."""
+        """Returns the reward of each token, [n]: minus the token's penalty. The last token also gets the
+        reward of the part."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -69,32 +75,34 @@ class Part:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The episodes of one prompt, as an algorithm sees them."""
+    """The input of an algorithm: the episodes of one prompt with their rewards."""
 
     episodes: Sequence[Sequence[Part] | None]
-    """For each episode its parts in order, at least one; None for an episode that is masked (not trained)
-    because of an infrastructure error."""
+    """For each episode its list of parts in order, with at least one part. None for an episode that is masked
+    (not trained) because of an infrastructure error."""
     reward_to_go: bool = False
-    """Whether a part is a turn of a conversation and is also credited with the rewards of later turns. false:
-    each part is credited with its own reward only."""
+    """True: the parts are the turns of a conversation, and each turn is credited with its own reward and with
+    those of all later turns. False: each part is credited with its own reward only."""
     source: str = ""
-    """The name of the source of prompts."""
+    """The name of the training source (`[[orchestrator.train.source]]` in the run file) of the prompt."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The environment's metrics by name, each the mean over the episodes that have it and are not masked."""
+    """The environment's metrics by name. Each is the mean over the unmasked episodes that report the
+    metric."""
     greedy: float | None = None
-    """The reward of an episode of the same prompt that was sampled at temperature 0. None: the algorithm does
-    not need it, or that episode failed."""
+    """The reward of one further episode of the prompt, sampled at temperature 0 (greedily). None if the
+    algorithm does not need this reward, or if that episode failed."""
 
     def streams(self, episode: Sequence[Part]) -> list[Sequence[Part]]:
-        """Returns the episode's parts as sequences. A token is credited with later rewards of its own
-        sequence only. With `reward_to_go`, all parts are one sequence; otherwise each part is a sequence of
-        its own."""
+        """Returns the episode's parts, grouped into streams. A stream is a sequence of parts within which a
+        token is credited with later rewards; rewards of other streams do not count for the token. With
+        `reward_to_go`, all parts form one stream; otherwise each part is a stream of its own."""
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
 def stream_rewards(stream: Sequence[Part]) -> list[float]:
-    """Returns the reward after each sampled token of a stream (see `ScoredGroup.streams`). The reward of a
-    part without tokens counts at the token before it."""
+    """Returns the reward of each sampled token of a stream (see `ScoredGroup.streams`), penalties subtracted.
+    The reward of a part counts at the part's last token. The reward of a part without tokens counts at the
+    last token before this part."""
     rewards: list[float] = []
     for part in stream:
         rewards += part.token_rewards()
@@ -105,21 +113,23 @@ def stream_rewards(stream: Sequence[Part]) -> list[float]:
 
 @dataclass(frozen=True)
 class Credit:
-    """The result of an algorithm for the n sampled tokens of one part."""
+    """The result of an algorithm for one part (episode, segment or turn) with n sampled tokens."""
 
     advantage: float | Sequence[float]
     """One advantage for all tokens of the part, or one for each token, [n]. A token with advantage 0 is not
     trained."""
     returns: Sequence[float] | None = None
-    """[n]: what the value model should have predicted. Only algorithms that need `values` set this field."""
+    """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
+    `values` set this field."""
     clip_high: float | None = None
-    """An upper bound of this part for the PPO clip loss, in place of the setting `clip_high`."""
+    """The upper bound that the loss `ppo_clip` uses for the tokens of this part. None: the loss uses its
+    setting `clip_high`."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Further arrays for the loss by name, each [n]."""
+    """Further arrays [n] that the loss function receives, by name."""
 
     def per_token(self, tokens: int) -> list[float]:
-        """Returns the advantage of each of the part's `tokens` tokens. Raises ValueError if `advantage` has
-        another number of elements."""
+        """Returns a list with the advantage of each sampled token of the part, whose number is `tokens`.
+        Raises ValueError if the field `advantage` is a sequence of another length."""
         if isinstance(self.advantage, float | int):
             return [float(self.advantage)] * tokens
         if len(self.advantage) != tokens:
@@ -133,49 +143,56 @@ episode is empty."""
 
 
 class Algorithm(ABC):
-    """Turns the rewards of groups into credits. One object lives as long as a run."""
+    """Base class of algorithms, which turn the rewards of a group into credits. A run has one such object,
+    which may keep state between steps."""
 
     needs: frozenset[Need] = frozenset()
-    """What the algorithm needs beyond rewards: fields of the parts or of the group. They are filled before
-    the algorithm is called."""
+    """The inputs that the algorithm needs beyond rewards. The trainer computes them and fills the fields of
+    these names before it calls the algorithm."""
     rewards_at_turns: bool = False
-    """Whether the parts are turns, with `reward_to_go`, if an episode is one trace (`credit = "episode"`).
-    false: only if `embedded.reward_to_go` is set."""
+    """Whether the algorithm always gets turns as parts, with `ScoredGroup.reward_to_go`, if `credit` is
+    "episode" (an episode is one trace). False: it gets turns only if the run file sets
+    `embedded.reward_to_go`, else whole episodes."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group."""
+        """Returns the credits of one group: the advantages of the sampled tokens of each part."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the credits of a step, after every group has been credited. Algorithms that compare tokens
-        of the whole step (whitening) override it; by default nothing changes."""
+        """Returns the final credits of a training step. `credits` has the results of `__call__` for all
+        groups of the step. Algorithms that need all tokens of the step at once, for example to whiten the
+        advantages, override this method; the default returns `credits` unchanged."""
         return credits
 
     def metrics(self) -> dict[str, float]:
-        """Returns metrics of the last step, by name. Empty by default."""
+        """Returns the algorithm's own metrics of the last step, by name, for the log. The default is
+        empty."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the algorithm remembers between steps, for a checkpoint: numbers, texts, lists and
-        dicts of them. Empty by default."""
+        """Returns the state that the algorithm keeps between steps, for a checkpoint. The state consists of
+        numbers and texts, and of lists and dicts of these. The default is empty."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restores a result of `state_dict`."""
+        """Restores the state that `state_dict` returned. The default does nothing."""
 
 
 class AlgorithmConfig(BaseConfig, ABC):
-    """Base class for the settings of an algorithm. `type` of a subclass is its name in a run file."""
+    """Base class of the settings of an algorithm. Each subclass defaults its field `type` to the algorithm's
+    name in a run file."""
 
     type: str
     losses: ClassVar[frozenset[str] | None] = None
-    """The types of `[trainer.loss]` that the algorithm can be trained with. None: all."""
+    """The losses with which the algorithm may be used: values of `type` in `[trainer.loss]`. None: all
+    losses."""
     penalties_in_reward: ClassVar[bool] = True
     """Whether a KL penalty may be subtracted from the rewards (`[embedded.kl] place = "reward"`)."""
     needs_spread: ClassVar[bool] = True
-    """Whether a group can teach something only if its rewards differ."""
+    """Whether a group whose rewards are all equal teaches nothing, because its advantages are 0 (before
+    whitening)."""
 
     @abstractmethod
     def build(self) -> Algorithm:

@@ -1,16 +1,19 @@
 """Computes the credits of segments and of turns from baselines in which each episode has equal weight.
 
-A group has G episodes of one prompt. Episode i has n_i parts (segments or turns), which earned r_i1 … r_in.
-`advantage` is the estimator of the group (for `grpo`: x_i − mean(x)):
+A group has G episodes of one prompt. Episode i has n_i parts (segments or turns) with the rewards r_i1 …
+r_in. `advantage` is the estimator of the group: a function from one number x_i per episode to one advantage
+per episode (for `grpo`: x_i − mean(x)). Part k of a segmented episode, or turn t of a conversation, gets
 
     segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + slope(m) · (r_ik − m_i)
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
-slope is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments. With `grpo` a
-segment's baseline is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the group, which weighs an
-episode by n_i.) A turn's baseline is then the mean of R_it over the group, in which an episode that has ended
-counts as 0. This baseline does not depend on the action, so the gradient's mean does not change (Williams
-1992). Rewards before a turn do not count for the turn (Sutton and Barto 2018, 13.3).
+slope is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments.
+
+With `grpo`, the baseline of a segment is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
+group, which weighs an episode by n_i.) With `grpo`, the baseline of turn t is the mean of R_it over the
+group; R_it is 0 for an episode that ended before turn t. A baseline that does not depend on the action leaves
+the expected gradient unchanged (Williams 1992). Rewards before a turn do not count for the turn (Sutton and
+Barto 2018, 13.3).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGro
 Estimator = Callable[[Sequence[float | None]], list[float]]
 """A function that turns the rewards of one group into advantages: one for each episode, in the same order.
 
-A reward is None if the episode has none because of an infrastructure error; its advantage is not used.
+An episode that failed because of an infrastructure error has the reward None; its advantage is not used.
 """
 
 Rewards = Sequence[Sequence[float] | None]
@@ -32,9 +35,12 @@ is masked (not trained) because of an infrastructure error."""
 
 
 class FromRewards(Algorithm):
-    """The algorithm that an estimator defines: each part gets one advantage, computed from the group's
-    rewards. `slope` gets the mean rewards of the group's episodes that are not masked, and returns how much
-    the advantage grows for each unit of reward. None: the slope is always 1."""
+    """The algorithm that an estimator defines: each part gets one advantage, computed from the rewards of the
+    group alone.
+
+    `slope` is used for segments only (see the module's formula). Its argument has the mean reward of each
+    unmasked episode; its result is the factor by which a segment's reward above its episode's mean raises the
+    advantage. None: the factor is 1."""
 
     def __init__(
         self, estimator: Estimator, slope: Callable[[Sequence[float]], float] | None = None
@@ -42,11 +48,13 @@ class FromRewards(Algorithm):
         self.estimator, self.slope = estimator, slope
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group; see the function `segments`."""
+        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode is
+        masked. Subclasses with another formula for segments override this method."""
         return segments(rewards, self.estimator, self.slope)
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of the group's segments, or with `reward_to_go` those of its turns."""
+        """Returns the group's credits: one advantage for each segment or, with `group.reward_to_go`, for each
+        turn."""
         rewards = [
             None if episode is None else [part.total for part in episode]
             for episode in group.episodes
@@ -61,9 +69,9 @@ def segments(
     estimator: Estimator,
     slope: Callable[[Sequence[float]], float] | None = None,
 ) -> list[list[float]]:
-    """Returns the advantages of all segments in a group: a list for each episode, empty if it is masked.
-    `estimator` and `slope` get the mean reward of each episode. Raises ValueError if a reward is not finite,
-    or an episode has no segment."""
+    """Returns the advantages of all segments in a group: a list for each episode, empty if the episode is
+    masked. The arguments of `estimator` and `slope` are the episodes' mean rewards. Raises ValueError if a
+    reward is not finite, or if an episode has no segment."""
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
     means = [None if parts is None else mean(parts) for parts in rewards]
@@ -79,9 +87,9 @@ def segments(
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of all turns in a group: a list for each episode, empty if it is masked.
-    For each turn, `estimator` gets the sum of the rewards that each episode earned from that turn on. Raises
-    ValueError if a reward is not finite."""
+    """Returns the advantages of all turns in a group: a list for each episode, empty if the episode is
+    masked. `estimator` is called once per turn number; its argument has, for each episode, the sum of the
+    rewards of this turn and all later turns. Raises ValueError if a reward is not finite."""
     longest = max((len(parts) for parts in rewards if parts is not None), default=0)
     result: list[list[float]] = [[] for _ in rewards]
     for turn in range(longest):
@@ -95,8 +103,8 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 def over_scored(
     rewards: Sequence[float | None], formula: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[float]:
-    """Applies the formula of an estimator to the rewards of episodes that have one; the other episodes (None)
-    get 0. Raises ValueError if a reward is not finite."""
+    """Returns the results of `formula` for the rewards that are not None, and 0 for each None, in the order
+    of `rewards`. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     if not all(math.isfinite(r) for r in scored):
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
@@ -105,8 +113,8 @@ def over_scored(
 
 
 def centered(rewards: Sequence[float | None]) -> list[float]:
-    """Returns each reward minus the mean of the group, or 0 for an episode without a reward (None). If the
-    group was played with one episode, the mean counts as 0. Raises ValueError if a reward is not finite."""
+    """Returns each reward minus the mean reward of the group, and 0 for an episode without a reward (None).
+    In a group of size 1, 0 takes the place of the mean. Raises ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         center = mean(scored) if len(rewards) > 1 else 0.0
@@ -116,5 +124,6 @@ def centered(rewards: Sequence[float | None]) -> list[float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Returns the mean. The sum has no rounding errors, so equal values have no spread."""
+    """Returns the mean of `values`, summed with `math.fsum`, whose result has no accumulated rounding
+    error."""
     return math.fsum(values) / len(values)

@@ -1,11 +1,11 @@
-"""Generalised advantage estimation (GAE), which PPO trains on.
+"""Generalised advantage estimation (GAE): the advantages that PPO uses.
 
 Schulman et al. 2016 (arXiv 1506.02438). For the sampled tokens t = 1 … n of an episode, with the reward r_t
 that arrives after token t, and the value V_t of the context before token t:
 
     δ_t = r_t + γ V_{t+1} − V_t          A_t = δ_t + γλ A_{t+1}          V_{n+1} = A_{n+1} = 0
 
-Only sampled tokens are in this sequence. The tokens of observations between two replies are skipped: t + 1 is
+The index t counts sampled tokens only. The tokens of observations between two replies are skipped: t + 1 is
 the next sampled token, as in AgentFly and verl (`compute_gae_advantage_return`).
 """
 
@@ -29,13 +29,14 @@ from air.train.algorithms.whiten import whitened
 
 
 class GAEConfig(AlgorithmConfig):
-    """Settings of PPO: generalised advantages from a value model, whose settings are in
-    `[embedded.value_model]`."""
+    """Settings of PPO: generalised advantage estimation with a value model. The value model's own settings
+    are in `[embedded.value_model]`."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["gae"] = "gae"
-    """The name of the algorithm. With `credit = "episode"`, each reward counts at the turn that earned it."""
+    """The name of the algorithm. With `credit = "episode"`, the reward of each turn counts at the last
+    sampled token of this turn, and not at the end of the episode."""
     gamma: float = Field(1.0, ge=0, le=1)
     """The discount γ, applied once for each sampled token between a token and a later reward. With 1, later
     rewards count in full."""
@@ -44,15 +45,16 @@ class GAEConfig(AlgorithmConfig):
     more on the values of later tokens, which have less noise and more bias than the rewards."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return GAE(self.gamma, self.lam)
 
 
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float
 ) -> tuple[list[float], list[float]]:
-    """Returns the advantages A_t and the returns A_t + V_t of one episode's sampled tokens, in order.
-    The returns are what the value model learns. Raises ValueError if the two sequences differ in length."""
+    """Returns two lists with one element per sampled token, in order: the advantages A_t, and the returns
+    A_t + V_t, which are the targets of the value model. Raises ValueError if `rewards` and `values` differ in
+    length."""
     if len(rewards) != len(values):
         raise ValueError(f"{len(rewards)} rewards for {len(values)} values")
     advantages = [0.0] * len(values)
@@ -66,7 +68,8 @@ def gae(
 
 
 class GAE(Algorithm):
-    """PPO's advantages: GAE along each stream of an episode, whitened over all sampled tokens of the step."""
+    """The algorithm `gae`: generalised advantages along each stream of an episode (see
+    `ScoredGroup.streams`), whitened over all sampled tokens of the step."""
 
     needs = frozenset({"values"})
     rewards_at_turns = True
@@ -75,7 +78,8 @@ class GAE(Algorithm):
         self.gamma, self.lam = gamma, lam
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group, before whitening; the returns are what the value model learns."""
+        """Returns the credits of a group: advantages before whitening, and the returns that the value model
+        is trained to predict."""
         return [
             [] if episode is None else self._of_episode(group.streams(episode))
             for episode in group.episodes
@@ -84,7 +88,8 @@ class GAE(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages of the step. The returns stay as they are."""
+        """Whitens the advantages over all sampled tokens of the step. Returns credits with these advantages
+        and the unchanged returns."""
         return whitened(groups, credits)
 
     def _of_episode(self, streams: Sequence[Sequence[Part]]) -> list[Credit]:

@@ -1,6 +1,8 @@
 """Imports a user's advantage estimator, which a run file (TOML) names as `module:function`.
 
-The function is called as `function(rewards, **kwargs)`; see `air.train.algorithms.Estimator`.
+The function is called once per group as `function(rewards, **kwargs)`. `rewards` has one number per episode,
+or None for an episode that failed because of an infrastructure error. The function returns one advantage per
+episode. `kwargs` come from the run file.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from air.train.algorithms.episode_baselines import Estimator
 
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:
-    """Imports and returns the function that `import_path` (`module:name`) names.
-    Raises ValueError if the path does not have this form, or names no function that can be imported."""
+    """Imports and returns the function that `import_path` (`module:name`) names. Raises ValueError if the
+    path does not have this form, if the import fails, or if the object is not callable."""
     try:
         function: Callable[..., Sequence[float]] = plugin(import_path)
     except UsageError as error:

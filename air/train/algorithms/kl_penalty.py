@@ -1,17 +1,19 @@
-"""Adds a penalty for moving away from a reference model to any algorithm: `[embedded.kl]` of a run file.
+"""Adds to any algorithm a penalty for the KL divergence from a reference model: `[embedded.kl]` of a run
+file.
 
-k is an estimator of `air.train.algorithms.losses.kl`, and β the coefficient. x_t is the log-probability of
-token t under the policy minus that under the reference. (The estimator `full` uses the divergence of the
-whole prediction in place of k(x_t).)
+k is one of the estimators in `air.train.algorithms.losses.kl`, and β the coefficient. x_t is the
+log-probability of token t under the policy minus that under the reference. (The estimator `full` replaces
+k(x_t) by the KL divergence over the whole vocabulary.)
 
     place = "reward"    r_t ← r_t − β k(x_t), before the algorithm sees the rewards
     place = "loss"      loss_t ← loss_t + β k(x_t), in the trainer
 
-With a target, β changes after each step of n episodes (Ziegler et al. 2019, arXiv 1909.08593, 2.2):
+With the setting `target`, β changes after each step of n episodes (Ziegler et al. 2019, arXiv 1909.08593,
+2.2):
 
     β ← β · (1 + clip(mean k / target − 1, −0.2, 0.2) · n / horizon)          the factor: from 0.5 to 2
 
-The mean is over the sampled tokens of the step, with the probabilities at sampling.
+The mean of k is over the sampled tokens of the step. Its policy probabilities are those at sampling time.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, Sco
 from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
-"""Bound of the relative distance of the mean penalty from the target; larger distances are cut to it."""
+"""The bound to which `mean k / target − 1`, the relative error of the mean penalty, is clipped."""
 LARGEST_CHANGE = 2.0
-"""The coefficient is at most multiplied or divided by this number in a step, so that it stays positive."""
+"""The largest factor by which the coefficient β is multiplied or divided in one step. This bound keeps β
+positive."""
 
 
 class WithKL(Algorithm):
-    """An algorithm with the KL penalty added. It needs the reference model, and all that `algorithm`
-    needs."""
+    """Wraps `algorithm` and adds the KL penalty. The needs are those of `algorithm`, the reference model's
+    log-probabilities and, for the estimator `full`, the divergence."""
 
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
@@ -45,7 +48,9 @@ class WithKL(Algorithm):
         self._metrics: dict[str, float] = {}
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group, with the penalty in its rewards or in arrays for the loss."""
+        """Returns the wrapped algorithm's credits of a group. With `place = "reward"`, the penalty is
+        subtracted from the rewards before; with `place = "loss"`, the credits get the arrays `reference` and
+        `kl_coefficient`, from which the loss computes the penalty."""
         penalized = replace(
             group, episodes=[e and [self._penalized(part) for part in e] for e in group.episodes]
         )
@@ -92,7 +97,8 @@ class WithKL(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Finishes the step of the wrapped algorithm, and moves the coefficient towards the target."""
+        """Returns the wrapped algorithm's final credits of the step. If a target is set, updates the
+        coefficient for the next step."""
         finished = self.algorithm.finish(self._groups, credits)
         each = [penalty for of_part in self._penalties for penalty in of_part]
         mean = sum(each) / max(1, len(each))
@@ -105,8 +111,8 @@ class WithKL(Algorithm):
         return finished
 
     def metrics(self) -> dict[str, float]:
-        """Returns the wrapped algorithm's metrics and two more: `reference_kl`, the mean penalty of a token
-        before multiplication, and `kl_coefficient`, the coefficient of the last step."""
+        """Returns the wrapped algorithm's metrics and two more: `reference_kl`, the mean of k over the last
+        step's tokens, and `kl_coefficient`, the coefficient β that the last step used."""
         return {**self.algorithm.metrics(), **self._metrics}
 
     def state_dict(self) -> dict[str, Any]:
@@ -114,13 +120,15 @@ class WithKL(Algorithm):
         return {"kl_coefficient": self.coefficient, "algorithm": self.algorithm.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the wrapped algorithm, and the coefficient if it has a target."""
+        """Restores the state of the wrapped algorithm. Restores the coefficient only if a target is set;
+        without a target, the coefficient is that of the run file."""
         if self.config.target is not None:
             self.coefficient = float(state.get("kl_coefficient", self.coefficient))
         self.algorithm.load_state_dict(state.get("algorithm", {}))
 
 
 def adapted(coefficient: float, error: float, share: float) -> float:
-    """Returns the coefficient after a step. `error` is mean k / target − 1, `share` is n / horizon."""
+    """Returns the updated coefficient β after a step (see the module's formula). `error` is mean k / target −
+    1, `share` is n / horizon."""
     factor = 1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share
     return coefficient * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE)

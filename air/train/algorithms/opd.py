@@ -1,4 +1,4 @@
-"""On-policy distillation (OPD): the policy samples tokens, and a teacher's log-probabilities rate them.
+"""On-policy distillation (OPD): the advantages of the policy's tokens come from a teacher model.
 
     A_t = log p_teacher(token t) − log π(token t)
 
@@ -6,7 +6,7 @@ so the policy gradient minimises the reverse KL divergence from the policy to th
 2024 (arXiv 2306.13649) and Lu 2025 ("On-Policy Distillation", Thinking Machines); as in prime-rl's `opd`
 (`ref_kl_loss_fn`). prime-rl takes π from the trainer; air takes it from the sampler. The two are equal in a
 step whose tokens were sampled with the weights that are being trained. The teacher's probabilities are those
-at temperature 1. Rewards are recorded, but do not affect the training.
+at temperature 1. Rewards are recorded, but do not affect training.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from air.train.config.needs_config import TeacherConfig
 
 
 class OPDConfig(AlgorithmConfig):
-    """On-policy distillation: each token is trained towards a teacher's probability. Rewards do not count."""
+    """Settings of on-policy distillation: each token's advantage comes from a teacher model; rewards do not
+    count."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["opd"] = "opd"
     """The name of the algorithm."""
     teacher: TeacherConfig
-    """The model to learn from: on a server, or in a folder."""
+    """The teacher: the model whose log-probabilities the policy learns, on a server or in a folder."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return OPD()
 
 
 class OPD(Algorithm):
-    """The algorithm: a token's advantage is its log-probability by the teacher minus that by the policy."""
+    """The algorithm `opd`: a token's advantage is its log-probability under the teacher minus that under the
+    policy."""
 
     needs = frozenset({"teacher"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group."""
+        """Returns the credits of one group: an advantage for each sampled token."""
         return [
             []
             if episode is None

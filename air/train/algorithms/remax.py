@@ -1,4 +1,4 @@
-"""The algorithm ReMax: the baseline is the reward of an episode that is sampled at temperature 0.
+"""The algorithm ReMax: the baseline of a group is the reward of one episode that is sampled at temperature 0.
 
     A_t = r_t + r_{t+1} + … + r_n − b
 
@@ -27,26 +27,29 @@ from air.train.algorithms.base import (
 
 
 class ReMaxConfig(AlgorithmConfig):
-    """Settings of ReMax: the baseline is the reward of one more episode of the prompt, sampled at temperature
-    0 and not trained on."""
+    """Settings of ReMax: the baseline of a group is the reward of one more episode of the prompt, which is
+    sampled at temperature 0 and not trained on."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["remax"] = "remax"
-    """The name of the algorithm. Each group plays `group_size` episodes and the greedy one."""
+    """The name of the algorithm. Each group has `group_size` episodes and one more, which is sampled at
+    temperature 0."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReMax()
 
 
 class ReMax(Algorithm):
-    """The algorithm: rewards from a token on, minus the reward of the group's greedy episode."""
+    """The algorithm `remax`: a token's advantage is the sum of the rewards from this token on, minus the
+    reward of the group's greedy episode."""
 
     needs = frozenset({"greedy"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group; all advantages are 0 if the greedy episode failed."""
+        """Returns the credits of one group: an advantage for each sampled token. All advantages are 0 if the
+        greedy episode failed."""
         return [
             []
             if episode is None

@@ -2,7 +2,7 @@
 
     A_t ← (A_t − mean(A)) / sqrt(var(A) + 1e-8)          var: n − 1 in the denominator
 
-As `masked_whiten` in AgentFly and verl. A step with fewer than two tokens stays as it is.
+As `masked_whiten` in AgentFly and verl. The advantages of a step with fewer than two tokens are not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ SMALLEST_VARIANCE = 1e-8
 def whitened(
     groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
 ) -> Sequence[GroupCredits]:
-    """Returns the credits of a step with whitened advantages. Every sampled token has the same weight."""
+    """Returns the credits of a step with whitened advantages. Mean and variance are over all sampled tokens
+    of the step; an advantage that applies to a whole part counts once per token."""
     each: list[tuple[float, int]] = []  # an advantage, and the number of tokens that have it
     for group, of_group in zip(groups, credits, strict=True):
         for episode, of_episode in zip(group.episodes, of_group, strict=True):

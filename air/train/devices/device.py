@@ -1,7 +1,7 @@
-"""Chooses the device on which the policy is held and trained: one GPU, or the CPU.
+"""Chooses the device on which the policy is stored and trained: one GPU, or the CPU.
 
-The training engine leases its GPU in the same way as boxes (containers with tasks) do. So it never uses a GPU
-that a box of any process holds, and no box takes the engine's GPU.
+The training engine leases its GPU with the same locks as boxes do. So it never uses a GPU that a box of any
+process has leased, and no box leases the engine's GPU.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _WHERE = "embedded.device"
 
 @dataclass(frozen=True)
 class Device:
-    """The device that was chosen for the policy, with the reason."""
+    """The device that was chosen for the policy, with the reason of the choice in words."""
 
     torch_device: torch.device
     reason: str
     gpu: Gpu | None = None
-    """The GPU; None is the CPU."""
+    """The chosen GPU. None if the device is the CPU."""
     lease: GpuLease | None = None
     """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
 
     def dtype(self, setting: str) -> torch.dtype:
-        """Returns the type of the policy's weights for the setting `embedded.dtype`. `auto` is bfloat16 on a
-        GPU that can compute with bfloat16, else float32."""
+        """Returns the data type of the policy's weights. `setting` is that of `embedded.dtype`: the name of a
+        torch type, or `auto`, which is bfloat16 on a GPU that supports bfloat16, else float32."""
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
@@ -44,7 +44,8 @@ class Device:
         return torch.bfloat16 if fast else torch.float32
 
     def release(self) -> None:
-        """Gives the GPU back, if there is one."""
+        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing for the
+        CPU."""
         if self.lease is not None:
             self.lease.release()
 
@@ -68,10 +69,11 @@ def choose(
 ) -> Device:
     """Chooses the device for `embedded.device`: `auto`, `cpu`, `cuda`, or `cuda:N` with N as in `nvidia-smi`.
 
-    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `auto` takes a GPU that
-    torch can use and no box holds, or the CPU if there is no such GPU. `inference` is the GPU of vLLM; it is
-    taken only if no other GPU is free. Raises UsageError if `setting` asks for a GPU that is not there, that
-    boxes may use, or that another process holds; and the errors of `gpus.select`.
+    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `inference` is the GPU of
+    vLLM, if any; the policy shares it only if no other GPU is free. `auto` takes a GPU that torch can use,
+    that boxes may not use and that is not leased, or the CPU if there is none. Raises UsageError if `setting`
+    requires a GPU and there is none, boxes may use them all, or they are leased by other processes; also if a
+    named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -101,8 +103,8 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Chooses the device as `choose` does, for a policy that plays in the environments `envs`, whose settings
-    say which GPUs their boxes may use."""
+    """Calls `choose` with the GPU settings of the environments `envs`, in which the policy acts: `boxes` and
+    `trainer` come from their settings `gpus` and `trainer_gpus`. Returns the chosen device."""
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     boxes: list[str] = []
     for env in research:
@@ -116,7 +118,8 @@ def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = 
 
 
 def cpu_instead(place: Device, reason: str) -> Device:
-    """Releases the GPU of `place`, which must not be in use any more, and returns the CPU."""
+    """Releases the GPU of `place` and returns the CPU as the device, with `reason`. No tensor on the GPU may
+    be in use any more."""
     gc.collect()
     if place.gpu is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -127,9 +130,9 @@ def cpu_instead(place: Device, reason: str) -> Device:
 def free_for_training(
     setting: str, inventory: Sequence[Gpu], *, boxes: Wanted, trainer: Sequence[str]
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that may hold the policy, the preferred GPU first. If boxes may use all
-    GPUs (`auto`) and no setting names a GPU for the policy, one GPU is kept for it, provided that another
-    remains for boxes."""
+    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`
+    and `trainer` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a GPU for the
+    policy, the policy gets the first GPU, but only if another GPU remains for boxes."""
     if setting.startswith("cuda:"):
         wanted: Wanted = [setting.removeprefix("cuda:")]
     else:
@@ -145,14 +148,15 @@ def free_for_training(
 
 
 def _problem_of_torch() -> str:
-    """Returns why torch cannot use a GPU, or an empty string."""
+    """Returns the reason in words why torch cannot use any GPU, or an empty string if it can."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     return "" if torch.cuda.is_available() else "torch sees no GPU"
 
 
 def _torch_device(gpu: Gpu) -> torch.device:
-    """Returns torch's device for a GPU. Torch may number GPUs differently from `nvidia-smi`."""
+    """Returns torch's device for a GPU, found by its UUID, since torch may number GPUs differently from
+    `nvidia-smi`. Raises UsageError if torch does not see the GPU."""
     for number in range(torch.cuda.device_count()):
         uuid = str(torch.cuda.get_device_properties(number).uuid)
         if gpu.uuid in (uuid, f"GPU-{uuid}", f"MIG-{uuid}"):

@@ -1,10 +1,10 @@
-"""Updates a model in bfloat16 by way of float32 copies of its weights.
+"""An optimiser for models in bfloat16, which updates float32 copies (master weights) of the model's weights.
 
 A bfloat16 number has 8 significant bits, so rounding loses an update that is smaller than about 1/256 of the
-weight. At a learning rate of 1e-6, nearly all updates are that small. So the optimiser works on float32
-copies, which collect small updates, and the model gets the rounded copies. Gradients are summed in float32,
-too, as soon as each backward pass has made them. In all, 18 bytes per weight: 2 (model), 4 (copy), 4
-(gradient) and 8 (AdamW).
+weight. At a learning rate of 1e-6, nearly all updates are that small. So the optimiser updates float32
+copies, in which small updates accumulate, and the model gets the rounded copies. The gradients of a step's
+backward passes are summed in float32, too. Each trained weight takes 18 bytes in all: 2 (model), 4 (copy), 4
+(gradient) and 8 (AdamW's states).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from air.errors import UsageError
 
 
 class MasterWeights:
-    """An optimiser for weights of lower precision, with the methods of a torch optimiser that training uses.
-    `make` builds the torch optimiser of the float32 copies."""
+    """An optimiser for weights of lower precision than float32. It has the methods of a torch optimiser that
+    the trainer uses. `make` builds the inner torch optimiser from the list of float32 copies."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class MasterWeights:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of the optimiser of the float32 copies, with their settings, such as `lr`."""
+        """The parameter groups of the inner torch optimiser, with their settings, such as `lr`."""
         return self.inner.param_groups
 
     def step(self) -> None:
@@ -50,7 +50,7 @@ class MasterWeights:
                     weight.copy_(master)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients."""
+        """Clears the gradients of the float32 copies and of the model."""
         self.inner.zero_grad(set_to_none=set_to_none)
         for weight in self.weights:
             weight.grad = None
@@ -60,7 +60,8 @@ class MasterWeights:
         return {**self.inner.state_dict(), "masters": [m.detach() for m in self.masters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`. Raises UsageError if it has no float32 copies."""
+        """Restores a result of `state_dict`. Raises UsageError if `state` lacks the float32 copies, because
+        the checkpoint comes from a training in float32."""
         masters: list[Tensor] | None = state.get("masters")
         if masters is None or len(masters) != len(self.masters):
             raise UsageError(

@@ -1,7 +1,7 @@
 """Estimates the memory that a run needs on the device of its policy, from the model's shapes.
 
-An estimate is not a limit: it leaves out memory fragmentation and the boxes. Its purpose is to warn before a
-run starts, not after an hour, that the run will not fit, and to name the setting that lowers each part.
+The estimate omits memory fragmentation and the memory of boxes. Its purpose is to warn before a run starts
+that the run will not fit into memory, and to name the settings that reduce the memory.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ from air.train.model.logprobs import CHUNK_LOGITS
 
 GB = 10**9
 CONTEXTS = 2 * GB
-"""GPU memory in bytes that the trainer's and vLLM's programs need besides tensors, also while vLLM sleeps."""
+"""GPU memory in bytes that the trainer's and vLLM's processes need together besides tensors (CUDA contexts),
+also while vLLM sleeps."""
 LEAST_FOR_REPLIES = GB
-"""The least memory in bytes that vLLM needs besides the model, for keys, values and its own tensors."""
+"""The least memory in bytes that vLLM needs besides the model's weights, for its key-value cache and
+temporary tensors."""
 PROGRAM = GB // 2
-"""Memory in bytes that this program needs besides tensors. On a CPU, 0.4 to 0.5 GB were measured."""
+"""Memory in bytes that the trainer's process needs besides tensors. On a CPU, 0.4 to 0.5 GB were measured."""
 _GRADIENT_COPIES = 3
-"""Number of copies of the largest gradient that exist at once, besides the gradient itself. The backward pass
-makes a whole copy for each use of a weight. Input embeddings and output head are often one weight, and the
-head is used for each chunk of logits. Two copies and their sum wait until those of earlier passes are
-added."""
+"""The number of temporary tensors of the size of the largest weight that the backward pass holds at once,
+besides that weight's gradient. The backward pass makes such a tensor for each use of a weight. The largest
+weight is often both the input embeddings and the output head, and the head is used for each chunk of logits.
+So two of these tensors and their sum exist before the sum is added to the gradient."""
 _CHUNK_COPIES = 3
-"""Copies of a chunk of float32 logits that exist at once: logits, log-probabilities, their gradient."""
+"""The number of tensors of the size of a chunk of float32 logits that exist at once: the logits, the
+log-probabilities, and their gradient."""
 _DIVERGENCE_COPIES = 3
-"""Number of further such copies if the divergence from a reference is computed: the reference's logits and
-log-probabilities, and the difference."""
+"""The number of further tensors of that size if the KL divergence from a reference model is computed: the
+reference's logits, its log-probabilities, and the difference of both models' log-probabilities."""
 
 
 _TITLES = {
@@ -46,32 +49,36 @@ _OFTEN_NONE = {"gradient_copies", "other_models"}
 
 @dataclass(frozen=True)
 class Memory:
-    """The parts of a run's memory on one device, in bytes."""
+    """An estimate of the memory that a run needs on the policy's device, divided by purpose, in bytes."""
 
     weights: int
-    """The model's weights, as they are used in sampling and training."""
+    """The bytes of the policy's weights."""
     optimizer: int
-    """Gradients, the optimiser's states, and float32 copies of trained weights in bfloat16."""
+    """The bytes of the gradients, the optimiser's states, and the float32 copies of trained weights in
+    bfloat16."""
     activations: int
-    """What the backward pass of one micro-batch needs from its forward pass, and the logits."""
+    """The bytes of the activations that the forward pass of one micro-batch stores for the backward pass, and
+    of the logits."""
     keys_values: int
-    """Keys and values of the replies that are sampled at once, and the prefix cache. This memory is free
-    while training."""
+    """The bytes of the keys and values of the replies that are sampled at the same time, and of the prefix
+    cache. This memory is free during training."""
     gradient_copies: int = 0
-    """Copies of the gradient of the largest weight, which the backward pass adds up."""
+    """The bytes of temporary tensors of the size of the largest weight, in which the backward pass
+    accumulates the gradient."""
     program: int = 0
-    """What this program needs besides tensors."""
+    """The bytes that the trainer's process needs besides tensors."""
     other_models: int = 0
-    """Weights and optimisers of the models beside the policy, such as a reference."""
+    """The bytes of weights and optimiser states of the further models, such as a reference or value model."""
 
     @property
     def resident(self) -> int:
-        """The bytes that are used during the whole run."""
+        """The bytes that are in use all the time, both while sampling and while training."""
         return self.weights + self.optimizer + self.other_models
 
     @property
     def peak(self) -> int:
-        """The largest number of bytes used at one time. Sampling and training take turns."""
+        """The largest number of bytes in use at one time: that of sampling or that of training, which
+        alternate."""
         return self.program + self.resident + max(self.training, self.keys_values)
 
     @property
@@ -101,11 +108,14 @@ def estimate(
     other_models: int = 0,
     divergence: bool = False,
 ) -> Memory:
-    """Returns an estimate for a loaded model, with its LoRA adapter if it has one. `max_batch` replies of at
-    most `seq_len` tokens are sampled at once in this process (0: another process samples). The prefix cache
-    has the `batch_size` replies of a step, in at most `prefix_cache` bytes. With `gradient_checkpointing`,
-    layers keep only their inputs, and are computed again one at a time. `other_models` is the bytes of the
-    models beside the policy. `divergence` says whether whole predictions are compared with a reference's."""
+    """Returns the estimated memory of a run that trains the loaded `model` (with a LoRA adapter, if it has
+    one).
+
+    `max_batch` is the number of replies that this process samples at the same time, each of at most `seq_len`
+    tokens; 0 if another process samples. The prefix cache stores the `batch_size` replies of a step, in at
+    most `prefix_cache` bytes. With `gradient_checkpointing`, each layer stores only its input, and the
+    backward pass computes the layers again one at a time. `other_models` is the number of bytes of the
+    further models. `divergence` says whether the KL divergence over the whole vocabulary is computed."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -140,10 +150,11 @@ def estimate(
 
 
 def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
-    """Returns the number of values per token that each layer keeps for its backward pass. They are inputs and
-    results of norms; queries, keys and values before and after their rotation (and norm, in some families);
-    the attention's result; and the gated feed-forward part. The formula was fitted to what torch keeps for
-    Llama and Qwen 3."""
+    """Returns the number of values per token that each layer stores for its backward pass. They are the
+    inputs and results of norms; queries, keys and values before and after the rotary embedding (and norm, in
+    some model families); the attention's result; and the gated feed-forward layer. The formula was fitted to
+    the memory that torch uses for Llama and Qwen 3. `queries` and `kv` are the sizes of a token's queries and
+    keys over all heads."""
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     normed = any(name.endswith("q_norm") for name, _ in model.named_modules())
@@ -151,9 +162,10 @@ def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
 
 
 def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
-    """Returns the share of a GPU's memory of `total` bytes that vLLM may use if the trainer uses the same
-    GPU. `model_bytes` is the size of the model in vLLM. While replies are sampled, the trainer keeps only
-    `memory.resident`. Raises UsageError if too little is left for vLLM, or for training while vLLM sleeps."""
+    """Returns the share (0 to 1) of a GPU's memory that vLLM may use if the trainer uses the same GPU.
+    `total` is the GPU's memory and `model_bytes` the size of the model's weights in vLLM, both in bytes. vLLM
+    gets all but `memory.resident` and `CONTEXTS`, since the trainer uses no more while vLLM samples. Raises
+    UsageError if too little memory remains for vLLM, or for training while vLLM sleeps."""
     left = total - memory.resident - CONTEXTS
     trained = memory.resident + memory.training + CONTEXTS
     if left < model_bytes + LEAST_FOR_REPLIES or trained > total:
@@ -169,7 +181,8 @@ def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
 
 
 def split(memory: Memory, total: int, share: float) -> str:
-    """Returns one line that says how trainer and vLLM share a GPU's memory of `total` bytes."""
+    """Returns one line of text that says how trainer and vLLM share a GPU's memory of `total` bytes. `share`
+    is the result of `share_for_vllm`."""
     return (
         f"memory of {total / GB:.1f} GB: while sampling, trainer {memory.resident / GB:.1f} and vLLM "
         f"{share * total / GB:.1f} GB; while training, vLLM sleeps and the trainer uses about "
@@ -178,7 +191,8 @@ def split(memory: Memory, total: int, share: float) -> str:
 
 
 def available(device: torch.device) -> int:
-    """Returns the free bytes on a device: the GPU's memory, or the memory of this machine or container."""
+    """Returns the free bytes of a device's memory. For the CPU it is the smaller of the machine's available
+    memory and the memory limit of the container in which this process runs, if it has a limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return min(_available_memory())
@@ -190,7 +204,8 @@ def total(device: torch.device) -> int:
 
 
 def _available_memory() -> Iterator[int]:
-    """Yields the available bytes of this machine; then this container's memory limit, if it has one."""
+    """Yields the machine's available memory in bytes, then the memory limit of the container (cgroup) in
+    which this process runs, if it has a limit."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     yield next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
@@ -200,7 +215,8 @@ def _available_memory() -> Iterator[int]:
 
 
 def warning(memory: Memory, available: int, device: str) -> str:
-    """Returns a one-line warning if the run needs more than `available` bytes on `device`; else ""."""
+    """Returns a one-line warning, with a remedy, if the run needs more than `available` bytes on `device`;
+    otherwise an empty string. `device` is the device's name in the warning."""
     if memory.peak <= available:
         return ""
     remedies = []

@@ -1,1 +1,2 @@
-"""The training loop: plays episodes, makes samples, trains the policy, writes metrics and checkpoints."""
+"""The training loop: plays episodes, converts them to samples, trains the policy, writes metrics and
+checkpoints."""

@@ -1,10 +1,11 @@
-"""Moves results that are later than the step from which a run resumes into a folder, called a branch.
+"""Preserves results when a run resumes from an earlier step: moves the later results into a folder, called a
+branch.
 
-A branch is the folder `branches/after_step_N/` in the run's folder. It gets the run's results after step N:
-checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`, `groups.jsonl` and
-`evaluations.jsonl`. A branch is also the folder of a run, with a `config.json`: commands read and resume a
-branch as they do any run. Nothing is deleted. If a process is killed while it moves results into a branch,
-the next resume moves the rest.
+If a run resumes from step N, its results after step N move into the folder `branches/after_step_N/` of the
+run's folder: checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`,
+`groups.jsonl` and `evaluations.jsonl`. A branch is itself the folder of a run, with a `config.json`, so
+commands can read and resume it. Nothing is deleted. If a process is killed while it moves results into a
+branch, the next resume moves the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of one of the run's files, divided at the step from which the run resumes."""
+    """The lines of a JSON-lines file of the run: `kept` up to the step from which the run resumes, `later`
+    after this step."""
 
     kept: list[Line] = field(default_factory=list)
     later: list[Line] = field(default_factory=list)
@@ -48,8 +50,9 @@ class _Lines:
 def set_aside(folder: Path, step: int) -> Path | None:
     """Moves the results that the run in `folder` made after training step `step` into a new branch.
 
-    Returns the branch's folder, or None if there was nothing to move. With `step` 0, all results are moved.
-    Raises UsageError, which names the line, if a line of `metrics.jsonl` or `groups.jsonl` has no step.
+    Returns the branch's folder, or None if there is nothing to move. If `step` is 0, moves all results.
+    Raises UsageError if a line of `metrics.jsonl`, `groups.jsonl` or `evaluations.jsonl` has no step; the
+    error names the line.
     """
     # An evaluation before the first step is moved only if the whole run is moved (step 0).
     last = step or -1
@@ -86,7 +89,8 @@ def metrics(folder: Path) -> list[Line]:
 
 
 def _divided(path: Path, step: int) -> _Lines:
-    """Reads a JSON-lines file, and divides its lines: up to step `step` (kept), and later ones."""
+    """Reads the JSON-lines file `path` and divides its lines at training step `step`. If the last line is
+    incomplete, rewrites the file without this line. Raises UsageError if a line has no step."""
     lines = _Lines()
     if not path.is_file():
         return lines
@@ -105,7 +109,8 @@ def _write(path: Path, lines: list[Line]) -> None:
 
 
 def _new_branch(folder: Path, step: int) -> Path:
-    """Creates the folder of a new branch, with the run's config under the branch's name."""
+    """Creates and returns the folder of a new branch. Writes the run's config into this folder, changed so
+    that it names the branch as the run."""
     for number in itertools.count(1):
         branch = folder / FOLDER / (f"after_step_{step}" + (f"-{number}" if number > 1 else ""))
         try:
@@ -120,11 +125,12 @@ def _new_branch(folder: Path, step: int) -> Path:
 
 
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
-    """Returns the trajectories in `folder` of episodes that were played after step `step`.
+    """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
 
-    An episode in no group is an attempt that was repeated after a failure, or belongs to a step that did not
-    end. Its trajectory names the step. Trajectories of older versions do not; then the time decides, because
-    there a step's episodes began only after all episodes of the step before had ended.
+    Most episodes are listed in a group of `groups`. An episode that is not listed was repeated after a
+    failure, or belongs to a step that was interrupted. Its trajectory states the training step. A trajectory
+    of an older version of air does not; it counts as later if it began after the last listed episode of step
+    `step` ended, because older versions never ran episodes of two steps at the same time.
     """
     if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []
@@ -140,14 +146,16 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns the folders of later or unfinished evaluations: those without a line in `lines.kept`."""
+    """Returns those evaluation folders of the run in `folder` whose evaluation is later than the resumed step
+    or not finished: those that have no line in `lines.kept`."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
-    """Yields the names of the episodes in lines of `groups.jsonl`: of step `step`, or of all steps (None)."""
+    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. If `step` is given,
+    yields only the episodes of this training step."""
     for group in groups:
         if step is None or group["step"] == step:
             played = [*group.get("episodes", []), group.get("greedy") or {}]
@@ -155,7 +163,8 @@ def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    """Yields the complete lines of a trajectory. Skips a line that a killed process left half-written."""
+    """Yields the lines of a trajectory file as dicts. Skips a line that a killed process wrote
+    incompletely."""
     with path.open("rb") as file:
         yield from (line for text in file if (line := json_lines.parsed(text)) is not None)
 
@@ -166,7 +175,9 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _is_later(path: Path, step: int, ended: float) -> bool:
-    """Whether an episode in no group was played after step `step`, whose episodes ended at time `ended`."""
+    """Returns whether the episode of the trajectory `path`, which no group lists, was played after training
+    step `step`. `ended` is the time (seconds since the epoch) at which the last episode of that step
+    ended."""
     first = next(_lines(path), None)
     if first is None:
         return True
@@ -181,7 +192,8 @@ def _ended(path: Path) -> float:
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves a trajectory and its verifiers trace; copies its artefacts, because episodes can share them."""
+    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. Copies the episode's
+    artefacts there, because other episodes may use the same artefacts."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

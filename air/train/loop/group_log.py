@@ -3,9 +3,11 @@
 A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "episodes": […]}`. The groups of a step are
 numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
 `{"episode": …, "reward": …, "advantage": …, "weights_version": …, "reply_versions": […], "error": …}`:
-`episode` names its trajectory (null if it failed before its first line), and `reward` is null if it failed.
-`reply_versions` has the weights' version of each reply in order, `weights_version` that of the oldest. A line
-can also have `"greedy"`: the episode that was played at temperature 0 as a baseline, and is not trained on.
+`episode` is the name of the episode's trajectory file (null if the episode failed before the first line was
+written). `reward` is null if the episode failed. `reply_versions` has, for each of the model's replies, the
+number of the training step that made the weights which sampled this reply; `weights_version` is the smallest
+of these numbers. A line can also have `"greedy"`: an episode that was sampled at temperature 0 as a baseline
+and is not trained on.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Returns the lines of one training step for `groups.jsonl`: one dict per group.
-    Call `air.train.loop.samples.samples` first, because it computes each episode's advantage."""
+    """Returns the lines of training step `step` for `groups.jsonl`: one dict per group. The function
+    `air.train.loop.samples.samples` must be called first, because it sets the advantage of each episode."""
     return [
         {
             "v": VERSION,

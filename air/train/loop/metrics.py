@@ -26,12 +26,14 @@ _LENGTHS = (
     "num_turns",
     "num_branches",
 )
-"""The lengths of a trace (verifiers' record of a conversation) whose distributions are recorded."""
+"""The names of the attributes of a trace (verifiers' record of a conversation) that are lengths and whose
+distributions become metrics."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """The results of one training step, which become a line of `metrics.jsonl` (keys: docs/training.md)."""
+    """The results of one training step, which become a line of `metrics.jsonl`. docs/training.md explains the
+    keys of such a line."""
 
     step: int
     groups: Sequence[Group]
@@ -39,20 +41,21 @@ class StepRow:
     train: Mapping[str, float]
     """The metrics that `Trainer.step` returned."""
     exactness: Mapping[str, Any]
-    """The metrics that `Exactness` collected."""
+    """The metrics that `Exactness` collected: how far trainer and sampler agree on the tokens'
+    probabilities."""
     inference: Mapping[str, float]
     """The metrics that the inference server returned for this step."""
     seconds_weights: float
-    """Seconds until the inference server had loaded the newest weights."""
+    """Seconds (wall time) that the inference server took to load the newest weights, before this step."""
     seconds_rollout: float
-    """Seconds (wall time) for which the run waited for the step's episodes."""
+    """Seconds (wall time) for which the run waited for the step's episodes to end."""
     seconds_train: float
     """Seconds (wall time) for computing the advantages and updating the weights."""
     seconds_play: float
-    """Seconds (wall time) for playing the episodes. This is longer than `seconds_rollout` if the episodes
-    began during the previous update."""
+    """Seconds (wall time) during which the episodes were played. This is longer than `seconds_rollout` if the
+    episodes began before the previous step's update had ended."""
     peak_memory_mb: float
-    """Largest memory use of this process so far, in MiB."""
+    """The largest amount of main memory (resident set) that this process has used so far, in MiB."""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the line of `metrics.jsonl` for this training step."""
@@ -78,13 +81,14 @@ class StepRow:
 
 
 def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metrics of a step without times and memory sizes, which differ between repeated runs."""
+    """Returns a copy of the metrics `row` of a training step without times, speeds and memory sizes, which
+    differ between two otherwise identical runs."""
     measured = ("seconds", "time/", "tokens_per_second", "peak_memory_mb")
     return {k: value for k, value in row.items() if not any(part in k for part in measured)}
 
 
 class Failures:
-    """Counts the failed episodes of a run by reason. The reason is the first line of the error."""
+    """Counts the failed episodes of a run by reason, which is the first line of the episode's error."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -93,7 +97,9 @@ class Failures:
         self._played = 0
 
     def count(self, step: int, played: int, errors: Sequence[str]) -> str:
-        """Counts the errors of a step with `played` episodes. Returns a line about them, or ""."""
+        """Adds the failures of training step `step` to the counts. `played` is the number of the step's
+        episodes, and `errors` has the error text of each failed episode. Returns one line for the user about
+        the failures, or an empty string if there are none."""
         reasons = Counter((error.splitlines() or [""])[0][:200] for error in errors)
         self._reasons += reasons
         self._played += played
@@ -104,11 +110,12 @@ class Failures:
 
     @property
     def everything(self) -> bool:
-        """Whether episodes were played and all of them failed."""
+        """Whether the run has played episodes and all of them failed."""
         return 0 < self._played == self._reasons.total()
 
     def commonest(self) -> str:
-        """Returns a text with the most frequent reason. At least one episode must have failed."""
+        """Returns a phrase with the most frequent reason and its count. At least one episode must have
+        failed."""
         return _commonest(self._reasons)
 
 
@@ -124,8 +131,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
-    """Returns the metrics of one training step, by name. Means and times are over the episodes without an
-    error; numbers of episodes, groups and tokens are over all episodes."""
+    """Returns the metrics of one training step's groups, by name. Means, and sums of times, are over the
+    episodes that did not fail; numbers of episodes, groups and tokens are over all episodes."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -148,8 +155,9 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
-    """Returns the number of episodes with reasoning that became more than one training sample. The usual
-    cause: later prompts do not repeat the reasoning of earlier replies."""
+    """Returns the number of episodes that contain reasoning and became more than one training sample each.
+    The usual cause is a chat template that drops the reasoning of earlier replies from later prompts, so that
+    the conversation branches."""
     return sum(
         1
         for rollout in rollouts
@@ -159,7 +167,8 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning if `row` is the first metrics row of the run in which `reasoning_branches` is not 0."""
+    """Logs a warning if the metric `reasoning_branches` is not 0 in `row`, and was 0 in all `earlier` rows of
+    the run's metrics."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -171,8 +180,8 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means (such as the mean reward), and the numbers of
-    episodes that ended at the context limit, of cut observations, and of cut replies."""
+    """Returns metrics over the episodes, by name: means (such as the mean reward), and counts of episodes
+    that ended at the context limit, truncated observations, truncated replies, and refused requests."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -192,29 +201,32 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def facts(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns the means of the values that worlds reported about their episodes (their facts). The keys are
-    `world/` and the value's name."""
+    """Returns, for each value that worlds reported in `World.facts`, the mean over the episodes that have it.
+    A key is `world/` followed by the value's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
     names = dict.fromkeys(name for told in each for name in told)
     return {f"world/{n}": fmean(told[n] for told in each if n in told) for n in names}
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns the normalised score φ of the episode's last `validate`, or None if there is no such score."""
+    """Returns φ, the normalised score, of the episode's last `validate`, or None if no `validate` was
+    scored."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
 
 def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns each reward term's mean over the episodes, by name. The means add up to the mean reward."""
+    """Returns the mean of each reward term over the episodes, by the term's name. A term that an episode
+    lacks counts as 0, so the means add up to the mean reward."""
     each = [r.terms for r in rollouts]
     names = dict.fromkeys(name for terms in each for name in terms)
     return {name: fmean(terms.get(name, 0.0) for terms in each) for name in names}
 
 
 def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
-    """Returns mean, minimum, maximum, and the 10th and 90th percentile of the values, named as in prime-rl.
-    The result is empty if there are no values."""
+    """Returns the mean, minimum, maximum, and 10th and 90th percentile of the values, under the keys
+    `<name>/mean`, `/min`, `/max`, `/p10` and `/p90` as in prime-rl. The result is empty if there are no
+    values."""
     if not len(values):
         return {}
     low, high = np.percentile(values, (10, 90))
@@ -228,8 +240,10 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns the distributions of the episodes' lengths and rewards, over all sources together
-    (`train/agg/…`) and for each source (`train/<source>/…`). Names and definitions are prime-rl's."""
+    """Returns the distributions (see `distribution`) of the episodes' lengths and rewards, over all training
+    sources together (`train/agg/…`) and for each source (`train/<source>/…`). Also returns each source's
+    share of the traces (`batch/<source>`) and the distribution of reply lengths (`reply_tokens/…`). Except
+    for the last, names and definitions are prime-rl's."""
     row: dict[str, float] = {}
     every = [r for g in groups for r in g.rollouts]
     traces = sum(len(r.traces) for r in every)
@@ -261,8 +275,9 @@ def _distributions(prefix: str, rollouts: Sequence[Rollout]) -> dict[str, float]
 
 
 def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
-    """Returns the mean, standard deviation, minimum and maximum of the advantages over the sampled tokens;
-    and of the returns, if the algorithm has returns."""
+    """Returns the mean, standard deviation, minimum and maximum of the advantages over the sampled tokens, as
+    `advantages/mean` and so on. If the algorithm computes returns, their four numbers are added as
+    `returns/…`."""
     arrays: dict[str, list[float]] = {}
     for sample in samples:
         for name in ("advantages", "returns"):
@@ -279,7 +294,7 @@ def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Returns the groups of each source of tasks, by the source's name. The order is kept."""
+    """Returns a dict from the name of each training source to its groups, in the order of `groups`."""
     sources: dict[str, list[Group]] = {}
     for group in groups:
         for name in dict.fromkeys(r.source for r in group.rollouts):
@@ -288,7 +303,7 @@ def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
 
 
 def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Returns the episodes of each task, by the task's id. The order is kept."""
+    """Returns a dict from the id of each task to its episodes, in the order of `rollouts`."""
     tasks: dict[str, list[Rollout]] = {}
     for rollout in rollouts:
         tasks.setdefault(rollout.task, []).append(rollout)
@@ -296,10 +311,12 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one row for each task, which compares the first quarter of a run's steps with the last quarter.
+    """Returns one dict for each task, which compares the first quarter of a run's training steps with the
+    last quarter.
 
-    A row has the task's baseline and, for each quarter, the mean score, the best score and the mean reward.
-    `rows` are the lines of `metrics.jsonl`.
+    A dict has the task's id (`task`), its baseline score (`baseline`) and, for each quarter, the mean score,
+    the best score and the mean reward (`first_mean`, `first_best`, `first_reward`, `last_mean` …). `rows` are
+    the lines of the run's `metrics.jsonl`.
     """
     quarter = max(1, len(rows) // 4)
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
@@ -332,8 +349,8 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
-    """Returns for each task, by id, the scores, the mean reward, and the numbers of all and failed
-    episodes."""
+    """Returns a dict from the id of each task to a dict of its results: the episodes' validation and test
+    scores, the task's baseline score, the mean reward, and the numbers of all and of failed episodes."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 

@@ -1,7 +1,10 @@
-"""Gives an algorithm what it needs beyond rewards: values, a reference, a teacher, greedy episodes.
+"""Loads the models that an algorithm needs besides the policy, and runs them on the sampled tokens of each
+step.
 
-The models are loaded only if the algorithm needs them. They score the sampled tokens of a step after the
-step's episodes were played, and before advantages are computed.
+The models are a value model, a reference model or a teacher. They give, for each sampled token, a value, the
+log-probability under the reference or teacher, or the KL divergence from the reference. These numbers are
+computed after the step's episodes have ended and before the advantages. This module also reads the baseline
+reward from the greedy episodes. A model is loaded only if the algorithm needs it.
 """
 
 from __future__ import annotations
@@ -39,53 +42,59 @@ from air.train.tree.sample import Sample
 
 
 class Scorer(Protocol):
-    """A model that gives log-probabilities of sampled tokens: a `LocalModel` of `frozen_model`, or a
-    `TeacherEndpoint`."""
+    """Interface of a model that computes the log-probabilities of given tokens: a `LocalModel` in this
+    process, or a `TeacherEndpoint` on a server."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the log-probabilities of its sampled tokens."""
+        """Returns, for each sample, the log-probabilities of the tokens for which `Sample.mask` is true, in
+        nats."""
 
     def close(self) -> None:
-        """Frees the memory or connections that the scorer holds."""
+        """Frees the model's memory, or closes the connections to its server."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The Kullback-Leibler divergence of the policy's predictions from those of `reference`."""
+    """A function that computes the Kullback-Leibler divergence of the policy from `reference` at each sampled
+    token, over the whole vocabulary."""
 
     policy: Policy
     reference: LocalModel
     micro_batch_tokens: int
 
     def __call__(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the divergence at each sampled token, with the present weights."""
+        """Returns, for each sample, the divergence at each sampled token in nats, with the policy's present
+        weights."""
         return divergences(self.policy, self.reference, samples, self.micro_batch_tokens)
 
 
 @dataclass(frozen=True)
 class NeededModels:
-    """The models beside the policy that a run's algorithm needs; None or absent: not needed."""
+    """The further models, besides the policy, that a run's algorithm needs. A model that is not needed is
+    None or absent."""
 
     scorers: Mapping[Need, Scorer]
-    """The models by what they provide: `reference`, `teacher`, or both."""
+    """The models that compute log-probabilities, under the keys `reference` and `teacher`."""
     values: ValueModel | None
     greedy: bool
-    """Whether each group plays one more episode, at temperature 0."""
+    """Whether the algorithm needs one more episode per group, sampled at temperature 0."""
     temperature: float
     """The sampling temperature of the policy."""
     divergence: Divergence | None = None
-    """Computes the divergence of the policy's predictions from the reference's; None: not needed."""
+    """Computes the KL divergence of the policy from the reference model. None if the algorithm does not need
+    it."""
 
     @property
     def scores_here(self) -> bool:
-        """Whether `score` runs a model in this process."""
+        """Whether `score` computes with a model in this process, and not only on a teacher's server."""
         local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
         return bool(local) or self.values is not None
 
     def score(self, groups: Sequence[Group]) -> Needed:
-        """Returns the numbers that the algorithm needs for the groups of a step. The metric `ref_kl` is the
-        mean over all sampled tokens of the teacher's log-probability minus the policy's, as in prime-rl.
-        Raises InferenceError if a teacher's server fails."""
+        """Returns the numbers of the needed models for the sampled tokens of a step's groups. If there is a
+        teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
+        log-probability minus the policy's, as in prime-rl. Raises InferenceError if the teacher's server
+        fails."""
         greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
         tokens: dict[Need, dict[int, list[float]]] = {}
         metrics: dict[str, float] = {}
@@ -103,8 +112,9 @@ class NeededModels:
         return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
 
     def train(self, samples: Sequence[Sample], needed: Needed) -> dict[str, float]:
-        """Trains the value model, if there is one, on the returns of the samples, and returns the value
-        model's metrics. Raises InfrastructureError if the gradients are not finite."""
+        """Trains the value model on the returns of the samples, and returns its metrics; an empty dict if
+        there is no value model. `needed` is the result of `score` for the same step. Raises
+        InfrastructureError if the gradients are not finite."""
         if self.values is None:
             return {}
         old = needed.tokens["values"]
@@ -116,34 +126,38 @@ class NeededModels:
         )
 
     def trains_policy(self, step: int) -> bool:
-        """Whether step `step` trains the policy. It is not trained during the warm-up of a value model."""
+        """Returns whether training step `step` updates the policy. During the value model's warm-up steps
+        only the value model is trained."""
         return self.values is None or step > self.values.config.warmup_steps
 
     def loaded_bytes(self) -> int:
-        """Returns the size in bytes of the weights that were loaded beside the policy's."""
+        """Returns the size in bytes of all weights in this process that are not the policy's."""
         models = [s.policy.model for s in self.scorers.values() if isinstance(s, FrozenModel)]
         weights = [p for model in models for p in model.parameters()]
         weights += [] if self.values is None else self.values.parameters
         return sum(int(p.numel() * p.element_size()) for p in weights)
 
     def training_bytes(self) -> int:
-        """Returns the bytes that gradients and optimiser of the value model need when it is trained."""
+        """Returns the bytes of the value model's gradients and optimiser states; 0 if there is no value
+        model."""
         if self.values is None:
             return 0
         states = 8 if isinstance(self.values.config.optim, AdamWConfig) else 4
         return sum(int(p.numel()) for p in self.values.parameters) * (4 + states)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the models that are trained beside the policy, for a checkpoint."""
+        """Returns the state of the value model, for a checkpoint; an empty dict if there is no value
+        model."""
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state_dict`. A value model that the checkpoint lacks stays untrained."""
+        """Restores a result of `state_dict`. If `state` has no value model, the present one starts
+        untrained."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 
     def close(self) -> None:
-        """Closes connections to servers."""
+        """Closes all scorers: frees their memory, and ends connections to a teacher's server."""
         for scorer in self.scorers.values():
             scorer.close()
 
@@ -155,10 +169,12 @@ def load(
     say: Callable[[str], None],
     stopping: threading.Event | None = None,
 ) -> NeededModels:
-    """Loads the models that `needs` names, with the settings of `config`. `model` is the policy; the other
-    models are loaded onto its device. If a teacher's server does not answer yet, waits for it until
-    `stopping` is set. Raises UsageError if a model cannot be loaded or has another vocabulary, and
-    InferenceError if the teacher's server does not answer."""
+    """Loads the models that `needs` names, with the settings of `config`, onto the device of `model`, the
+    policy.
+
+    If a teacher's server does not answer yet, waits for it, calls `say` with one line for the user, and ends
+    the wait if `stopping` is set. Raises UsageError if a model cannot be loaded or has another vocabulary
+    than the policy, and InferenceError if the teacher's server does not answer or the wait was stopped."""
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
     beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
@@ -181,8 +197,9 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample with advantage 0 for each branch of the episodes without an error. A branch is one
-    linear conversation of a trace. If a reply is in several branches, only the first marks it as sampled."""
+    """Yields one sample, with advantage 0, for each branch of the episodes that did not fail. A branch is one
+    linear conversation of a trace. If several branches contain the same reply, `Sample.mask` is true for this
+    reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -196,8 +213,8 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Groups the numbers by message; the keys are the `id()` of the messages (verifiers' nodes). `numbers`
-    has, for each sample, one number per sampled token."""
+    """Splits `numbers`, which has for each sample one number per sampled token, into one list per message.
+    The keys of the result are the `id()` of the messages (verifiers' nodes)."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -211,7 +228,8 @@ def _of_sample(numbers: Mapping[int, Sequence[float]], sample: Sample) -> list[f
 
 
 def _sampled_nodes(sample: Sample) -> Iterator[tuple[Any, int]]:
-    """Yields (message, number of its sampled tokens) for each message of the sample with sampled tokens."""
+    """Yields, for each message of the sample that has sampled tokens, the message and the number of these
+    tokens."""
     start = 0
     for node in sample.nodes:
         end = start + len(node.mask)
@@ -225,7 +243,8 @@ def _sampled(sample: Sample, name: str) -> list[float]:
 
 
 def _greedy_reward(group: Group) -> float | None:
-    """Returns the greedy episode's reward (of segments: their mean reward), or None if it failed."""
+    """Returns the reward of the group's greedy episode, or None if there is no such episode or it failed. If
+    the episode has several segments, returns the mean of their rewards."""
     greedy = group.greedy
     if greedy is None or not greedy.ok or not greedy.traces:
         return None
@@ -242,7 +261,8 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 @dataclass(frozen=True)
 class _Beside:
-    """Loads models onto the policy's device, with the policy's attention implementation."""
+    """Loads the models that an algorithm needs besides `policy`, onto its device and with its attention
+    implementation."""
 
     policy: Policy
     attention: str
@@ -251,8 +271,8 @@ class _Beside:
     """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference model. If the reference is the base model of the policy's adapter, it is not
-        loaded a second time."""
+        """Returns the reference model `name`. If this is the base model under the policy's LoRA adapter, its
+        weights are used and no second copy is loaded."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)
@@ -262,7 +282,8 @@ class _Beside:
     def teacher(
         self, config: TeacherConfig, say: Callable[[str], None], stopping: threading.Event | None
     ) -> Scorer:
-        """Loads the teacher, or waits for its server."""
+        """Returns the teacher: loads it if it is a folder or a model name; if it is on a server, waits until
+        the server answers. `say` and `stopping` are as in `TeacherEndpoint`."""
         if config.base_url is None:
             key = "orchestrator.algo.teacher.name"
             other = self._load(_expanded(config.name), key, self.policy.model.dtype)
@@ -276,7 +297,8 @@ class _Beside:
         return endpoint
 
     def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
-        """Loads the value model in float32, because in bfloat16 small updates would be lost by rounding."""
+        """Returns a new value model, which starts from the weights of the configured model or, without one,
+        of `start`. The weights are float32, because rounding to bfloat16 would lose small updates."""
         name = _expanded(config.model or start)
         other = self._load(name, "embedded.value_model.model", torch.float32)
         return ValueModel(other, config, self.micro_batch_tokens)

@@ -1,4 +1,5 @@
-"""Opens the resources of a run of the embedded engine: policy, trainer, inference server and environments."""
+"""Opens the resources of a run of the embedded engine: loads the policy, builds the trainer, and starts the
+inference server and the environments."""
 
 from __future__ import annotations
 
@@ -39,28 +40,30 @@ AnySource = TypeVar("AnySource", bound=EnvSource)
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources that a run uses in its steps: policy, trainer, inference server and environments."""
+    """The open resources that every training step uses: policy, trainer, inference server and
+    environments."""
 
     config: RunConfig
-    """The run's settings, in which `embedded.inference` is the chosen server, never `auto`."""
+    """The run's settings. `embedded.inference` names the inference server that was chosen, never `auto`."""
     policy: Policy
     trainer: Trainer
     server: Server
     sources: Sequence[Source]
     needed: NeededModels
-    """The models beside the policy that the algorithm needs."""
+    """The further models that the algorithm needs besides the policy."""
     tokens: TokenLog | None
-    """The log of trained tokens. None: the run records no tokens."""
+    """The log of trained tokens. None if the run records no tokens."""
     evaluations: Evaluations | None
-    """The run's evaluations. None: the run has no evaluations."""
+    """The evaluations that the run makes between training steps. None if the run file configures none."""
 
 
 class Opening:
     """Opens the resources of one run. Call `open` only once.
 
-    `checkpoint` is the folder of the checkpoint from which the run continues, and `state` the training state
-    in it; for a new run, each is None. `say` shows a line to the user. `gpu_bytes` returns a GPU's memory in
-    bytes.
+    `needs` are the inputs that the run's algorithm needs beyond rewards. `checkpoint` is the folder of the
+    checkpoint from which the run resumes, and `state` the training state in this checkpoint; for a new run,
+    both are None. `say` is called with each line for the user. `gpu_bytes` returns the total memory of a GPU
+    in bytes.
     """
 
     def __init__(
@@ -81,12 +84,13 @@ class Opening:
         self.folder = config.folder
         self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of inference and trainer, which boxes must not use. The keys are the environment settings
-        that reserve them (`inference_gpus`, `trainer_gpus`)."""
+        """The GPUs of the inference server and the trainer, which boxes must not use, under the names of the
+        environment settings that reserve them: `inference_gpus` and `trainer_gpus`. None reserves no GPU."""
 
     async def open(self, stack: AsyncExitStack) -> Resources:
-        """Loads the models, and starts the inference server and environments; closing `stack` stops them.
-        Raises UsageError if the model, a GPU, vLLM or a port cannot be used."""
+        """Loads the models, starts the inference server and the environments, and returns all resources.
+        Closing `stack` stops the servers and environments and releases the GPU. Raises UsageError if the
+        model, a GPU, vLLM or a port cannot be used."""
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
         self.say(str(choice))
@@ -170,15 +174,16 @@ class Opening:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Chooses the device of the policy. It is never a GPU that boxes may use, and the GPU of vLLM only if
-        no other is free."""
+        """Returns the device for the policy. It is never a GPU that boxes may use, and it is the GPU of vLLM
+        only if no other GPU is free."""
         place = self._free_device(choice.gpu)
         if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
         return place
 
     def _overlaps_on(self, place: Device, choice: Choice) -> bool:
-        """Whether vLLM would have to sample on the policy's GPU during an update, which is impossible."""
+        """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there.
+        This is not supported."""
         return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
 
     def _free_device(self, inference: Gpu | None) -> Device:
@@ -186,7 +191,7 @@ class Opening:
         return device.choose_beside(envs, self.config.embedded.device, inference=inference)
 
     def _load(self, place: Device) -> tuple[Policy, NeededModels]:
-        """Loads the policy and the models beside it."""
+        """Loads the policy onto the device `place`, and the further models that the algorithm needs."""
         embedded = self.config.embedded
         model = policy.load(
             self.start,
@@ -201,8 +206,8 @@ class Opening:
     def _problem_of_auto(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device
     ) -> str:
-        """Returns why the GPU that `embedded.device = "auto"` chose is too small for policy and vLLM
-        together, or an empty text if it is large enough."""
+        """Returns the reason why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose
+        the GPU of vLLM and its memory is too small for both. Otherwise returns an empty string."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -239,8 +244,10 @@ class Opening:
     def _check_memory(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device
     ) -> float | None:
-        """Warns if the run may not fit into the memory of its device. If vLLM and the trainer use the same
-        GPU, shows how they share its memory, and returns the share for vLLM; else returns None."""
+        """Warns the user if the run may not fit into the memory of its device. If vLLM and the trainer use
+        the same GPU, tells the user how they share its memory, and returns vLLM's share (0 to 1); otherwise
+        returns None. Raises UsageError if the memory is too small for both, or if vLLM would have to sample
+        during an update although it shares the GPU or serves a LoRA adapter."""
         overlap = self.config.overlaps and choice.vllm is not None
         if overlap and (_shared(place, choice) or model.has_adapter):
             remedies = ['embedded.inference = "transformers"']
@@ -286,8 +293,9 @@ class Opening:
         )
 
     def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns the source's config, in which settings that are absent get the run's values. The GPUs of
-        inference and trainer are kept from boxes. `record_dir` is the folder of the trajectories."""
+        """Returns a copy of the source's config in which absent settings of the environment have the run's
+        values: tokenizer, context length, the GPUs that boxes must not use, and `record_dir` as the folder of
+        trajectories."""
         env = source.env
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
@@ -305,7 +313,7 @@ class Opening:
 
 
 def _shared(place: Device, choice: Choice) -> bool:
-    """Whether policy and inference server use the same GPU."""
+    """Returns whether the policy and the inference server use the same GPU."""
     return place.gpu is not None and place.gpu == choice.gpu
 
 

@@ -1,4 +1,5 @@
-"""Displays a run's progress (a live table on a terminal, otherwise plain lines) and its final table."""
+"""Displays the progress of a training run (a live table on a terminal, otherwise plain lines) and its final
+table."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from rich.table import Table
 from air import paths
 
 WIDE = 1000
-"""Width of final tables, in characters. A narrower terminal wraps the lines, so that no number is cut off."""
+"""The width of final tables, in characters. It is larger than that of a terminal: the terminal then wraps
+long lines, whereas a table that is fitted to the terminal would truncate numbers."""
 _SHOWN_STEPS = 8
 _LOG = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -27,7 +29,8 @@ Row = Mapping[str, Any]
 
 
 def number(value: float | None, form: str = ".3f") -> str:
-    """Returns a number as text for a table, or a dash for None."""
+    """Returns a number as text for a table, in the format `form` (a format specification); a dash for
+    None."""
     return "–" if value is None else format(value, form)
 
 
@@ -37,8 +40,8 @@ def percent(value: float | None) -> str:
 
 
 def split(row: Row) -> str:
-    """Returns how a step's episodes spent their time, in percent, such as `60/20/15/5`: model's replies,
-    commands in boxes, grading, and waiting in the queue. Returns a dash if no times are recorded."""
+    """Returns the shares of a step's episode time in percent, as a text such as `60/20/15/5`: sampling
+    replies, commands in boxes, grading, and waiting in queues. Returns a dash if `row` has no times."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -61,8 +64,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 class Progress:
-    """Context manager: displays a run's progress, as a live table on a terminal, otherwise as plain lines.
-    The run has `total` steps. All lines are also logged."""
+    """Context manager that displays the progress of a run of `total` training steps: as a live table on a
+    terminal, otherwise as plain lines. It also logs all lines."""
 
     def __init__(self, total: int, *, title: str = "", console: Console | None = None) -> None:
         self.console = console or Console()
@@ -95,17 +98,18 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """Prints and logs the line `text`. On a terminal, the line stays above the live table."""
+        """Prints and logs the line `text`. On a terminal, the line appears above the live table."""
         _LOG.info("%s", text)
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def begin(self, done: int) -> None:
-        """Starts the clock for the estimated remaining time. A resumed run has already done `done` steps."""
+        """Starts the clock for the estimated remaining time. `done` is the number of steps that are already
+        finished; it is not 0 in a resumed run."""
         self._began, self._done, self._first = time.monotonic(), done, done
         self._bars.update(self._steps, completed=done)
 
     def phase(self, name: str, episodes: int) -> None:
-        """Starts a new progress bar with the label `name`, for `episodes` episodes."""
+        """Resets the progress bar of episodes to 0 of `episodes`, with the label `name`."""
         self._bars.update(self._episodes, description=name, completed=0, total=episodes)
 
     def episode(self) -> None:
@@ -126,7 +130,8 @@ class Progress:
 
     @property
     def eta(self) -> str:
-        """The estimated remaining time as `minutes:seconds`; a dash until the first step has ended."""
+        """The estimated remaining time of the run as `minutes:seconds`; a dash until the first step has
+        ended."""
         played = self._done - self._first
         if not played:
             return "–"
@@ -143,12 +148,14 @@ class Progress:
 
 
 def plain_table(title: str = "") -> Table:
-    """Returns a new, empty table without borders. Print it with the width `WIDE`."""
+    """Returns a new, empty table without borders. The caller should print it on a console of the width
+    `WIDE`."""
     return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the final table of a run: each task's scores and rewards. `rows` come from `metrics.summary`."""
+    """Prints the final table of a run: each task's scores and rewards in the first and last quarter of the
+    steps. `rows` is a result of `metrics.summary`."""
     table = plain_table("scores on the validation split, at the last validate of each episode")
     table.add_column("task", no_wrap=True)
     for name in ("baseline", "first ¼", "best", "last ¼", "best", "reward"):
@@ -161,7 +168,8 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
-    """Prints the commands with which the user can show, replay or evaluate the finished run."""
+    """Prints the commands with which the user can view and replay the finished run in `folder`, and evaluate
+    its last `checkpoint`, if there is one."""
     run, air = shlex.quote(str(folder)), paths.command()
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"

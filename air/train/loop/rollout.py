@@ -1,7 +1,7 @@
-"""Plays groups of episodes for training. All episodes of a group play the same task.
+"""Plays groups of episodes for training. All episodes of a group have the same task.
 
 A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its tasks.
-A rollout is one episode as training sees it.
+A rollout is the result of one episode: its traces (verifiers' records of conversations) or its error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from air.train.model.policy import Policy, default_renderer
 
 @dataclass
 class Rollout:
-    """One episode as training sees it: its task, its conversations (traces), and its error if it failed."""
+    """The result of one episode, for training: its task, its conversations (traces), and its error if it
+    failed."""
 
     source: str
     task: str
@@ -42,22 +43,23 @@ class Rollout:
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
     weights_version: int | None = None
-    """The version of the weights that sampled the episode's oldest reply: the number of the training step
-    that made these weights. 0: the weights at the run's start. None: not known."""
+    """The oldest version of the weights that sampled a reply of the episode. A version is the number of the
+    training step that made the weights; 0 is the weights at the run's start. None if not known."""
     reply_versions: dict[int, int] = field(default_factory=dict)
-    """The version of the weights for each reply, by the `id()` of the reply's node; empty if one version
-    sampled all replies."""
+    """The version of the weights that sampled each reply. The keys are the `id()` of the replies' trace
+    nodes. Empty if one version sampled all replies."""
     advantage: float | None = None
-    """The mean advantage of the episode's rewarded parts, or None before advantages are computed."""
+    """The mean of the advantages of the episode's parts (episode, segments or turns). None until the
+    advantages are computed, and for an episode that is not trained on."""
 
     @property
     def ok(self) -> bool:
-        """Whether the episode ended without an error. Training ignores episodes with errors."""
+        """Whether the episode ended without an error. Episodes with errors are not trained on."""
         return not self.error
 
     @property
     def trace(self) -> Any:
-        """The last of `traces`, which holds the episode's metrics, or None if no agent ran."""
+        """The last trace, which contains the episode's metrics; None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
@@ -81,12 +83,13 @@ class Rollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The data that air's environment recorded about the episode (`info["air"]` of the last trace)."""
+        """The data about the episode that air's environment recorded in `info["air"]` of the last trace;
+        empty if there are none."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     def version_of(self, node: Any) -> int | None:
-        """Returns the version of the weights (number of the training step that made them) that sampled a
-        reply of this episode. `node` is the reply's node in one of the traces. None: not known."""
+        """Returns the version of the weights that sampled a reply: the number of the training step that made
+        these weights, or None if not known. `node` is the reply's node in one of the episode's traces."""
         return self.reply_versions.get(id(node), self.weights_version)
 
     @property
@@ -101,26 +104,28 @@ class Group:
 
     rollouts: list[Rollout] = field(default_factory=list)
     greedy: Rollout | None = None
-    """An episode at temperature 0, whose reward is a baseline. It is not trained on, and does not count in
-    the means of the step. None: the algorithm needs no such episode."""
+    """One more episode of the task, sampled at temperature 0, whose reward is a baseline. It is not trained
+    on and does not count in the step's means. None if the algorithm needs no such episode."""
     replays: int = 0
-    """Number of earlier attempts at this prompt in the same step, whose rewards were all equal."""
+    """The number of earlier groups of the same prompt in this step that were discarded because all their
+    rewards were equal."""
 
     @property
     def played(self) -> list[Rollout]:
-        """All episodes: those of `rollouts`, and the greedy episode if there is one."""
+        """All episodes of the group: those in `rollouts`, then the greedy episode if there is one."""
         return [*self.rollouts, *([self.greedy] if self.greedy is not None else [])]
 
     @property
     def lacks_spread(self) -> bool:
-        """Whether the rewards of at least two traces without errors are all equal."""
+        """Whether `has_spread` is false although there are at least two traces to compare: traces in
+        `rollouts` of episodes that ended without an error."""
         scored = sum(len(rollout.traces) for rollout in self.rollouts if rollout.ok)
         return scored > 1 and not self.has_spread
 
     @property
     def has_spread(self) -> bool:
-        """Whether the rewards of traces without errors differ from each other, or from the greedy episode's
-        reward. A group without such a difference teaches nothing to an algorithm that compares rewards."""
+        """Whether the rewards of the traces of all episodes without errors, including the greedy episode, are
+        not all equal. If they are equal, all advantages are 0 in algorithms that compare rewards."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -135,7 +140,7 @@ class Source:
     env: vf.Env[Any]
     tasks: list[vf.Task]
     level: int | None = None
-    """The level of a curriculum, counted from 1, to which `tasks` belong. None: the source has no levels."""
+    """The curriculum level of `tasks`, counted from 1. None if the source has no levels."""
 
 
 def context(
@@ -147,10 +152,12 @@ def context(
     renderer: Any = None,
     name: str | None = None,
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling) for the server of `policy` at `url`.
-    The client sends and receives token ids. `renderer` is a config of the package `renderers`, which turns
-    chat messages into token ids; None selects the default for the policy's type of model. `name` is the
-    model's name on the server (None: the policy's name)."""
+    """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server at
+    `url` that serves `policy`. The client sends and receives token ids.
+
+    `max_tokens` limits the tokens of one reply. `renderer` is a config of the package `renderers`, which
+    converts chat messages to token ids; None selects the default for the policy's model type. `name` is the
+    model's name on the server; None: the policy's name."""
     return vf.ModelContext(
         model=name or policy.name,
         client=vf.TrainClientConfig(
@@ -164,22 +171,23 @@ def context(
 
 
 def seeded(ctx: vf.ModelContext, seed: str) -> vf.ModelContext:
-    """Returns `ctx` with a sampling seed that is computed from the text `seed`."""
+    """Returns a copy of `ctx` with a sampling seed: a number that is the hash of the text `seed`."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6])  # exact in any JSON parser
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"seed": number}))
 
 
 def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
-    """Returns `ctx` with temperature 0, so that the most likely token is always taken."""
+    """Returns a copy of `ctx` with temperature 0, so that the server always chooses the most probable
+    token."""
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
 def settled(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """Returns the environment config `env`, in which the run's values for the tokenizer, the context length
-    and the trajectories' folder are filled in. Values that `env` sets itself are kept; an `env` that is no
-    `ResearchEnvConfig` stays unchanged."""
+    """Returns a copy of the environment config `env` in which absent values are filled in: the tokenizer of
+    `policy`, `max_context_tokens`, and `record_dir` as the folder of trajectories. An `env` that is not a
+    `ResearchEnvConfig` is returned unchanged."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -196,8 +204,9 @@ def settled(
 
 @asynccontextmanager
 async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterator[list[Source]]:
-    """Async context manager: runs the environments of the sources of tasks during the `with` block.
-    Yields one `Source` for each config. Raises ConfigError if an environment is wrong or has no task."""
+    """Async context manager that runs the environments of the given sources of tasks during the `with` block.
+    Yields one `Source` for each config. `group_size` applies to configs that set none. Raises ConfigError if
+    an environment cannot be loaded or has no task."""
     async with AsyncExitStack() as stack:
         sources = []
         for config in configs:
@@ -213,26 +222,29 @@ async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterato
 
 
 Gate = AbstractAsyncContextManager[None]
-"""A context manager that is entered before each episode and left after it, such as a semaphore."""
+"""A context manager around each episode that limits the number of simultaneous episodes, such as a
+semaphore."""
 _OPEN: Gate = nullcontext()
 
 Prompt = tuple[Source, vf.Task]
-"""A source of tasks, and the task from it that all episodes of a group play."""
+"""The starting point of a group: a source of tasks, and one of its tasks, which all episodes of the group
+play."""
 
 
 Positions = Mapping[str, int]
-"""The number of prompts that a run has taken from each source of tasks. A key has the source's name and its
-number among the sources of this name, and if the source has levels, also the level."""
+"""The number of prompts that a run has drawn so far from each source of tasks. A key consists of the source's
+name, its number among the sources of this name and, if the source has curriculum levels, the level."""
 
 
 def prompts(
     sources: Sequence[Source], episodes: int, seed: int, step: int, positions: Positions
 ) -> tuple[list[Prompt], Positions]:
-    """Returns the prompts of training step `step`, and the sources' positions after it.
+    """Returns the prompts of training step `step`, and the sources' positions after this step.
 
-    Each prompt's source is drawn at random, weighted by the sources' ratios; `seed` and `step` seed the
-    random generator. Every source cycles through its tasks. It starts at its entry in `positions`, or at its
-    first task if it has no entry. All groups of a step together have `episodes` episodes or a few more.
+    The source of each prompt is drawn at random, weighted by the sources' ratios; `seed` and `step` seed the
+    random generator. The task is the next of this source, cyclically; `positions` says how many prompts were
+    drawn from the source before, 0 if absent. Prompts are drawn until their groups together have at least
+    `episodes` episodes.
     """
     rng = random.Random(f"prompts {seed} {step}")
     names = [source.name for source in sources]
@@ -264,10 +276,12 @@ async def play_group(
     with_greedy: bool = False,
     gate: Gate = _OPEN,
 ) -> Group:
-    """Plays a group of `source.group_size` episodes of `task` at the same time, and calls `on_done` after
-    each episode. `seed` and the episode's number give each episode's sampling seed; None sets no seed. With
-    `with_greedy`, one more episode is played, at temperature 0. `gate` is entered for each episode, and
-    limits how many episodes play at once."""
+    """Plays a group of `source.group_size` episodes of `task` concurrently, and returns the group. Calls
+    `on_done` with each rollout when its episode ends.
+
+    The sampling seed of each episode is derived from `seed` and the episode's number in the group; None: no
+    seed. With `with_greedy`, one more episode is played at temperature 0. Each episode runs inside the
+    context manager `gate`, which can limit the number of simultaneous episodes."""
     each = [
         ctx if seed is None else seeded(ctx, f"{seed} {number}")
         for number in range(source.group_size)
@@ -289,7 +303,9 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task`, with the environment's retries. A failed rollout holds the error."""
+    """Plays one episode of `task` and returns its rollout, after calling `on_done` with it. The environment
+    repeats a failed episode as its `retries` allow. If the episode still fails, the rollout's `error` says
+    why."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -308,7 +324,8 @@ async def play(
 
 
 def task_name(source: Source, task: vf.Task) -> str:
-    """Returns the id of a task of air; else the task's name; if it has none, the name of the source."""
+    """Returns the task's id if it is a task of air; otherwise the task's name, or the source's name if the
+    task has none."""
     return str(getattr(task.data, "task_id", "") or task.data.name or source.name)
 
 
@@ -320,8 +337,9 @@ async def play_many(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `each` episodes of every task of the source, at most `at_once` of them at the same time. If
-    `each` is a mapping, it has the number of episodes by task id; they take the task's prompts in turn."""
+    """Plays `each` episodes of every task of the source, at most `at_once` at the same time, and returns
+    their rollouts. `each` may also map task ids to numbers of episodes. If a source has several tasks with
+    the same id (for example one per prompt), the episodes of this id use them in turn."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

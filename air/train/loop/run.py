@@ -1,8 +1,8 @@
-"""Runs the embedded training engine, which plays episodes and updates the policy's weights in turn.
+"""Runs the embedded training engine: each training step plays episodes and then updates the policy's weights.
 
-By default (`max_off_policy_steps = 0`), each training step plays `batch_size` episodes with the present
-weights, so training is on-policy: the importance ratios in the loss correct only for numerical differences
-between sampling and training.
+By default (`max_off_policy_steps = 0`), each step plays `batch_size` episodes with the present weights, so
+training is on-policy: the importance ratios in the loss correct only for numerical differences between
+sampling and training. Otherwise, the next step's episodes are played while the weights are updated (overlap).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Outcome:
-    """The results of a training run: its folder, its metrics and its last checkpoint."""
+    """The result of a training run: its folder, its metrics and its last checkpoint."""
 
     folder: Path
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -67,8 +67,8 @@ class Outcome:
 
 
 class EmbeddedRun:
-    """One run of the embedded training engine. Call `run` only once. The config must have a run name.
-    `on_open` is called when all resources are open and `config.json` is written."""
+    """One run of the embedded training engine. Call `run` only once. The config must contain a run name.
+    `on_open` is called before the first step, when all resources are open and `config.json` is written."""
 
     def __init__(
         self, config: RunConfig, progress: Progress, on_open: Callable[[], None] = lambda: None
@@ -84,18 +84,21 @@ class EmbeddedRun:
         self._failures = Failures()
         self._monitors = Monitors(progress.say, {})
         self._positions: Positions | None = {}
-        """The sources' positions after the last finished step; None if the checkpoint does not have them."""
+        """The numbers of prompts drawn from each source of tasks up to the last finished step. None if the
+        checkpoint, from an older version of air, lacks these numbers."""
         self._done = 0
         """The number of the last finished training step."""
         self._player = StepPlayer(self.config, progress)
 
     async def run(self) -> Outcome:
-        """Trains until `max_steps` steps are done, and writes metrics, trajectories and checkpoints.
+        """Trains until `max_steps` steps are finished. Writes metrics, trajectories and checkpoints, and
+        returns the outcome.
 
-        The first SIGINT (Ctrl-C) or SIGTERM stops the run: CancelledError is raised after the last step's
-        weights are saved. Raises UsageError if the run's folder, the model, vLLM or a port cannot be used.
-        Raises InfrastructureError if all episodes of the run, or of too many consecutive steps, failed; if an
-        environment's failure breaker is open; or if inference failed.
+        The first SIGINT (Ctrl-C) or SIGTERM stops the run: the weights of the last finished step are saved,
+        and CancelledError is raised. Raises UsageError if the run's folder, the model, vLLM or a port cannot
+        be used. Raises InfrastructureError if all episodes of the run, or of `max_failed_steps` consecutive
+        steps, failed; if an environment's failure breaker is open (too many infrastructure failures); or if
+        inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
             monitors.check(self.config)
@@ -121,7 +124,8 @@ class EmbeddedRun:
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
-        """Restores the checkpoint's state, if any, and opens all resources; closing `stack` closes them."""
+        """Restores the state of the checkpoint, if the run resumes from one, then opens and returns all
+        resources. Closing `stack` closes the resources."""
         state = None
         if self.outcome.checkpoint is not None:
             self._done, state = checkpoint.load_state(self.outcome.checkpoint)
@@ -137,7 +141,8 @@ class EmbeddedRun:
         return resources
 
     def _set_aside(self) -> None:
-        """Moves the results that an earlier process made after the resumed step into a branch."""
+        """Moves the results that an earlier process of this run made after the resumed step into a branch
+        (see the module `branches`), and tells the user."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.set_aside(self.folder, self._done)
         self.outcome.rows = branches.metrics(self.folder)
@@ -161,8 +166,8 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     async def _play_and_train(self, resources: Resources) -> None:
-        """Does all training steps. With overlap, the next step's episodes start as soon as episodes of the
-        present step end, and go on during the update of the weights."""
+        """Does all remaining training steps. With overlap, each episode that ends makes room for an episode
+        of the next step, and episodes of the next step continue during the update of the weights."""
         first, last = self._done + 1, self.config.max_steps
         batch = self._batch(first, resources.sources, self._positions)
         # With overlap, the number of episodes at once is the same as without.
@@ -200,8 +205,8 @@ class EmbeddedRun:
                 await ended(task)
 
     async def _evaluate(self, resources: Resources) -> None:
-        """Plays the evaluation after the last finished step if it is due; saves a checkpoint if it is
-        best."""
+        """Runs the evaluation after the last finished step, if one is due. Saves a checkpoint if this
+        evaluation is the best so far."""
         of_run, step = resources.evaluations, self._done
         if of_run is None or not of_run.due(step, self.config.max_steps):
             return
@@ -219,12 +224,15 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns the prompts of a step. `positions` are the positions of the sources before the step."""
+        """Returns the prompts of training step `step`, from the sources' current curriculum levels.
+        `positions` has the number of prompts drawn from each source before this step."""
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
     async def _check(self, played: Played, resources: Resources) -> None:
-        """Raises an error, before the weights change, if the server has ended or too many episodes failed."""
+        """Checks the step's episodes before the weights change. Raises an error if the inference server has
+        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment's failure
+        breaker is open, or if an episode lacks the metric that its curriculum needs."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
@@ -232,8 +240,8 @@ class EmbeddedRun:
         self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
-        """Returns the numbers that the algorithm needs from other models. If such a model runs in this
-        process, nothing is sampled meanwhile."""
+        """Returns the numbers that the algorithm needs from further models, such as a value model, for the
+        step's groups. If such a model runs in this process, sampling pauses during the computation."""
         here = resources.needed.scores_here
         with resources.server.exclusive() if here else nullcontext():
             return resources.needed.score(groups)
@@ -245,8 +253,9 @@ class EmbeddedRun:
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
-        """Updates the weights, writes the step's lines, and writes a checkpoint if one is due. If an error
-        occurs after the update, the lines are written first, then the error is raised."""
+        """Updates the weights, appends the step's lines to `metrics.jsonl` and `groups.jsonl`, and saves a
+        checkpoint if one is due. If an error occurs after the update, the lines are written before the error
+        is raised. `seconds` has the fields of `StepRow` that are already measured."""
         batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
@@ -300,7 +309,7 @@ class EmbeddedRun:
             )
 
     def _check_failures(self) -> None:
-        """Raises InfrastructureError if episodes were played and all of them failed."""
+        """Raises InfrastructureError if the run played episodes and all of them failed."""
         if self._failures.everything:
             raise InfrastructureError(
                 f"no episode ended well, so nothing was learnt; {self._failures.commonest()} — fix this, "
@@ -308,7 +317,8 @@ class EmbeddedRun:
             )
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
-        """Raises InfrastructureError if the failure breaker of an environment is open."""
+        """Raises InfrastructureError if the failure breaker of an environment is open, which means too many
+        infrastructure failures."""
         for source in sources:
             if isinstance(source.env, ResearchEnv):
                 try:
@@ -320,8 +330,8 @@ class EmbeddedRun:
 
     @contextmanager
     def _algorithm_restored(self) -> Iterator[None]:
-        """Context manager: if the block raises an exception, the algorithm's state is restored, so that it
-        remembers only finished steps."""
+        """Context manager: if the block raises an exception, restores the state that the algorithm had before
+        the block, so that this state reflects finished steps only."""
         before = copy.deepcopy(self._algorithm.state_dict())
         try:
             yield
@@ -351,8 +361,9 @@ class EmbeddedRun:
         resources: Resources,
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
-        """Trains the policy, then the value model. Returns the metrics, and the error if one occurred after
-        the policy had changed (else None). An error before that is raised."""
+        """Trains the policy, then the value model if there is one; sampling pauses meanwhile. Returns the
+        metrics, and the exception if one occurred after the policy had changed (otherwise None). Raises an
+        exception that occurs before."""
         tokens, models = resources.tokens, resources.needed
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
@@ -388,7 +399,8 @@ class EmbeddedRun:
 
     @property
     def how_to_resume(self) -> str:
-        """Text for error messages: how to resume this run, or start it again if no step is finished."""
+        """A phrase for error messages: the command that resumes this run, or advice to start the run again if
+        no step is finished."""
         if self._done == 0:
             return "start it again under the same name: no step is done yet"
         config = shlex.quote(str(self.folder / run_folder.CONFIG_FILE))

@@ -1,6 +1,7 @@
 """Manages the folder of a training run: its lock file, its config, and the checkpoint to resume from.
 
-This module imports no heavy package, so that a run that cannot start fails before a model is loaded.
+This module imports no heavy package such as torch, so that a run that cannot start fails before a model is
+loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _ADAPTER_FILE = "adapter_config.json"
 """The name of the file that a LoRA adapter's folder has instead of a model's `config.json`."""
 METRICS_FILE = "metrics.jsonl"
 SFT_FILE = "sft.json"
-"""The file with the settings of a run of `sft`, because `config.json` there is the trained model's."""
+"""The name of the file with the settings of an `sft` run. It is not `config.json`, because this is a file of
+the trained model in the same folder."""
 CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
 EVALUATIONS = "evaluations"
@@ -39,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns the training steps for which `root` has a complete checkpoint, in ascending order."""
+    """Returns, in ascending order, the training steps whose complete checkpoint is in the folder `root`."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if _holds_model(p))
@@ -51,23 +53,25 @@ def _holds_model(folder: Path) -> bool:
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Returns the path under `root` of the checkpoint after training step `step`."""
+    """Returns the folder of the checkpoint after training step `step`: `step_<number>` under `root`."""
     return root / f"step_{step}"
 
 
 def evaluation_folder(folder: Path, step: int) -> Path:
-    """Returns the path, in a run's folder, of the evaluation after training step `step`."""
+    """Returns the folder, under a run's folder `folder`, of the evaluation after training step `step`."""
     return step_folder(folder / EVALUATIONS, step)
 
 
 def unfinished_folder(root: Path, step: int) -> Path:
-    """Returns the path under `root` that this process uses to write or delete the checkpoint of a step."""
+    """Returns the temporary folder under `root` that this process uses while it writes or deletes the
+    checkpoint of training step `step`."""
     return root / f".{step_folder(root, step).name}.{os.getpid()}"
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes incomplete checkpoints, which are left if a process is killed while it saves. Call this only
-    while the run's folder is locked, because then no process is saving there."""
+    """Removes the incomplete checkpoints that remain if a process is killed while it saves. If the killed
+    process had moved an older checkpoint of the same step aside, restores it. The caller must have locked the
+    run's folder, so that no other process is saving there."""
     root = folder / CHECKPOINTS
     for path in sorted(root.glob(".step_*")):
         match = _UNFINISHED.fullmatch(path.name)
@@ -83,7 +87,8 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Returns the `config.json` in a run's folder, or an empty dict if there is none that can be read."""
+    """Returns the content of `config.json` in a run's folder; an empty dict if the file is missing or
+    unreadable."""
     try:
         return json_lines.parsed((folder / CONFIG_FILE).read_bytes()) or {}
     except OSError:
@@ -91,16 +96,18 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether `folder` belongs to a reinforcement-learning run, which need not have a checkpoint yet."""
+    """Returns whether `folder` contains the config of a reinforcement-learning run, with or without
+    checkpoints."""
     return "orchestrator" in read_config(folder)
 
 
 def start_from(config: RunConfig) -> Path | None:
-    """Returns the folder of the checkpoint from which a run resumes; None to start from the first step.
+    """Returns the folder of the checkpoint from which the run resumes, or None if it starts from the first
+    step.
 
-    A run that was killed before its first checkpoint can be started again or resumed; in both cases it starts
-    from its first step. Raises UsageError if the name of a new run is in use, and MissingError if the
-    checkpoint does not exist.
+    A run that was killed before its first checkpoint starts from the first step, whether or not the config
+    says `resume`. Raises UsageError if the config does not say `resume` and a run of this name exists. Raises
+    MissingError if the config says `resume` and the checkpoint does not exist.
     """
     resume, root = config.resume, config.folder / CHECKPOINTS
     checkpoints, begun = steps(root), is_begun(config.folder)
@@ -128,9 +135,9 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Context manager: creates a run's folder and locks it, so that no other process uses the folder at the
-    same time. At the end the lock is released; the folder is removed if it is empty. Raises UsageError if
-    another process has locked the folder, or if the folder cannot be written."""
+    """Context manager that creates a run's folder and locks it against other runs. At the end it releases the
+    lock, and removes the folder if this is empty. Raises UsageError if another process has locked the folder,
+    or if the folder cannot be written."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         lock = _lock(folder)
@@ -153,7 +160,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process has locked the run's folder, which means that the run is going on."""
+    """Returns whether a process has locked the run's folder, that is, whether the run is still in
+    progress."""
     try:
         lock = os.open(folder / _LOCK_FILE, os.O_RDONLY)
     except OSError:
@@ -179,7 +187,9 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Creates the lock file of a run's folder and locks it; returns its open file descriptor."""
+    """Creates the lock file of a run's folder, locks this file, and returns its open file descriptor. Raises
+    BlockingIOError if another process has locked it. If the file system has no locks, logs a warning and
+    returns an unlocked file."""
     path = folder / _LOCK_FILE
     # Retries, because another run that ends at this moment may remove the file, and the folder if it is
     # empty.
@@ -206,7 +216,8 @@ def _lock(folder: Path) -> int:
 
 
 def _is(path: Path, file: int) -> bool:
-    """Whether the file descriptor `file` belongs to the file at `path`, which may have been replaced."""
+    """Returns whether the file descriptor `file` refers to the file that is now at `path`, which another
+    process may have removed or replaced."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Makes training samples (token sequences) from groups of episodes, with an advantage for each token."""
+"""Converts groups of episodes to training samples: token sequences with an advantage for each token."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from air.train.loop.rollout import Group, Rollout
 from air.train.tree.sample import Sample
 
 NEGLIGIBLE = 1e-9
-"""An advantage with a smaller absolute value counts as 0, because it is a rounding error."""
+"""The absolute value below which an advantage counts as 0, because it comes from rounding errors."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an episode with one reward: messages of a trace (verifiers' record of a conversation)."""
+    """A part of an episode that has a reward of its own: some messages of one trace (verifiers' record of a
+    conversation)."""
 
     trace: Any
     nodes: frozenset[int]
@@ -28,21 +29,23 @@ class Part:
 
     @property
     def sampled_nodes(self) -> list[Any]:
-        """The part's messages that have sampled tokens, in order."""
+        """The messages (verifiers' nodes) of the part that have sampled tokens, in order."""
         return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """Returns the parts of an episode that have their own reward: the turns if `by_turn`, else the traces."""
+    """Divides an episode into the parts that have a reward of their own: turns if `by_turn`, otherwise whole
+    traces (the episode or its segments)."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
 
 
 def turns(trace: Any) -> list[Part]:
-    """Returns a `Part` (reply, reward) for each reply of a trace. A reply earns all rewards that arise before
-    the next reply; `info["air"]["paid"]` of the trace lists these rewards. If their sum differs from the
-    trace's reward, the last reply gets the difference."""
+    """Divides a trace into turns: one `Part` for each reply of the model. The reward of a turn is the sum of
+    the rewards between this reply and the next, as the list `trace.info["air"]["paid"]` records them. If the
+    sum of this list differs from the trace's reward, the last turn gets the difference. A trace without
+    replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
@@ -58,18 +61,21 @@ def turns(trace: Any) -> list[Part]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The numbers that an algorithm needs beyond rewards, for the groups of one step; see
-    `air.train.algorithms.base`."""
+    """The numbers, other than rewards, that an algorithm needs for the groups of one training step. They fill
+    fields of `Part` and `ScoredGroup` in `air.train.algorithms.base`."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    """The numbers for `reference`, `divergence`, `values` and `teacher`. For each of these names, a mapping
-    from the `id()` of a message (verifiers' node) to one number for each sampled token of the message."""
+    """Numbers per token, under the keys `reference`, `divergence`, `values` and `teacher`. Each is a mapping
+    from the `id()` of a message (verifiers' node) to a list with one number per sampled token of this
+    message."""
     penalties: Mapping[int, Sequence[float]] | None = None
-    """For each message's `id()`, one number per sampled token, which is subtracted from its reward."""
+    """A mapping from the `id()` of a message to one number per sampled token, which is subtracted from the
+    token's reward. None: no penalties."""
     greedy: Sequence[float | None] | None = None
-    """For each group, the reward of its episode at temperature 0, or None if that episode failed."""
+    """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
+    failed. None: the algorithm needs no greedy episodes."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics about these numbers, by name."""
+    """Metrics computed from these numbers, by name, for the step's log."""
 
 
 def samples(
@@ -83,16 +89,18 @@ def samples(
     keep_zeros: bool = False,
     top_share: float | None = None,
 ) -> list[Sample]:
-    """Computes advantages, and returns one training sample for each branch of the episodes' traces.
+    """Computes the advantages of a step's groups with `algorithm`, and returns one training sample for each
+    branch of the episodes' traces.
 
-    A branch is one linear conversation in a trace. Failed episodes, and branches whose advantages are all 0,
-    give no sample. Also sets `advantage` of each rollout.
+    A branch is one linear conversation in a trace. There is no sample for failed episodes, nor, unless
+    `keep_zeros` is set, for branches whose advantages are all 0. The field `advantage` of each rollout is
+    set.
 
-    `temperature` is the sampling temperature. With `by_turn` each turn has an advantage, from its own and all
-    later rewards; otherwise each trace has one. `shuffle` shuffles the rewards within each group, for a
-    control experiment. `needed` has the numbers that `algorithm.needs` asks for. With `keep_zeros`, branches
-    whose advantages are all 0 give samples, too. With `top_share`, the algorithm sees only the groups that
-    `top_of_spread` selects, and only they give samples; None: all groups.
+    `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
+    later rewards; otherwise each trace is credited as a whole. `shuffle` is a random generator that permutes
+    the rewards within each group, for a control experiment; None: no permutation. `needed` has the numbers
+    that `algorithm.needs` names. If `top_share` is given, only the groups that `top_of_spread` selects are
+    trained.
     """
     needed = needed or Needed()
     chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)
@@ -122,8 +130,9 @@ def samples(
 
 
 def top_of_spread(groups: Sequence[Group], share: float) -> set[int]:
-    """Returns the indices of the groups with the largest standard deviation of their episodes' rewards. Their
-    number is `share` of all groups, rounded down, but at least one. As in GRL, which trains the top 25 %."""
+    """Returns the indices of the groups whose rewards have the largest standard deviations. The number of
+    indices is `share` (0 to 1) of the number of groups, rounded down, but at least 1. The training framework
+    GRL selects the top 25 % in this way."""
 
     def spread(number: int) -> float:
         rewards = [r.reward for r in groups[number].rollouts if r.ok]
@@ -134,14 +143,15 @@ def top_of_spread(groups: Sequence[Group], share: float) -> set[int]:
 
 
 def _metrics(group: Group) -> dict[str, float]:
-    """Returns the mean of each metric over the group's episodes that ended well."""
+    """Returns the mean of each metric over the group's episodes that did not fail, by the metric's name."""
     each = [r.trace.metrics for r in group.rollouts if r.ok]
     names = {n for metrics in each for n, value in metrics.items() if value is not None}
     return {name: fmean(float(m[name]) for m in each if m.get(name) is not None) for name in names}
 
 
 def _scored(part: Part, needed: Needed) -> base.Part:
-    """Converts a part to the form in which algorithms get it."""
+    """Converts a part of an episode to the type that algorithms take as input, with the numbers of
+    `needed`."""
     nodes = part.sampled_nodes
 
     def gathered(by_node: Mapping[int, Sequence[float]] | None) -> list[float] | None:
@@ -180,7 +190,8 @@ def _of_episode(
     temperature: float,
     keep_zeros: bool,
 ) -> Iterator[Sample]:
-    """Yields the samples of an episode, and sets `advantage` of the rollout."""
+    """Yields the training samples of one episode, and sets the field `advantage` of `rollout`. `credits` has
+    the credit of each part. With `keep_zeros`, branches whose advantages are all 0 give samples, too."""
     by_node: _ByNode = {}
     means = []
     for part, credit in zip(parts, credits, strict=True):
@@ -204,13 +215,16 @@ def _of_episode(
 
 
 _ByNode = dict[int, dict[str, list[float]]]
-"""A mapping from a message's `id()` to named arrays, each with one number for each sampled token."""
+"""A mapping from the `id()` of a message (verifiers' node) to named arrays, such as `advantages`. Each array
+has one number per sampled token of the message."""
 
 
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample for each branch of a trace that has a trained token with an advantage or a return."""
+    """Yields one sample for each branch (linear conversation) of a trace. Skips a branch without sampled
+    tokens. Unless `keep_zeros` is set or there are returns for a value model, also skips a branch whose
+    advantages are all 0."""
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}
@@ -227,8 +241,8 @@ def _of_trace(
 
 
 def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
-    """Yields each branch of a trace, with a mask of the tokens that are trained in this branch. If a reply is
-    in several branches, it is trained only in the first."""
+    """Yields each branch (linear conversation) of a trace, with a mask: true for the tokens that are trained
+    in this branch. A reply that several branches contain is trained only in the first of them."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []
@@ -240,7 +254,8 @@ def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
 
 
 def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:
-    """Returns one number per token: the next number of `values` where `mask` is true, and 0 elsewhere."""
+    """Expands `values`, which has one number for each true element of `mask`, to one number per element of
+    `mask`, with 0 for false elements. If `values` is None, all numbers are 0."""
     if values is None:
         return [0.0] * len(mask)
     remaining = iter(values)

@@ -1,7 +1,7 @@
-"""Runs supervised training (`sft`) in a run's folder: settings, metrics, checkpoints, and resuming.
+"""Runs supervised fine-tuning (`sft`) in a run's folder: settings, metrics, checkpoints, and resuming.
 
-The folder holds `sft.json` (the settings) and `metrics.jsonl`. It holds `checkpoints/` if the run file asks
-for checkpoints or the training was stopped. At the end, the folder also holds the trained model.
+The folder contains `sft.json` (the settings) and `metrics.jsonl`. It contains `checkpoints/` if the run file
+configures checkpoints or the training was stopped. At the end, the folder also contains the trained model.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ OnRow = Callable[[dict[str, Any]], None]
 
 
 _LAST_FILES = (run_folder.CONFIG_FILE, adapters.ADAPTER_CONFIG)
-"""The files that are written last: into a model's folder, and into a LoRA adapter's folder."""
+"""The names of the files that are written last, so that they mark a complete folder: the first in the folder
+of a model, the second in that of a LoRA adapter."""
 
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
-    """Trains a model on demonstrations, and writes it into `config.folder`; returns numbers about the data.
+    """Trains a model on demonstrations, and writes the trained model into `config.folder`. Returns numbers
+    about the training data by name, such as the number of examples.
 
-    `on_row` gets each line of `metrics.jsonl`; `say` gets messages for the user. SIGINT (Ctrl-C) or SIGTERM
-    stops the training after the present step: a checkpoint is written, and KeyboardInterrupt raised. Raises
-    UsageError if the model, the demonstrations or the folder cannot be used.
+    `on_row` is called with each line of `metrics.jsonl`, and `say` with each message for the user. SIGINT
+    (Ctrl-C) or SIGTERM stops the training after the present step: a checkpoint is written, and
+    KeyboardInterrupt is raised. Raises UsageError if the model, the demonstrations or the folder cannot be
+    used.
     """
     embedded = config.embedded
     with (
@@ -81,11 +84,12 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
 
 
 def start_from(config: SFTRunConfig) -> Path | None:
-    """Returns the folder of the checkpoint from which the training resumes; None to start anew.
+    """Returns the folder of the checkpoint from which the training resumes, or None if it starts from the
+    first step.
 
-    A training that was killed before its first checkpoint starts anew, with or without `resume`. Raises
-    UsageError if the folder holds a trained model, or if it holds checkpoints and `resume` is not set. Raises
-    MissingError if the checkpoint to resume from does not exist.
+    A training that was killed before its first checkpoint starts from the first step, whether or not `resume`
+    is set. Raises UsageError if `config.folder` contains a trained model, or if it contains checkpoints and
+    `resume` is not set. Raises MissingError if the checkpoint to resume from does not exist.
     """
     folder, resume = config.folder, config.resume
     root = folder / run_folder.CHECKPOINTS
@@ -118,9 +122,9 @@ def start_from(config: SFTRunConfig) -> Path | None:
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Writes the policy into a run's locked folder. The file `config.json` (for an adapter:
-    `adapter_config.json`) is written last. So a folder with this file holds a complete policy, even if a
-    process is killed while it saves."""
+    """Writes the trained model into a run's locked folder. `config.json` (for a LoRA adapter:
+    `adapter_config.json`) is written last. So a folder that contains this file contains the complete model,
+    even if a process was killed while saving."""
     unfinished = folder / ".policy"
     shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir()
@@ -172,7 +176,9 @@ def _steps(
 
 
 def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves the results that an earlier process made after `step` into a branch, with its own settings."""
+    """Moves the results that an earlier process of this run made after training step `step` into a branch
+    (see the module `branches`). Writes `sft.json` with the branch's name into the branch, and tells the user
+    through `say`."""
     branch = branches.set_aside(config.folder, step)
     if branch is None:
         return
@@ -188,7 +194,7 @@ def _write_settings(config: SFTRunConfig, folder: Path) -> None:
 
 
 def how_to_resume(config: SFTRunConfig) -> str:
-    """Returns the command that resumes the training; an empty text if it has no checkpoint."""
+    """Returns the shell command that resumes the training, or an empty string if there is no checkpoint."""
     if not run_folder.steps(config.folder / run_folder.CHECKPOINTS):
         return ""
     file = shlex.quote(str(config.folder / run_folder.SFT_FILE))
@@ -197,8 +203,9 @@ def how_to_resume(config: SFTRunConfig) -> str:
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Context manager: yields a function that says whether SIGINT or SIGTERM was received. A second signal
-    ends the process as usual. In a thread that may not handle signals, they keep their usual effect."""
+    """Context manager that intercepts the first SIGINT or SIGTERM. Yields a function that returns whether one
+    was received. A second signal has its usual effect. Outside the main thread, which alone may handle
+    signals, nothing is intercepted."""
     requests: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

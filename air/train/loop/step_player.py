@@ -1,4 +1,4 @@
-"""Plays the episodes of training steps with the weights that the inference server has."""
+"""Plays the episodes of training steps, and records which version of the weights sampled each reply."""
 
 from __future__ import annotations
 
@@ -31,44 +31,49 @@ from air.train.serving.choose_server import Server
 
 @dataclass(frozen=True)
 class Batch:
-    """The prompts of one training step; their episodes are played and then trained on."""
+    """The prompts of one training step. For each prompt, a group of episodes is played and trained on."""
 
     step: int
     prompts: Sequence[Prompt]
     positions: Positions
-    """The positions of the sources of tasks after this step."""
+    """The numbers of prompts drawn from each source of tasks up to and including this step."""
 
     @property
     def episodes(self) -> int:
-        """The number of episodes in all groups."""
+        """The number of episodes in all groups of the step, without greedy episodes."""
         return sum(source.group_size for source, _ in self.prompts)
 
 
 @dataclass(frozen=True)
 class Played:
-    """The episodes of a training step."""
+    """The finished episodes of a training step, in groups."""
 
     batch: Batch
     groups: Sequence[Group]
     seconds: float
-    """Seconds (wall time) for which the episodes were played."""
+    """Seconds (wall time) during which the episodes were played. Time in which the previous step's episodes
+    were still running does not count."""
 
 
 class StepPlayer:
-    """Draws the prompts of training steps and plays their episodes. Keeps track of which step's weights
-    sampled each reply."""
+    """Draws the prompts of training steps and plays their episodes on the inference server. Records the
+    version of the weights (the number of the training step that made them) that sampled each reply. `served`
+    is the version that the server has at first."""
 
     def __init__(self, config: RunConfig, progress: Progress, served: int = 0) -> None:
         self.config, self.progress = config, progress
         self._served = served
-        """The number of the training step that made the weights in the inference server."""
+        """The version of the weights that the inference server has: the number of the training step that made
+        them."""
         self._versions: dict[int | None, int] = {0: served}
-        """The training step that made the weights, for each version number of the inference server."""
+        """Maps the inference server's own version numbers to the training steps that made the weights."""
         self._played_until = 0.0
-        """The time (monotonic clock) at which the last step's episodes had ended."""
+        """The time (monotonic clock, seconds) at which the last episode of the previous step ended."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns the prompts of a step. `positions` are the positions of the sources before the step."""
+        """Draws the prompts of training step `step` from `sources`. `positions` has the number of prompts
+        drawn from each source before this step; None (a checkpoint of an older version) computes these
+        numbers again."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
         if positions is None:  # a checkpoint of an older air: draws the earlier prompts again
             positions = {}
@@ -77,14 +82,17 @@ class StepPlayer:
         return Batch(step, *prompts(sources, size, seed, step, positions))
 
     def update_server(self, server: Server, done: int) -> None:
-        """Makes the server load the weights of step `done` unless it has them; returns when it answers."""
+        """Makes the inference server load the weights of training step `done`, unless it already has them.
+        Returns when the server is ready to sample."""
         if self._served != done:
             self._versions[server.update_weights()] = done
             self._served = done
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
-        """Plays the groups of a step. With `replays_without_spread`, replays groups of equal rewards."""
+        """Plays the groups of episodes of a step. A group whose rewards are all equal is discarded and played
+        again, at most `embedded.replays_without_spread` times. Each episode runs inside the context manager
+        `gate`."""
         greedy, began = resources.needed.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
@@ -127,7 +135,8 @@ class StepPlayer:
         return Played(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Records each reply's version of the weights, for an episode during which the weights changed."""
+        """Sets the versions of the weights that sampled each reply in `rollout`, an episode during which the
+        server may have loaded new weights."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
             ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
@@ -143,7 +152,8 @@ class StepPlayer:
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` (model, client and sampling) for the run's server."""
+        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the run's inference
+        server, with at most `max_tokens` tokens per reply."""
         return context(
             resources.policy,
             resources.server.url,

@@ -1,7 +1,7 @@
-"""Collects the advantage and the trainer's log-probability of each token of a step, and writes them to the
-run's folder `tokens/`.
+"""Records the advantage and the trainer's log-probability of each token of a step in the folder `tokens/` of
+the run.
 
-The module `air.trajectories.trained_tokens` describes the files.
+The module `air.trajectories.trained_tokens` describes the format of the files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from air.trajectories.trained_tokens import Conversation, Floats, Message, Payme
 
 
 class TokenLog:
-    """Writes a file for each training step, and keeps the last files, in at most `most_bytes` bytes.
+    """Writes a file of trained tokens for each training step. Deletes the oldest files if all files together
+    exceed `most_bytes` bytes.
 
-    `tokenizer` turns token ids into texts. `by_turn` and `shuffled` tell whether each turn has its own
-    advantage (`embedded.reward_to_go`), and whether the rewards were shuffled (`embedded.shuffle_rewards`).
+    `run` is the run's folder. `tokenizer` converts token ids to text. `by_turn` says whether each turn has
+    its own advantage (`embedded.reward_to_go`), and `shuffled` whether the rewards were permuted within their
+    groups (`embedded.shuffle_rewards`).
     """
 
     def __init__(
@@ -44,14 +46,16 @@ class TokenLog:
         self._logprobs: dict[int, Floats] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Stores the trainer's log-probabilities of a sample until `write`. `Trainer.step` calls this."""
+        """Stores the trainer's log-probabilities [T] of the T tokens of a sample, for the next call of
+        `write`. To be called for each sample that `Trainer.step` trains (see `Listener` there)."""
         self._logprobs[id(sample)] = logprobs.float().numpy()
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample]) -> None:
-        """Writes the tokens of a step, and deletes the oldest files if all files together are too large.
+        """Writes the file of training step `step`, then deletes the oldest files if all files together are
+        too large.
 
-        `samples` are the samples that the step trained, made from `groups`. Raises OSError, for example if
-        the disk is full.
+        `samples` are the samples made from `groups` that the step trained. Raises OSError if the file cannot
+        be written, for example because the disk is full.
         """
         trained = _trained(samples, self._logprobs)
         self._logprobs = {}
@@ -73,7 +77,7 @@ class TokenLog:
         trained_tokens.drop_oldest(self._run, self._most_bytes)
 
     def _texts(self, conversations: Sequence[Conversation]) -> dict[int, str]:
-        """Returns the text of each token id in the conversations."""
+        """Returns a dict from each token id that occurs in the conversations to its text."""
         ids = [m.token_ids for c in conversations for m in c.messages]
         used = np.unique(np.concatenate(ids)).tolist() if ids else []
         for token in used:
@@ -85,8 +89,8 @@ class TokenLog:
 
 
 _Trained = dict[int, tuple[Floats, Floats]]
-"""A mapping from each trained message, by its node's `id()`, to two arrays: the advantages and the trainer's
-log-probabilities of all its tokens."""
+"""A mapping from the `id()` of each trained message (verifiers' node) to two arrays with one element per
+token: the advantages and the trainer's log-probabilities."""
 
 
 def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained:
@@ -106,7 +110,8 @@ def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained
 def _conversations(
     rollout: Rollout, group: int, trained: _Trained, *, by_turn: bool
 ) -> Iterator[Conversation]:
-    """Yields the conversations of an episode. Segments of one conversation are joined again."""
+    """Yields the conversations of an episode for the token log. The traces of the segments of one
+    conversation are merged into one. `group` is the index of the episode's group in the step."""
     for traces in _by_episode(rollout.traces):
         nodes = list(traces[-1].nodes)
         for trace in traces:  # takes each reply from the segment that trains it, not as context
@@ -127,7 +132,8 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Groups traces: segments of the same conversation are in one list."""
+    """Groups the traces of an episode by conversation: each list has the segments of one conversation, in
+    order."""
     groups: dict[str, list[Any]] = {}
     for trace in traces:
         groups.setdefault(_base_id(trace), []).append(trace)
@@ -135,7 +141,8 @@ def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
 
 
 def _base_id(trace: Any) -> str:
-    """Returns the id of a trace, without the segment number that `air.env.credit.split` appended."""
+    """Returns the id of a trace. If the trace is a segment, omits the segment number that
+    `air.env.credit.split` appended to the id."""
     segment = trace.info.get("air", {}).get("segment")
     return str(trace.id) if segment is None else str(trace.id).removesuffix(f"-{segment}")
 
@@ -145,8 +152,9 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
-    """Returns all payments (rewards with their turns) of an episode. The last payment has the reward terms
-    that verifiers added, if there are any."""
+    """Returns the payments of a conversation: its rewards, each with the turn at which it was given. If
+    verifiers added further reward terms, the last payment has these. `traces` are the conversation's
+    segments, and `nodes` its messages."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
     for payment in _paid(traces):
@@ -168,9 +176,9 @@ def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
 def _ranges(
     traces: Sequence[Any], nodes: Sequence[Any], payments: int, *, by_turn: bool
 ) -> list[tuple[int, int] | None]:
-    """Returns, for each message that has sampled tokens, the range of payments that count for its advantage;
-    None for other messages. `payments` is the number of all payments, which can be one more than the
-    environment made."""
+    """Returns, for each message that has sampled tokens, the range of payments (rewards) that its advantage
+    counts, as (first index, last index + 1); None for other messages. `payments` is the number of all
+    payments: those of the environment, and possibly one more with verifiers' terms."""
     sampled, paid = [bool(node.sampled) for node in nodes], _paid(traces)
     if by_turn:
         bounds = [

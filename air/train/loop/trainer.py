@@ -1,4 +1,4 @@
-"""Trains the policy: makes one update of its weights for each batch of samples."""
+"""Trains the policy: one update of the weights for each training step's samples."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from air.train.tree.sample import Sample
 from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
-"""A function that gets a sample, and a tensor [T] on the CPU with the trainer's log-probabilities of the
-sample's T tokens, as the loss used them. Tokens that are not trained (`Sample.mask`) have NaN."""
+"""A callback for each trained sample. Its arguments are the sample, and a CPU tensor [T] with the
+log-probabilities of the sample's T tokens that the loss used. The tensor is NaN at tokens for which
+`Sample.mask` is false."""
 
 
 class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update.
 
-    Tokens with advantage 0 are not trained, and the mean loss does not count them, as in prime-rl. The
-    exception is a loss with a term for such tokens: a KL penalty (`kl`, see `losses.total_loss`) or an
-    entropy bonus. A schedule that lowers the learning rate needs `max_steps`.
+    Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
+    the loss has a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus, all sampled tokens are
+    trained. `max_steps`, the length of the run, is needed for schedules that lower the learning rate.
 
-    Two settings save memory and do not change the result. `micro_batch_tokens` limits the tokens, with
-    padding, of one forward and backward pass; tokens that samples share count once (see `tree.pack`). With
-    `gradient_checkpointing`, the backward pass computes layers again. `reference` is the reference model for
-    the KL estimator `full`; other estimators do not need the model here.
+    Two settings save memory without changing the result. `micro_batch_tokens` limits the number of tokens,
+    including padding, of one forward and backward pass; a prefix that samples share counts once (see
+    `tree.pack`). With `gradient_checkpointing`, the backward pass computes the layers' activations again.
+    `reference` is the reference model, which only the KL estimator `full` needs here.
     """
 
     def __init__(
@@ -74,19 +75,19 @@ class Trainer:
         self.steps = 0
 
     def step(self, samples: Sequence[Sample], listener: Listener | None = None) -> dict[str, float]:
-        """Updates the weights once with these samples, and returns the metrics of the update by name.
+        """Updates the weights once with `samples`, and returns the metrics of the update by name.
 
-        If all advantages are 0, the weights do not change, but the learning rate's schedule counts the step.
-        `listener` is called for each sample that is trained.
+        If no token is trained, because all advantages are 0, the weights do not change, but the learning
+        rate's schedule advances by one step. `listener` is called for each sample that is trained.
 
         Metrics: `loss`, `grad_norm`, `lr`; `entropy` and `mismatch_kl` (nats per trained token); `is_masked`,
-        `is_masked_high` and `is_masked_low` (shares of trained tokens that the first term of the loss leaves
-        out); `tokens` (number of trained tokens), `train_tokens` (number of all tokens), `shared_tokens`
-        (number of tokens that did not go through the model, because another sample has the same token after
-        the same prefix), `samples` (number of trained samples), `updated` (1 if the weights changed, else 0),
-        `train_seconds`; and the metrics of the loss `custom`.
+        `is_masked_high` and `is_masked_low` (shares of trained tokens whose policy gradient the loss leaves
+        out; see `losses.total_loss`); `tokens` (number of trained tokens), `train_tokens` (number of all
+        tokens of the trained samples), `shared_tokens` (number of tokens that were not computed again,
+        because another sample has the same prefix), `samples` (number of trained samples), `updated` (1 if
+        the weights changed, otherwise 0), `train_seconds`; and the metrics of the loss `custom`.
 
-        Raises InfrastructureError if the gradients are not finite; no update was made.
+        Raises InfrastructureError, without an update, if the gradients are not finite.
         """
         start = time.perf_counter()
         lr = learning_rate(self.steps, self.config.lr, self.scheduler, self.max_steps)
@@ -134,9 +135,9 @@ class Trainer:
     def _backward(
         self, batch: MicroBatch, weights: Mapping[int, float], listener: Listener | None
     ) -> dict[str, float]:
-        """Computes the gradients of a micro-batch's loss, adds them to the weights' gradients, and returns
-        sums over the trained tokens by name. `weights` has the weight of each token of a sample, by the
-        sample's `id()`."""
+        """Computes the gradients of a micro-batch's loss and adds them to the accumulated gradients. Returns
+        metrics summed over the trained tokens, by name. `weights` maps the `id()` of each sample to the
+        weight of its tokens in the loss."""
         bonus = self.loss.entropy_coefficient > 0
         logprobs, entropy, divergence = entry_statistics(
             self.policy.model, batch, entropy_gradient=bonus, reference=self._reference
@@ -175,13 +176,15 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the optimiser's state and the number of steps from a result of `state_dict`. Raises
-        UsageError if the state belongs to weights of another type."""
+        UsageError if the state belongs to weights of another data type (such as float32 instead of
+        bfloat16)."""
         self.steps = int(state["steps"])
         restore(self.optimizer, state["optimizer"])
 
 
 def _tell(listener: Listener, batch: MicroBatch, logprobs: Tensor) -> None:
-    """Calls `listener` for each sample of a micro-batch. `logprobs` [N] has one element per entry."""
+    """Calls `listener` for each sample of a micro-batch. `logprobs` [N] has the log-probability of each entry
+    (sampled token of a sample), in the order of the samples."""
     counts = torch.bincount(batch.entries.samples, minlength=len(batch.samples)).tolist()
     for sample, own in zip(batch.samples, torch.split(logprobs, counts), strict=True):
         row = torch.full((len(sample.mask),), torch.nan)

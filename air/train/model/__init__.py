@@ -1,1 +1,2 @@
-"""The model that is trained: its weights, tokenizer, optimiser and checkpoints, and supervised training."""
+"""The model that is trained: weights, tokenizer, optimiser and checkpoints; and supervised fine-tuning
+(SFT)."""

@@ -1,9 +1,9 @@
 """LoRA adapters: small trained matrices beside the frozen weights of a base model.
 
-An adapter's folder is an ordinary one of the package `peft` (`adapter_config.json` and
-`adapter_model.safetensors`) with the tokenizer. The folder names its base model by path or hub id. While the
-adapter is switched off, the model predicts as its base model. Adapters are float32, whatever the base model's
-type.
+An adapter is saved in the format of the package `peft`: a folder with `adapter_config.json`,
+`adapter_model.safetensors` and the tokenizer. `adapter_config.json` names the base model by path or Hugging
+Face id. A model whose adapter is switched off computes the same as its base model. The adapter's weights are
+float32, whatever the data type of the base model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _OTHER = "use the adapter's value, or merge it with `air merge` and add a new on
 
 
 def is_adapter(name: str | Path) -> bool:
-    """Whether `name` is the path of an adapter's folder."""
+    """Returns whether `name` is the path of a folder with an adapter."""
     return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
 
 
 def settings(folder: str | Path) -> dict[str, Any]:
-    """Returns the contents of an adapter's `adapter_config.json`. Raises UsageError if the adapter is no LoRA
-    adapter, and MissingError if its base model was a folder that does not exist any more."""
+    """Returns the content of `adapter_config.json` in an adapter's folder. Raises UsageError if the file is
+    invalid or the adapter is not a LoRA adapter, and MissingError if the base model was a folder that no
+    longer exists."""
     path = Path(folder).expanduser() / ADAPTER_CONFIG
     try:
         read: dict[str, Any] = json.loads(path.read_text())
@@ -50,9 +51,11 @@ def settings(folder: str | Path) -> dict[str, Any]:
 
 
 def add(model: Any, config: LoRAConfig, name: str) -> None:
-    """Adds a new adapter to a loaded model. At first the model's predictions do not change. `name` is the
-    path or hub id of the base model. Raises UsageError if no layer of the model has one of the names in
-    `config.target_modules`, or if some names are absent and the list is not the default one."""
+    """Adds a new adapter with the settings `config` to the loaded model. `name` is the model's path or
+    Hugging Face id. A new adapter does not change the model's outputs.
+
+    Raises UsageError unless the model has layers of all names in `config.target_modules`; if this is the
+    default list, one of its names suffices."""
     from peft import LoraConfig
 
     layers = _layer_names(model)
@@ -80,7 +83,8 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
 
 
 def set_trained(model: Any, trained: bool) -> None:
-    """Freezes the base model, and also the adapter unless `trained`. Adapters become float32."""
+    """Freezes the base model's weights. Makes the adapter's weights trainable if `trained`, otherwise freezes
+    them, too. Converts the adapter's weights to float32."""
     model.requires_grad_(False)
     for weights in parameters(model):
         weights.requires_grad_(trained)
@@ -88,13 +92,13 @@ def set_trained(model: Any, trained: bool) -> None:
 
 
 def parameters(model: Any) -> Iterator[torch.nn.Parameter]:
-    """Yields the weights of a model's adapter, without the base model's."""
+    """Yields the weights of the model's adapter, but not those of the base model."""
     yield from (weights for name, weights in model.named_parameters() if ".lora_" in name)
 
 
 def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
-    """Raises UsageError if the adapter in `folder`, with which `model` was loaded, differs from `config` in
-    its rank, alpha or layers."""
+    """Raises UsageError if the adapter in `folder`, which was loaded into `model`, has another rank, alpha or
+    set of layers than `config`."""
     saved = settings(folder)
     for key, name in (("rank", "r"), ("alpha", "lora_alpha")):
         if saved.get(name) != getattr(config, key):
@@ -117,8 +121,9 @@ def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
 
 @contextmanager
 def switched_off(model: Any) -> Iterator[None]:
-    """Context manager: the model predicts as its base model does. A model without an adapter stays as it is.
-    No other thread may use the model meanwhile."""
+    """Context manager that switches the model's adapter off, so that the model computes the same as its base
+    model. Does nothing for a model without an adapter. No other thread may use the model during the `with`
+    block."""
     if not has_adapter(model):
         yield
         return
@@ -130,31 +135,32 @@ def switched_off(model: Any) -> Iterator[None]:
 
 
 def lasting_name(name: str) -> str:
-    """Returns the name by which an adapter refers to its base model: a folder's absolute path, or a hub
-    id."""
+    """Returns the name under which an adapter records its base model `name`: the absolute path if `name` is a
+    folder, otherwise `name` itself (a Hugging Face id)."""
     base = Path(name).expanduser()
     return str(base.resolve()) if base.is_dir() else name
 
 
 def base_name(model: Any) -> str:
-    """Returns the folder or hub id of the base model to which an adapter was added."""
+    """Returns the folder or Hugging Face id of the base model of a model with an adapter."""
     (config,) = model.peft_config.values()
     return str(config.base_model_name_or_path)
 
 
 def rank(model: Any) -> int:
-    """Returns the rank of a model's adapter; 0 without an adapter."""
+    """Returns the rank of the model's adapter, or 0 if the model has no adapter."""
     return next(iter(model.peft_config.values())).r if has_adapter(model) else 0
 
 
 def has_adapter(model: Any) -> bool:
-    """Whether an adapter was added to the model, or loaded with it."""
+    """Returns whether the model has an adapter."""
     return bool(getattr(model, "_hf_peft_config_loaded", False))
 
 
 def merged(folder: str | Path) -> Any:
-    """Returns a new float32 model: the adapter's base model, with the adapter added into its weights. Apart
-    from rounding, it predicts as the base model with the adapter. Raises the same errors as `settings`."""
+    """Loads the adapter in `folder`, and returns a new float32 model without an adapter: the base model with
+    the adapter's matrices added to its weights. Apart from rounding, this model computes the same as the base
+    model with the adapter. Raises the same errors as `settings`."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from transformers import AutoModelForCausalLM
 
@@ -173,12 +179,14 @@ def merged(folder: str | Path) -> Any:
 
 
 def _is_default(config: LoRAConfig) -> bool:
-    """Whether the names of layers are the default ones. A model may lack some of the default layers."""
+    """Returns whether `config.target_modules` is the default list of layer names. This list is for several
+    model families, so a model may lack some of its names."""
     return config.target_modules == LoRAConfig().target_modules
 
 
 def _layer_names(model: Any) -> set[str]:
-    """Returns the names of the layers for which an adapter can have, or already has, matrices."""
+    """Returns the names of the model's layers to which an adapter can be applied or already is applied:
+    linear layers."""
     paths = [
         path.removesuffix(".base_layer") for path, part in model.named_modules() if _takes(part)
     ]

@@ -1,9 +1,9 @@
-"""Checks that a model predicts the same with the masks of `attention` as without masks.
+"""Checks that a model follows the attention masks that the module `attention` builds.
 
-The sampler and the trainer describe by masks and positions which tokens each token sees. A model that
-interprets them differently would be trained on wrong probabilities without an error. So each load of a model
-compares two ways on a few tokens: two branches that share a prefix in one masked row, and each branch alone
-without a mask.
+The sampler and the trainer use attention masks and position ids to say which tokens each token attends to. A
+model that interprets masks or positions in another way would be trained on wrong probabilities without an
+error. So each time a model is loaded, two computations are compared for a few tokens: two sequences with a
+common prefix together in one masked row, and each sequence alone without a mask.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from air.errors import UsageError
 from air.train.model.attention import attention_mask
 
 LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.3, torch.float16: 0.3}
-"""The largest accepted mean difference of log-probabilities, in nats, by the type of the weights. Rounding
-causes about 1e-5 in float32 and up to 0.1 in bfloat16; a wrong mask causes 1 or more in a trained model."""
+"""For each data type of the weights: the largest accepted mean absolute difference of log-probabilities, in
+nats. Rounding causes differences of about 1e-5 in float32 and up to 0.1 in bfloat16; a wrong mask causes 1 or
+more in a trained model."""
 _TRUNK, _TWIG = 6, 5
 
 
 @torch.no_grad()
 def check(model: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if `model` predicts differently under a mask."""
+    """Raises UsageError if `model` computes other log-probabilities with an attention mask than without. The
+    error names the model `name`."""
     vocab = int(model.config.get_text_config().vocab_size)
     size = _TRUNK + 2 * _TWIG
     row = torch.arange(1, size + 1, device=model.device) * 7919 % vocab
@@ -47,7 +49,8 @@ def check(model: Any, name: str) -> None:
 
 
 def _logprobs(model: Any, ids: Tensor, **arguments: Any) -> Tensor:
-    """Returns the log-probabilities [T, 2] of two tokens after each token: a fixed one and a likely one."""
+    """Runs the model on the tokens `ids` [T]. Returns two log-probabilities for each position, [T, 2]: that
+    of token 0 as the next token, and that of the most probable next token."""
     logits = model(input_ids=ids[None], use_cache=False, **arguments).logits[0].float()
     logprobs = logits.log_softmax(-1)
     return torch.stack([logprobs[:, 0], logprobs.max(-1).values], -1)

@@ -1,10 +1,11 @@
-"""Says which tokens a token may attend to, in the form that a model's attention implementation reads.
+"""Builds attention masks in the form that a model's attention implementation needs.
 
-The sampler and the trainer decide which tokens are visible: all earlier tokens of a request, or all ancestors
-in a token tree. `attention_mask` turns this into the `attention_mask` argument of a transformers model. SDPA
-attention reads a boolean mask. Eager attention adds the mask to its scores, so it gets a mask of numbers: a
-boolean mask would count as 0 and 1, which gives wrong results without an error. Layers with a sliding window
-see only the last tokens. Here the window is applied by position, so it is also exact for trees and caches.
+The sampler and the trainer decide which tokens are visible to a token: all earlier tokens of a request, or
+all ancestors in a token tree. `attention_mask` converts this boolean mask to the `attention_mask` argument of
+a transformers model. SDPA attention takes a boolean mask. Eager attention adds the mask to its scores, so it
+must get numbers: it would treat a boolean mask as 0 and 1, and compute wrong results without an error. In
+layers with a sliding window, a token attends only to the last tokens. Here the window is applied to token
+positions and not to columns, so it is also exact in token trees and key-value caches.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from air.errors import UsageError
 FULL_ATTENTION = "full_attention"
 SLIDING_ATTENTION = "sliding_attention"
 _ALIBI = frozenset({"bloom", "falcon", "mpt"})
-"""Model types whose positions come from the prompt's mask, not `position_ids`, unless `alibi` is false."""
+"""Model types that compute positions from the attention mask and ignore `position_ids`, unless their config
+says `alibi: false`."""
 
 
 def attention_mask(
@@ -31,11 +33,13 @@ def attention_mask(
 ) -> Tensor | dict[str, Tensor]:
     """Returns the argument `attention_mask` for a call of `model`.
 
-    `visible` is [B, 1, Q, K] and boolean: true if query q may attend to key k. Each query must see at least
-    one key (padding sees itself), because a softmax over no key is undefined. `positions` [B, Q] and
-    `key_positions` [B, K] have the number of tokens before each token, as `position_ids` do; B may be 1. If
-    `key_positions` is None, it equals `positions`. Positions are needed only for models with a sliding window
-    (see `windows`).
+    `visible` is a boolean mask [B, 1, Q, K]: true if query q may attend to key k. Each query must attend to
+    at least one key (a padding token to itself), because a softmax over no key is undefined. `positions` [B,
+    Q] and `key_positions` [B, K] have the position ids of queries and keys; their first dimension may be 1.
+    None for `key_positions` means that keys and queries are the same tokens. Positions are needed only for
+    models with a sliding window (see `windows`).
+
+    Returns one tensor if all layers need the same mask, otherwise a dict of tensors by type of layer.
     """
     config = model.config.get_text_config()
     spans = windows(config)
@@ -49,8 +53,8 @@ def attention_mask(
 
 
 def windows(config: Any) -> dict[str, int | None]:
-    """Returns the kinds of layers of a text model's config, each with its sliding window in tokens (None: no
-    window). Raises KeyError for a kind that `check_supported` refuses."""
+    """Returns a dict from each type of attention layer in a text model's config to the size of its sliding
+    window in tokens (None: no window). Raises KeyError for a type that `check_supported` refuses."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -62,8 +66,10 @@ def windows(config: Any) -> dict[str, int | None]:
 
 
 def check_supported(config: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if a layer's attention cannot be described by masks,
-    or if the position of a token depends on later tokens. `check_length` does a further check."""
+    """Raises UsageError, which names the model `name`, if masks and position ids cannot describe the model's
+    attention: if it has other layers than full or sliding-window attention, computes positions from the mask
+    (ALiBi), or has rotary positions that depend on the sequence's length. `check_length` makes one further
+    check."""
     config = config.get_text_config()
     kinds = {*(getattr(config, "layer_types", None) or ()), *_local_layers(config)}
     problem = ""
@@ -85,9 +91,10 @@ def check_supported(config: Any, name: str) -> None:
 
 
 def check_length(config: Any, name: str, tokens: int, key: str) -> None:
-    """Raises UsageError, which names the model `name` and the setting `key`, if the positions of sequences of
-    up to `tokens` tokens depend on the length of their batch. With `longrope`, one sequence beyond the
-    original length changes the positions of all sequences in its batch."""
+    """Raises UsageError if the model's rotary positions are of the type `longrope` and sequences of `tokens`
+    tokens exceed the original context length. With `longrope`, one such sequence changes the positions of all
+    sequences in its batch. The error names the model `name` and the setting `key`, which limits the
+    length."""
     config = config.get_text_config()
     for rope in _ropes(config):
         original = rope.get("original_max_position_embeddings") or getattr(
@@ -102,15 +109,16 @@ def check_length(config: Any, name: str, tokens: int, key: str) -> None:
 
 
 def _ropes(config: Any) -> list[Mapping[str, Any]]:
-    """Returns the settings of rotary positions: one for all layers, or one for each kind of layer."""
+    """Returns the model's settings of rotary position embeddings: one mapping for all layers, or one for each
+    type of layer."""
     settings = getattr(config, "rope_parameters", None) or {}
     parts = [settings, *settings.values()]
     return [part for part in parts if isinstance(part, Mapping) and "rope_type" in part]
 
 
 def _local_layers(config: Any) -> set[str]:
-    """Returns {"local"} if the model has local layers, else an empty set. Local layers (GPT-Neo) measure
-    distances by column, not by position."""
+    """Returns {"local"} if the model has local attention layers (as GPT-Neo does), otherwise an empty set.
+    Such layers are not supported, because their window is applied to columns and not to positions."""
     return {"local"} & set(getattr(config, "attention_layers", None) or ())
 
 
@@ -131,7 +139,8 @@ def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
 
 
 def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
-    """Returns one mask if all layers need the same mask, else a dict with one mask for each kind of layer."""
+    """Returns the masks in the form that the model takes: a dict by type of layer if the config lists the
+    layers' types, otherwise the one mask of sliding-window attention."""
     if not getattr(config, "layer_types", None):
         return masks[SLIDING_ATTENTION]
     return dict(masks)

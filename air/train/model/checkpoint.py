@@ -1,8 +1,8 @@
-"""Writes and reads checkpoints: folders `checkpoints/step_N/` with the model and the state of training.
+"""Writes and reads checkpoints: folders `checkpoints/step_N/` with the model and the training state.
 
 The model is in the Hugging Face format. A checkpoint is written to a temporary folder, which is then renamed,
-so it is either complete or absent. The states of random generators are not saved, because training does not
-use the global generators.
+so a checkpoint is either complete or absent. The states of the global random generators are not saved,
+because no training step depends on them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from air.train.model.policy import Policy
 
 STATE_FILE = "training.pt"
 _MARGIN = 1 << 20
-"""Free disk space, in bytes, that must remain after a checkpoint of the estimated size is written."""
+"""The free disk space in bytes that a checkpoint needs in addition to the estimated size of its tensors."""
 
 
 def save(
@@ -35,12 +35,14 @@ def save(
     keep_last: int | None = None,
     keep: Collection[int] = (),
 ) -> Path:
-    """Writes the checkpoint of `step`, or replaces it, and returns its folder.
+    """Writes the checkpoint of training step `step` into a folder under `root`, replacing an existing one,
+    and returns this folder.
 
-    `state` is the training state, which `load_state` returns later. Of this checkpoint and earlier ones, the
-    `keep_last` newest remain (None: all), and also those of the steps in `keep`. Later checkpoints are never
-    deleted. Raises UsageError if the checkpoint could not be written (disk full, no permission); earlier
-    checkpoints are then unchanged, and no incomplete files remain.
+    `state` is the training state, which `load_state` returns later. Then deletes old checkpoints: of this
+    checkpoint and those of earlier steps, the `keep_last` newest remain (None: all), and also those of the
+    steps in `keep`. Checkpoints of later steps are never deleted. Raises UsageError if the checkpoint cannot
+    be written (disk full, no permission); the checkpoints of earlier steps are then unchanged, and no
+    incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)
@@ -60,8 +62,8 @@ def save(
 
 
 def load_state(checkpoint: Path) -> tuple[int, dict[str, Any]]:
-    """Reads the number of the step and the training state that were passed to `save`, without the weights.
-    Raises MissingError if the folder `checkpoint` contains no training state."""
+    """Returns the training step and the training state that were passed to `save`, without loading the
+    weights. Raises MissingError if the folder `checkpoint` contains no training state."""
     path = checkpoint / STATE_FILE
     if not path.is_file():
         raise MissingError(
@@ -92,8 +94,9 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
 
 
 def size(policy: Policy, state: dict[str, Any] | None = None) -> int:
-    """Returns the size of a checkpoint's tensors in bytes. If the model has an adapter, only the adapter
-    counts, because the base model's weights are not written."""
+    """Returns the size in bytes of the tensors that a checkpoint of `policy` and the training state `state`
+    would have. If the model has a LoRA adapter, the base model's weights do not count, because they are not
+    written."""
     model = policy.model
     written = adapters.parameters(model) if policy.has_adapter else model.parameters()
     return sum(p.numel() * p.element_size() for p in written) + _tensor_bytes(state)
@@ -107,7 +110,8 @@ def _check_space(root: Path, needed: int) -> None:
 
 
 def _tensor_bytes(state: Any) -> int:
-    """Returns the size of all tensors in nested dicts and lists."""
+    """Returns the size in bytes of all tensors in `state`, which consists of nested dicts, lists and
+    tuples."""
     if isinstance(state, torch.Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, dict):
@@ -125,7 +129,8 @@ def _flush(directory: Path) -> None:
 
 
 def _remove(root: Path, step: int) -> None:
-    """Removes a checkpoint. It is renamed first, so an interruption leaves no incomplete checkpoint."""
+    """Deletes the checkpoint of training step `step`. Renames its folder first, so that an interruption does
+    not leave an incomplete checkpoint under this name."""
     doomed = unfinished_folder(root, step)
     step_folder(root, step).rename(doomed)
     shutil.rmtree(doomed)

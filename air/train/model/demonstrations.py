@@ -1,13 +1,14 @@
-"""Reads demonstrations (recorded conversations), and turns them into tokens with masks.
+"""Reads demonstrations (recorded conversations), and converts them to token ids with masks of the trained
+tokens.
 
-A conversation gets the same tokens as in an episode. The renderer, which turns chat messages into token ids,
-makes the prompt before each reply and appends the next turn without changing earlier tokens. Only tokens that
-the model samples in an episode are trained. These are a reply's text and the stop token, but not the role
-marker and the empty `<think>` block before the text.
+A conversation gets the same tokens as it would in an episode. The renderer, which converts chat messages to
+token ids, builds the prompt before each reply, and appends each turn without changing earlier tokens. Only
+those tokens are trained that the model would sample in an episode: a reply's text and the stop token, but not
+the role marker and the empty `<think>` block before the text.
 
-The reasoning of a reply is the field `reasoning_content` of its message. The chat template turns it into
-tokens. Chat templates such as Qwen3's leave out the reasoning of earlier replies. An episode, and a
-conversation, then becomes several training samples: each reply is trained after its own prompt.
+The reasoning of a reply is in the field `reasoning_content` of the message, and the chat template converts it
+to tokens. Some chat templates, such as Qwen3's, omit the reasoning of earlier replies from later prompts.
+Then a conversation becomes several token sequences, so that each reply is trained after its own prompt.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The name of the field that says whether a reply is trained."""
+"""The name of the field of a message that says whether this reply is trained."""
 
 
 class Conversation(list[Message]):
-    """The messages of a demonstration, and the tools that the requests to the model offered."""
+    """The messages of a demonstration (as a list), and the definitions of the tools that the model could
+    call, in OpenAI's format."""
 
     def __init__(
         self, messages: Iterable[Message], tools: Sequence[Mapping[str, Any]] = ()
@@ -41,11 +43,11 @@ class Conversation(list[Message]):
 
 @dataclass(frozen=True)
 class Example:
-    """A token sequence, with a mask of the same length that marks the tokens to train."""
+    """A token sequence for supervised training, with a mask of the trained tokens, of the same length."""
 
     token_ids: list[int]
     mask: list[bool]
-    """True for each token of a reply that is trained, including its stop token."""
+    """True for each token that is trained: those of replies, including the stop tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""
@@ -54,28 +56,30 @@ class Example:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """One conversation as token sequences."""
+    """A conversation that was converted to token sequences."""
 
     examples: list[Example]
-    """The token sequences. There are several if prompts change the tokens of earlier messages."""
+    """The token sequences: one, or several if the prompt of a later reply changes the tokens of earlier
+    messages."""
     reasoned: int = 0
-    """The number of replies with reasoning."""
+    """The number of replies that have reasoning."""
     left_out: int = 0
-    """The number of replies whose reasoning the chat template leaves out, so that it is not trained."""
+    """The number of replies whose reasoning is not trained, because the chat template omits it."""
 
 
 def read_examples(path: Path) -> list[Conversation]:
-    """Reads a file of demonstrations, and returns each as a `Conversation`.
+    """Reads a JSON-lines file of demonstrations, and returns each demonstration as a `Conversation`.
 
-    A line is `{"messages": [{"role": …, "content": …}, …]}`. A reply can also have `reasoning_content`; a
-    reply with `"loss": false` is not trained. A line can have `tools`, in OpenAI's format, which the chat
-    template writes into the prompt; a reply calls a tool in its text, in the chat template's format.
+    A line is `{"messages": [{"role": …, "content": …}, …]}`. A reply (role `assistant`) can also have
+    `reasoning_content`; a reply with `"loss": false` is not trained. A line can have `tools`, in OpenAI's
+    format, which the chat template writes into the prompt. Tool calls must be part of a reply's text, in the
+    chat template's format.
 
     A line can also be a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
-    "value": …}, …]}`; only its replies with `"loss": true` are trained. A file of such trajectories may also
-    be one JSON list.
+    "value": …}, …]}`; only its replies with `"loss": true` are trained. The file may also be one JSON list of
+    such entries.
 
-    Raises MissingError if the file does not exist, and UsageError, which names the line, if a line is
+    Raises MissingError if the file does not exist. Raises UsageError, which names the line, if a line is
     malformed or contains no reply to train.
     """
     if not path.exists():
@@ -99,7 +103,8 @@ def read_examples(path: Path) -> list[Conversation]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a JSON list or of JSON lines, each with its place for error messages."""
+    """Yields the entries of a file that is a JSON list or JSON lines. Each is a pair: the place for error
+    messages (path and number), and the entry."""
     with path.open(encoding="utf-8", errors="replace") as file:
         listed = file.read(4096).lstrip().startswith("[")
     if listed:
@@ -112,7 +117,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _agentgym(line: Mapping[str, Any]) -> list[Message]:
-    """Returns the messages of a trajectory of AgentGym."""
+    """Converts a trajectory of AgentGym to chat messages. Raises ValueError if the trajectory is
+    malformed."""
     roles = {"human": "user", "gpt": "assistant", "system": "system"}
     messages: list[Message] = []
     for said in line["conversations"]:
@@ -130,7 +136,8 @@ def _agentgym(line: Mapping[str, Any]) -> list[Message]:
 
 
 def _check(messages: Sequence[Message]) -> None:
-    """Raises ValueError if a conversation has no reply to train, or a reply that cannot be trained."""
+    """Raises ValueError if a conversation has no reply to train, or a reply that cannot be trained because
+    its fields are malformed or it has structured tool calls."""
     replies = [message for message in messages if message["role"] == "assistant"]
     if not any(reply["content"] for reply in replies):
         raise ValueError("no assistant message")
@@ -147,10 +154,12 @@ def _check(messages: Sequence[Message]) -> None:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demonstration:
-    """Returns a conversation as the token ids of an episode, with masks that are true for reply tokens. A new
-    example begins if the policy's `renderer` changes earlier tokens when it appends a turn. Each reply is
-    trained once, or not at all if its `loss` is false. Messages after the last reply are left out. Raises
-    ValueError if there is no reply (role `assistant`)."""
+    """Converts a conversation to token sequences as in an episode, with masks that are true for the trained
+    tokens.
+
+    `renderer` is that of the policy. If it changes earlier tokens when it appends a turn, a new token
+    sequence begins. Each reply is trained exactly once, or not at all if its `loss` is false. Messages after
+    the last reply are omitted. Raises ValueError if there is no reply (role `assistant`)."""
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
     messages = [{k: v for k, v in message.items() if k != LOSS} for message in messages]
@@ -189,9 +198,9 @@ def _prompt(
     since: Sequence[Message],
     tools: list[dict[str, Any]] | None,
 ) -> list[int]:
-    """Returns the prompt for the next reply. `before` has all messages before it, and `since` the messages
-    after the previous reply. `ids` has the tokens up to the end of the previous reply, and `reply` its
-    own."""
+    """Returns the token ids of the prompt for the next reply. `before` has all messages before this reply,
+    and `since` those after the previous reply. `ids` has the tokens up to the end of the previous reply, and
+    `reply` the tokens of the previous reply. `tools` are the definitions of the tools, or None."""
     if ids and since:
         bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since), tools=tools)
         if bridged is not None:
@@ -205,8 +214,9 @@ def _with_reasoning(
     message: Message,
     tools: list[dict[str, Any]] | None,
 ) -> list[int] | None:
-    """Returns the tokens of a reply with its reasoning, up to the stop token, as the chat template renders
-    them. Returns None if there is no reasoning, or if the template leaves out the reasoning."""
+    """Returns the token ids of the reply `message` with its reasoning, from the end of the prompt to the stop
+    token, as the chat template renders them. Returns None if the reply has no reasoning, or if the template
+    omits the reasoning."""
     reasoning = reasoning_text(message)
     if not reasoning:
         return None

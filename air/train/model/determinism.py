@@ -1,4 +1,5 @@
-"""Makes training repeatable: seeds global random generators, and selects torch's deterministic algorithms."""
+"""Makes training reproducible: seeds the global random generators, and selects torch's deterministic
+algorithms."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def seed_generators(seed: int, step: int) -> None:
-    """Seeds the global random generators of Python, numpy and torch for the update of training step `step`.
+    """Seeds the global random generators of Python, numpy and torch for the update of training step `step`,
+    from the run's seed `seed`.
 
-    So code that draws random numbers during an update (dropout, a user's estimator) draws the same numbers
-    after a resume, and no generator's state has to be saved.
+    So code that uses these generators during an update, such as a user's advantage function, draws the same
+    numbers in a resumed run, although checkpoints do not have the generators' states.
     """
     text = f"update {seed} {step}"
     number = random.Random(text).getrandbits(32)
@@ -28,8 +30,9 @@ def seed_generators(seed: int, step: int) -> None:
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Context manager: if `wanted`, torch uses only deterministic algorithms during the `with` block. On a
-    GPU, enter it before the first matrix product, because cuBLAS then reads its setting."""
+    """Context manager: if `wanted`, torch uses only deterministic algorithms during the `with` block. If a
+    GPU is used, the block must begin before the first matrix product of the process, at which cuBLAS reads
+    the environment variable that this function sets."""
     if not wanted:
         yield
         return

@@ -1,9 +1,9 @@
 """Computes log-probabilities and entropies of tokens with a causal language model, in bounded memory.
 
-The logits of all tokens, [tokens, vocabulary], are never held at once. The model's backbone computes the
-hidden states, and the model's own head turns them into logits in chunks; the backward pass computes the
-chunks again. Because the model's own head is used, everything that a model does to its logits (scaling, a
-bias, a soft cap) is done here, too.
+The logits of all tokens, [tokens, vocabulary], never exist in memory at once. The model's backbone computes
+the hidden states, and the model's own head computes the logits from them in chunks; the backward pass
+computes the chunks again. Because the model's own head is used, everything that a model family does to its
+logits (scaling, a bias, a soft cap) is included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 CHUNK_LOGITS = 2**24
-"""The largest number of logits (positions x vocabulary) that are computed at once: 64 MiB in float32."""
+"""The largest number of logits (positions · vocabulary) that are computed at once. In float32, they take 64
+MiB."""
 
 
 def hidden_states(
@@ -28,8 +29,9 @@ def hidden_states(
     position_ids: Tensor | None = None,
     attention_mask: Tensor | dict[str, Tensor] | None = None,
 ) -> Tensor:
-    """Runs the backbone of a causal language model; returns its last hidden states [B, T, hidden].
-    Without `attention_mask` every token attends to itself and all earlier tokens of its row."""
+    """Runs the backbone of a causal language model on `input_ids` [B, T], and returns its last hidden states
+    [B, T, hidden]. Without `attention_mask`, attention is causal: every token attends to itself and all
+    earlier tokens of its row."""
     arguments: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
     if position_ids is not None:
         arguments["position_ids"] = position_ids
@@ -40,24 +42,27 @@ def hidden_states(
 
 
 class Predictions(NamedTuple):
-    """Log-probabilities of N tokens, and entropies and divergences of R predictions, in nats."""
+    """Numbers about R predictions, which are distributions over the vocabulary, and about N tokens that they
+    predict. All are in nats."""
 
     logprobs: Tensor
     """[N]: the log-probability of each token."""
     entropy: Tensor
     """[R]: the entropy of each prediction."""
     divergence: Tensor
-    """[R]: the Kullback-Leibler divergence of each prediction from the reference's; empty without one."""
+    """[R]: the Kullback-Leibler divergence of each prediction from that of the reference model. Empty if
+    there is no reference."""
 
 
 @dataclass(frozen=True)
 class ReferencePredictions:
-    """The R predictions of a reference model at the same positions."""
+    """The reference model's R predictions (distributions over the vocabulary) at the same positions as the
+    model's."""
 
     hidden: Tensor
     """[R, hidden]: the reference model's last hidden states."""
     logits: Callable[[Tensor], Tensor]
-    """A function that turns some of these hidden states into logits, without gradients."""
+    """A function that computes the logits [r, vocabulary] of r of these hidden states, without gradients."""
 
 
 def chosen_logprobs(
@@ -71,14 +76,15 @@ def chosen_logprobs(
     reference: ReferencePredictions | None = None,
     chunk_logits: int = CHUNK_LOGITS,
 ) -> Predictions:
-    """Returns the log-probability of each of N tokens and the entropy of each of R predictions. With
-    `reference`, also returns the divergence of each prediction from the reference's, at the same temperature.
+    """Computes R predictions (distributions over the vocabulary). Returns the log-probability of each of N
+    tokens and the entropy of each prediction. With `reference`, also returns the KL divergence of each
+    prediction from that of the reference model, at the same temperature.
 
-    `hidden` [R, hidden] has one hidden state for each prediction; `temperature` [R] divides the logits of
-    each. `rows` [N], in ascending order, has the index of the prediction for each token in `token_ids` [N].
-    The softmax is computed in float32. The entropy has a gradient only with `entropy_gradient`. At most
-    `chunk_logits` logits (but at least one row) are computed at once; the backward pass computes them again
-    unless all fit into one chunk.
+    `hidden` [R, hidden] has the hidden state of each prediction, and `temperature` [R] divides its logits.
+    `token_ids` [N] are the tokens, and `rows` [N] has the index of the prediction for each token, in
+    ascending order. The softmax is computed in float32. The entropy has a gradient only with
+    `entropy_gradient`. At most `chunk_logits` logits (but at least one row) are computed at once. The
+    backward pass computes the logits again, unless all fit into one chunk.
     """
     head = _head(_without_adapters(model))
     size = max(1, chunk_logits // int(model.config.get_text_config().vocab_size))
@@ -107,7 +113,8 @@ def chosen_logprobs(
 
 @torch.no_grad()
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """Returns the logits [R, vocabulary] of a model's head for hidden states, without gradients."""
+    """Returns the logits [R, vocabulary] that the model's head computes from the last hidden states `hidden`
+    [R, hidden], without gradients."""
     logits: Tensor = _head(_without_adapters(model))(
         inputs_embeds=hidden[None], use_cache=False
     ).logits[0]
@@ -117,12 +124,12 @@ def head_logits(model: Any, hidden: Tensor) -> Tensor:
 def token_statistics(
     model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Runs a causal language model, and returns two tensors: the log-probability of each token, and the
-    entropy of the prediction for it.
+    """Runs a causal language model, and returns two tensors [B, T], in nats: the log-probability of each
+    token, and the entropy of the distribution that predicted the token.
 
-    Both are [B, T], in nats; the entropy has no gradient. `input_ids` is [B, T] with padding on the right, so
-    no attention mask is needed. `temperature`, one number or a tensor [B], divides the logits. The value at
-    position t belongs to token t, given the tokens before it. Position 0 has no prediction; its value is 0.
+    `input_ids` is [B, T], padded on the right, so no attention mask is needed. `temperature`, one number or a
+    tensor [B], divides the logits. The elements at position t belong to token t, given all earlier tokens.
+    They are 0 at position 0, because nothing predicts the first token. The entropy has no gradient.
     """
     hidden = hidden_states(model, input_ids)[:, :-1]
     count, length, _ = hidden.shape
@@ -142,7 +149,8 @@ def token_statistics(
 
 
 def token_logprobs(model: Any, input_ids: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
-    """Returns the log-probability of each token, as `token_statistics` does, without the entropy."""
+    """Runs a causal language model, and returns the log-probability of each token, [B, T]: the first result
+    of `token_statistics`."""
     return token_statistics(model, input_ids, temperature)[0]
 
 
@@ -167,12 +175,14 @@ def _chunk(
 
 
 class _Statistics(torch.autograd.Function):
-    """Computes the log-probabilities of tokens, and the entropies and divergences of `logits` [R,
-    vocabulary], as in `chosen_logprobs`.
+    """A torch function with a gradient of its own that computes, from `logits` [R, vocabulary], the
+    log-probabilities of tokens, and the entropies and KL divergences of the R predictions. The arguments are
+    as in `chosen_logprobs`; `reference` has the logits of the reference model.
 
-    p are the model's probabilities and q the reference's. The gradients with respect to the logits are [token
-    is t] - p for log p_t, -p (log p + H) for the entropy H, and p (log p - log q - D) for the divergence D.
-    Torch's own operations would need twice as many tensors of this size.
+    p are the model's probabilities and q the reference's. The gradients with respect to the logits, before
+    division by the temperature, are [token is t] - p for log p_t, -p (log p + H) for the entropy H, and p
+    (log p - log q - D) for the divergence D. Torch's own operations would need twice as many tensors of the
+    size of `logits`.
     """
 
     @staticmethod
@@ -227,22 +237,24 @@ def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _BackboneOutput(BaseModelOutputWithPast):
-    """The output of a backbone. It has the fields of all model families; unused fields are None."""
+    """The output of a model's backbone. Any field that is not set is None, so that the code of all model
+    families can read the fields of its own output class."""
 
     def __getattr__(self, name: str) -> None:
         return None
 
 
 class _Passthrough(nn.Module):
-    """Takes the place of a model's backbone, and returns the given hidden states."""
+    """A module that replaces a model's backbone: it returns its argument `inputs_embeds` as the last hidden
+    states."""
 
     def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
         return _BackboneOutput(last_hidden_state=inputs_embeds)
 
 
 def _head(model: Any) -> Any:
-    """Returns a model with the same weights that does only the last part of `model`'s work: it turns the
-    backbone's hidden states (passed as `inputs_embeds`) into logits."""
+    """Returns a copy of `model` that shares its weights but has no backbone. The copy computes logits from
+    last hidden states, which are passed as `inputs_embeds`."""
     head = copy.copy(model)
     head._modules = dict(model._modules)
     head._modules[model.base_model_prefix] = _Passthrough()
@@ -250,5 +262,6 @@ def _head(model: Any) -> Any:
 
 
 def _without_adapters(model: Any) -> Any:
-    """Returns the transformers model into which `peft` has put adapters; without adapters, `model` itself."""
+    """Returns the transformers model inside a wrapper of the package `peft`, or `model` itself if it has no
+    such wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -1,4 +1,4 @@
-"""Builds the optimiser, computes its learning-rate schedule, and updates the weights."""
+"""Builds the optimiser, computes learning rates from the schedule, and updates the weights."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from air.train.config.model_options import (
 from air.train.devices.master_weights import MasterWeights
 
 Stepper = torch.optim.Optimizer | MasterWeights
-"""The type of optimisers: torch's, or `MasterWeights` for weights of lower precision."""
+"""The type of optimisers: a torch optimiser, or `MasterWeights` for weights of lower precision than
+float32."""
 
 _NEARLY_ZERO = 1e-8
-"""Share of the peak learning rate at the start of a rise and the end of a fall if `min_lr` is 0."""
+"""If `min_lr` is 0, the learning rate at the start of a warm-up and at the end of a linear decay is this
+number times the peak."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:
-    """Returns a new optimiser, with the settings in `config`, for those of `parameters` that are trained.
-    Weights in bfloat16 get float32 copies. Raises UsageError if nothing is trained."""
+    """Returns a new optimiser, with the settings `config`, for those of `parameters` that require gradients.
+    Weights of lower precision than float32 get float32 copies (`MasterWeights`). Raises UsageError if no
+    parameter requires gradients."""
     trained = [weights for weights in parameters if weights.requires_grad]
     if not trained:
         raise UsageError(
@@ -47,8 +50,9 @@ def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig)
 
 
 def restore(optimizer: Stepper, state: dict[str, Any]) -> None:
-    """Restores an optimiser's state from a checkpoint. Raises UsageError if the state belongs to weights of
-    another type, because torch's optimisers would silently ignore the float32 copies of bfloat16 weights."""
+    """Restores an optimiser's state from a checkpoint. Raises UsageError if the state comes from training
+    with weights of another data type, because a torch optimiser would silently ignore the float32 copies of
+    bfloat16 weights."""
     if not isinstance(optimizer, MasterWeights) and "masters" in state:
         raise UsageError(
             "the checkpoint has float32 copies of the weights: it was trained in bfloat16",
@@ -81,11 +85,13 @@ def _torch_optimizer(
 def learning_rate(
     step: int, lr: float, config: SchedulerConfig, max_steps: int | None = None
 ) -> float:
-    """Returns the learning rate of update `step`, counted from 0; its peak is `lr`.
+    """Returns the learning rate of the update `step`, counted from 0. `lr` is the peak of the schedule
+    `config`.
 
-    A linear schedule rises from `min_lr` over `warmup_steps` updates, and falls to `min_lr` over the last
-    `decay_steps` of `max_steps` updates. A cosine schedule rises in the same way, then falls like half a
-    cosine. Raises ValueError if the learning rate falls and `max_steps` is None.
+    A linear schedule rises from `min_lr` to the peak over `warmup_steps` updates, and falls to `min_lr` over
+    the last `decay_steps` of `max_steps` updates. A cosine schedule rises in the same way, and then falls
+    along half a cosine wave until `max_steps`. Raises ValueError if the schedule falls and `max_steps` is
+    None.
     """
     if isinstance(config, ConstantSchedulerConfig):
         return lr
@@ -116,9 +122,9 @@ def _linear_fall(
 def update(
     optimizer: Stepper, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Clips the gradients to `config.max_norm`, updates the weights and clears the gradients. Returns the
-    gradients' norm before clipping. Raises InfrastructureError if the gradients are not finite; the weights
-    are then unchanged."""
+    """Clips the gradients to the norm `config.max_norm`, updates the weights, and clears the gradients.
+    Returns the norm of the gradients before clipping. If the gradients are not finite, leaves the weights
+    unchanged and raises InfrastructureError."""
     limit = math.inf if config.max_norm is None else config.max_norm
     if isinstance(optimizer, MasterWeights):
         parameters = optimizer.masters  # the float32 copies, which hold the gradients

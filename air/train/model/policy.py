@@ -1,8 +1,8 @@
 """The policy: the causal language model that is trained, with its tokenizer.
 
-`build` writes a small untrained model as a Hugging Face folder. `load` reads such a folder, or a model of the
-Hugging Face hub, with a LoRA adapter if the caller asks for one. The model always stays in evaluation mode
-(no dropout), so sampling and training agree.
+`build` writes a small untrained model as a Hugging Face folder. `load` loads a model from such a folder or
+from the Hugging Face hub, and can add a LoRA adapter. The model is always in evaluation mode (no dropout), so
+that sampler and trainer compute the same probabilities.
 """
 
 from __future__ import annotations
@@ -33,36 +33,39 @@ class Policy:
     """A transformers causal language model, in evaluation mode."""
     tokenizer: Any
     name: str
-    """The model's folder, or its id on the Hugging Face hub. Also its name on the inference server."""
+    """The model's folder, or its id on the Hugging Face hub. This is also the default of the model's name on
+    the inference server."""
     renderer_config: Any = None
-    """Config of the renderer (package `renderers`), which turns chat messages into token ids. None: the
-    default renderer."""
+    """The config of the renderer (package `renderers`), which converts chat messages to token ids. None: the
+    default for the model type."""
 
     @property
     def device(self) -> torch.device:
-        """The torch device that holds the weights."""
+        """The torch device on which the weights are."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
     @property
     def max_length(self) -> int:
-        """The longest sequence, in tokens, that the model allows."""
+        """The largest number of tokens in a sequence that the model supports."""
         return int(self.model.config.max_position_embeddings)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The ids of the tokens that end a reply, from the generation config or else the tokenizer."""
+        """The ids of the tokens that end a reply: those in the model's generation config or, if it has none,
+        the tokenizer's."""
         ids = self.model.generation_config.eos_token_id
         if ids is None:
             ids = self.tokenizer.eos_token_id
         return frozenset([ids] if isinstance(ids, int) else ids or [])
 
     def parameters(self) -> int:
-        """Returns the number of parameters (single weights) of the model."""
+        """Returns the model's number of parameters (single numbers, not tensors)."""
         return sum(p.numel() for p in self.model.parameters())
 
     def renderer(self) -> Any:
-        """Returns a new renderer, which turns chat messages into token ids. Threads must not share it."""
+        """Returns a new renderer, which converts chat messages to token ids. A renderer must be used by one
+        thread only."""
         from renderers import create_renderer
 
         config = self.renderer_config or default_renderer(self.model.config.model_type)
@@ -70,8 +73,9 @@ class Policy:
 
     @contextmanager
     def base_model(self) -> Iterator[None]:
-        """Context manager: the model predicts as it did without its LoRA adapter, for example as a reference.
-        Meanwhile only the calling thread may use the model. Raises ValueError if there is no adapter."""
+        """Context manager that switches the LoRA adapter off, so that `model` computes the same as its base
+        model, for example as a reference model. Only the calling thread may use the model during the `with`
+        block. Raises ValueError if there is no adapter."""
         if not self.has_adapter:
             raise ValueError("the model has no adapter, so its weights are not the base model's")
         with adapters.switched_off(self.model):
@@ -79,26 +83,28 @@ class Policy:
 
     @property
     def has_adapter(self) -> bool:
-        """Whether the model is a base model with a LoRA adapter."""
+        """Whether the model has a LoRA adapter."""
         return adapters.has_adapter(self.model)
 
     @property
     def base(self) -> str | None:
-        """The base model of the LoRA adapter: a folder or a hub id. None without an adapter."""
+        """The folder or Hugging Face id of the base model under the LoRA adapter. None if there is no
+        adapter."""
         return adapters.base_name(self.model) if self.has_adapter else None
 
     def save(self, folder: Path) -> None:
         """Writes weights, configs and tokenizer into `folder`, in the Hugging Face format. If the model has a
-        LoRA adapter, only the adapter is written, as an ordinary adapter's folder."""
+        LoRA adapter, writes only the adapter, in the format of the package `peft`, and the tokenizer."""
         with _no_progress_bars():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
 
 def default_renderer(model_type: str) -> Any:
-    """Returns the default config of the renderer for a model type. A renderer turns chat messages into token
-    ids. It must append new messages without changing the tokens of earlier messages, so that an episode is
-    one training sample. Qwen3's renderer fulfils this across user messages only if thinking is disabled."""
+    """Returns the default config of the renderer for a model type (such as `qwen3`). A renderer converts chat
+    messages to token ids. It should append new messages without changing the tokens of earlier messages, so
+    that an episode becomes one training sample. With Qwen3's renderer, a later user message changes earlier
+    tokens unless thinking is disabled; so the default disables thinking for Qwen3."""
     from renderers import AutoRendererConfig, Qwen3RendererConfig
 
     if model_type == "qwen3":
@@ -119,11 +125,13 @@ def build(
     max_length: int = 4096,
     seed: int = 0,
 ) -> Path:
-    """Writes a small untrained Qwen3 model with a tokenizer to a new or empty folder; returns `folder`.
+    """Writes a small untrained Qwen3 model with a tokenizer to `folder`, which must be new or empty, and
+    returns `folder`.
 
-    The tokenizer is trained on `texts`, with at most `vocab` tokens including special ones. `max_length` is
-    the longest sequence in tokens. The same arguments give the same model. After an error, no incomplete
-    folder remains. Raises UsageError if the folder is not empty, and ConfigError if `vocab` is too small.
+    The tokenizer is trained on `texts`, and has at most `vocab` tokens, including special tokens.
+    `max_length` is the largest number of tokens in a sequence; the other numbers are sizes of the model. The
+    same arguments give the same model. After an error, no incomplete folder remains. Raises UsageError if the
+    folder is not empty, and ConfigError if `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -176,15 +184,16 @@ def load(
     attention: str = "auto",
     lora: LoRAConfig | None = None,
 ) -> Policy:
-    """Loads a model and its tokenizer from a folder, or from the Hugging Face hub (or its cache) by id.
+    """Loads a model and its tokenizer from a folder, or by id from the Hugging Face hub or its local cache.
 
-    If the folder holds a LoRA adapter, the adapter is loaded with its base model, and it is trained only if
-    `lora` is given. For any other model, `lora` adds a new adapter. `attention` is transformers' name of the
-    implementation, or `auto`. The model's predictions with and without masks are compared (see `agreement`).
+    If the folder contains a LoRA adapter, loads the adapter with its base model; the adapter is trainable
+    only if `lora` is given. For any other model, `lora` adds a new adapter. `attention` is the name of an
+    attention implementation of transformers, or `auto`. Checks that the model follows attention masks (see
+    `agreement`).
 
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
-    model cannot be loaded, has layers that the embedded training engine does not support, or predicts
-    differently under masks; or if `lora` does not fit the model or the adapter.
+    model cannot be loaded, has layers that the embedded training engine does not support, or does not follow
+    masks; also if `lora` does not match the model or the existing adapter.
     """
     name = str(name_or_path)
     check_source(name)
@@ -203,8 +212,10 @@ def load(
 
 
 def merged(adapter: str | Path, dtype: str = "float32") -> Policy:
-    """Loads a LoRA adapter, and returns its base model with the adapter added into the weights. The sums are
-    computed in float32, and rounded to `dtype`. Raises the same errors as `load`."""
+    """Loads the LoRA adapter in the folder `adapter`, and returns its base model with the adapter's matrices
+    added to the weights. The sums are computed in float32, then rounded to `dtype`. Raises UsageError if the
+    folder's adapter is not a LoRA adapter, and MissingError if its base model was a folder that no longer
+    exists."""
     from transformers import AutoTokenizer
 
     model = adapters.merged(adapter).to(getattr(torch, dtype))
@@ -244,7 +255,8 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def check_source(name: str) -> None:
-    """Raises MissingError if `name` is a path without a model. Does not ask the hub, and loads nothing."""
+    """Raises MissingError if `name` is a path at which there is no model. Does not check a Hugging Face id,
+    and loads nothing."""
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file() and not adapters.is_adapter(path):

@@ -1,6 +1,6 @@
-"""Gradient checkpointing: layers keep only their inputs, and are computed again in the backward pass.
+"""Gradient checkpointing: each layer stores only its input, and the backward pass computes the layer again.
 
-This saves most of the memory of a forward pass, and costs one more forward pass.
+This saves most of the memory that activations take, and costs the time of one more forward pass.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from air.errors import UsageError
 
 
 def check_layers(model: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if its layers cannot be used with `recomputed`."""
+    """Raises UsageError, which names the model `name`, if gradient checkpointing with `recomputed` is
+    impossible: if the model has no layers that support it, or has layers with dropout of their own."""
     layers = _layers(model)
     problem = "" if layers else "has no layers that can be computed again in the backward pass"
     if any(getattr(layer, "dropout", 0.0) not in (0, 0.0) for layer in layers):
@@ -30,8 +31,9 @@ def check_layers(model: Any, name: str) -> None:
 
 @contextmanager
 def recomputed(model: Any) -> Iterator[None]:
-    """Context manager: forward passes of `model` in the `with` block keep only the inputs of its layers.
-    The modules inside the layers stay in evaluation mode, so nothing else changes."""
+    """Context manager: during the `with` block, forward passes of `model` use gradient checkpointing. For
+    this, the layers are set to training mode, but the modules inside them stay in evaluation mode, so the
+    results do not change."""
     layers = _layers(model)
     again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
     try:

@@ -1,7 +1,8 @@
-"""Supervised training on the replies of recorded conversations (demonstrations).
+"""Supervised fine-tuning (SFT) on the replies of recorded conversations (demonstrations).
 
-The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So tokens that
-they share, such as the prompt of a task, go through the model once; the loss is the same.
+The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So a common
+prefix of several demonstrations, such as the prompt of a task, is computed once; this does not change the
+loss.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ OnStep = Callable[[dict[str, float]], None]
 
 
 class SFT:
-    """Supervised training of a policy's weights, in place. Each call of `step` makes one update.
+    """Trains a policy's weights in place on demonstrations. Each call of `step` makes one update.
 
-    A step takes whole demonstrations, up to `batch_size * seq_len` tokens. `data.seed` and the step's number
-    decide which demonstrations the step takes. The loss is the cross-entropy in nats, averaged over the
-    step's trained tokens. `micro_batch_tokens` limits the tokens, with padding, of one forward pass. With
-    `gradient_checkpointing`, layers are computed again in the backward pass.
+    A step uses whole demonstrations with at most `batch_size * seq_len` tokens together, in an order that
+    depends only on `data.seed`. The loss is the cross-entropy in nats, averaged over the step's trained
+    tokens. `micro_batch_tokens` limits the number of tokens, including padding, of one forward pass. With
+    `gradient_checkpointing`, the backward pass computes the layers' activations again.
 
-    Raises UsageError if there are no demonstrations; if all demonstrations, or all held-out ones, are cut
-    before their first reply; if the model's positions depend on their length (see `check_length`); or if
-    gradient checkpointing does not work for the model's layers.
+    Raises UsageError if there are no demonstrations; if truncation to `seq_len` removes all replies of all
+    demonstrations, or of all held-out ones; if the model does not support sequences of their length (see
+    `check_length`); or if the model's layers do not support gradient checkpointing.
     """
 
     def __init__(
@@ -82,9 +83,9 @@ class SFT:
             "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
             "truncated": float(truncated),
         }
-        """Numbers that describe the data: `demonstrations`, `examples` (token sequences; see `tokenize`),
-        `truncated` (number of examples that were cut), and `reasoning_left_out` (number of replies whose
-        reasoning the chat template leaves out)."""
+        """Numbers about the training data: `demonstrations`, their number; `examples`, the number of token
+        sequences (see `tokenize`); `truncated`, the number of token sequences that were truncated to
+        `seq_len`; and `reasoning_left_out`, the number of replies whose reasoning the chat template omits."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
@@ -92,12 +93,12 @@ class SFT:
         self._batches = _batches(data, config)
 
     def step(self) -> dict[str, float]:
-        """Updates the weights once, and returns the step's metrics.
+        """Updates the weights once, and returns the metrics of the step by name.
 
-        `step` and `epoch` (both from 1), `loss`, `lr`, `grad_norm`, `tokens` (number of trained tokens),
-        `train_tokens` (number of all tokens), `shared_tokens` (number of tokens that did not go through the
-        model, because another demonstration has the same token after the same prefix), `seconds` and, after
-        an evaluation, `val_loss`. Raises InfrastructureError if the gradients are not finite.
+        The metrics are `step` and `epoch` (both counted from 1), `loss`, `lr`, `grad_norm`, `tokens` (number
+        of trained tokens), `train_tokens` (number of all tokens), `shared_tokens` (number of tokens that were
+        not computed again, because another demonstration has the same prefix), `seconds` and, if the step
+        ends with an evaluation, `val_loss`. Raises InfrastructureError if the gradients are not finite.
         """
         began = time.perf_counter()
         config = self.config
@@ -127,13 +128,15 @@ class SFT:
         return metrics
 
     def first_row(self) -> dict[str, float] | None:
-        """Returns the metrics `step` (0) and `val_loss` before the first step; None without held-out data."""
+        """Returns the metrics before the first step: `step`, which is 0, and `val_loss`. Returns None if a
+        step was made, there are no held-out demonstrations, or the config does not ask for an evaluation at
+        the start."""
         if self.steps or not (self._held_out and self.config.val and self.config.val.eval_on_start):
             return None
         return {"step": 0.0, "val_loss": self.held_out_loss()}
 
     def held_out_loss(self) -> float:
-        """Returns the mean cross-entropy of the held-out demonstrations, in nats."""
+        """Returns the mean cross-entropy of the reply tokens in the held-out demonstrations, in nats."""
         return evaluate(self.policy, self._held_out, self.micro_batch_tokens)
 
     def state_dict(self) -> dict[str, Any]:
@@ -141,7 +144,8 @@ class SFT:
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`. The next step takes the same data as without a stop."""
+        """Restores a result of `state_dict`. The next step then uses the same demonstrations as in a training
+        that was not interrupted."""
         restore(self.optimizer, state["optimizer"])
         for _ in range(int(state["steps"]) - self.steps):
             next(self._batches)
@@ -159,8 +163,8 @@ def train_sft(
 ) -> dict[str, float]:
     """Trains `policy` in place on demonstrations for `config.max_steps` steps (see `SFT`).
 
-    `on_step` gets each row of metrics (`SFT.first_row`, `SFT.step`). The result has the last step's metrics,
-    `SFT.facts`, and `seconds` of the whole training.
+    `on_step` is called with each dict of metrics that `SFT.first_row` and `SFT.step` return. Returns the
+    metrics of the last step together with `SFT.facts`; `seconds` is then the duration of the whole training.
     """
     start = time.perf_counter()
     training = SFT(
@@ -180,13 +184,14 @@ def train_sft(
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
-    """Returns the mean cross-entropy, in nats, of the reply tokens in `examples`. No weights are changed."""
+    """Returns the mean cross-entropy, in nats, of the trained tokens (`Example.mask`) in `examples`, without
+    training."""
     return _loss(policy, examples, micro_batch_tokens, backward=False).loss
 
 
 def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], int]:
-    """Returns the examples cut to `seq_len` tokens, without those that have no reply left; and the number of
-    all examples that were longer."""
+    """Truncates the token sequences of all demonstrations to `seq_len` tokens. Returns those that still have
+    a trained token, and the number of all sequences that were longer than `seq_len`."""
     whole = [example for talk in talks for example in talk.examples]
     usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
     return usable, sum(len(example.token_ids) > seq_len for example in whole)
@@ -215,7 +220,8 @@ def _say_left_out(renderer: Any, talks: Sequence[Demonstration]) -> None:
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields (epoch from 1, batch) pairs without end. A batch has at most `batch_size * seq_len` tokens."""
+    """Yields an endless sequence of pairs: the epoch, counted from 1, and a batch of examples. A batch has at
+    most `batch_size * seq_len` tokens. If the config says so, the order is shuffled anew in each epoch."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0
@@ -235,8 +241,8 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 
 @dataclass(frozen=True)
 class _Total:
-    """The mean cross-entropy of a batch in nats, its number of trained tokens, and the number of tokens that
-    went through the model."""
+    """The result for a batch: the mean cross-entropy in nats (`loss`), the number of trained tokens
+    (`tokens`), and the number of tokens that the model computed (`forward_tokens`)."""
 
     loss: float
     tokens: int
@@ -246,7 +252,8 @@ class _Total:
 def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> _Total:
-    """Computes the loss of a batch; with `backward`, also adds its gradients to those of the weights."""
+    """Computes the mean cross-entropy of a batch. With `backward`, also computes its gradients and adds them
+    to those of the weights."""
     samples = [
         Sample(e.token_ids, e.mask, [0.0] * len(e.token_ids), advantage=1.0, temperature=1.0)
         for e in batch

@@ -1,9 +1,10 @@
 """Trains a small byte-level BPE tokenizer on given texts, in the style of Qwen's tokenizer.
 
 Decoding an encoded text always gives the same text, because the base alphabet has all 256 bytes and texts are
-not normalised. Special tokens and pre-tokenizer pattern are Qwen's, because Qwen3 renderers (which turn chat
-messages into token ids) need them. The chat template is ChatML with an empty think block before every reply,
-including earlier replies, so that existing tokens do not change when messages are added.
+not normalised. The special tokens and the pre-tokenizer pattern are Qwen's, because the renderers for Qwen3,
+which convert chat messages to token ids, need them. The chat template is ChatML with an empty `<think>` block
+before every reply, including earlier replies, so that adding messages does not change the tokens of earlier
+ones.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ MARKER_TOKENS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Markers of the chat format, each a single token. As in Qwen3 they are no special tokens, so a decoder that
-skips special tokens keeps them."""
+"""Markers of the chat format, each of which is a single token. As in Qwen3, they are not special tokens, so
+decoding with `skip_special_tokens` keeps them in the text."""
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen's pattern, which splits texts into words with a leading character, digits, punctuation and space."""
+"""Qwen's pre-tokenizer pattern (a regular expression). It splits texts into words (with a leading space, for
+example), single digits, punctuation and white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""A text that the tokenizer is trained on after every other text. It has the words and line ends around each
-chat message, so that these become few tokens."""
+"""A text on which the tokenizer is trained again after every other text. It has the role names and line
+breaks of the chat format, so that these become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (
@@ -50,9 +52,10 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(texts: Iterable[str], vocab: int, *, max_length: int) -> Any:
-    """Trains a tokenizer on `texts`; the same texts give the same tokenizer.
-    It has at most `vocab` tokens, fewer if the texts are too short; `max_length` is the model's longest
-    sequence in tokens. Raises ConfigError if `vocab` is smaller than `SMALLEST_VOCAB`."""
+    """Trains a tokenizer on `texts` and returns it (a fast tokenizer of transformers). The same texts give
+    the same tokenizer. It has at most `vocab` tokens; fewer if the texts are short. `max_length` is the
+    largest number of tokens in a sequence of the model. Raises ConfigError if `vocab` is smaller than
+    `SMALLEST_VOCAB`."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,1 +1,1 @@
-"""The models that algorithms need beside the policy: a reference model, a value model, a teacher."""
+"""The further models that algorithms use besides the policy: a reference model, a value model, a teacher."""

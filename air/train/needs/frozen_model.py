@@ -1,8 +1,8 @@
-"""A model that is not trained, in this process: the reference of KL terms, or a local teacher.
+"""Frozen models in the trainer's process: the reference model of KL penalties, or a local teacher.
 
-Such a model takes the memory of its weights; no gradient or optimiser state is kept. If the model is the base
-model of the policy's LoRA adapter, it takes no memory of its own. It computes log-probabilities with the same
-functions as the trainer, so with the same weights the results are equal.
+A frozen model takes the memory of its weights, without gradients or optimiser state. If the reference is the
+base model under the policy's LoRA adapter, it takes no memory of its own. Frozen models compute
+log-probabilities with the same functions as the trainer, so equal weights give equal results.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from air.train.tree.statistics import (
 
 
 class LocalModel(Reference, Protocol):
-    """Interface of a frozen model in this process: scores tokens, and predicts over the whole vocabulary."""
+    """Interface of a frozen model in the trainer's process: computes the log-probabilities of given tokens,
+    and the logits of the whole vocabulary."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
+        """Returns, for each sample, the log-probabilities of the tokens for which `Sample.mask` is true, in
+        nats."""
 
     def close(self) -> None:
         """Frees the memory that the model holds."""
@@ -40,8 +42,8 @@ class LocalModel(Reference, Protocol):
 class FrozenModel:
     """Computes the log-probabilities of sampled tokens with the weights of `policy`, which must not change.
 
-    One forward pass reads at most `micro_batch_tokens` tokens. `temperature` divides the logits; None: the
-    temperature at which each sample was sampled."""
+    One forward pass has at most `micro_batch_tokens` tokens. `temperature` divides the logits in `score`;
+    None: the temperature at which each sample was sampled."""
 
     def __init__(
         self, policy: Policy, micro_batch_tokens: int, *, temperature: float | None = None
@@ -51,7 +53,8 @@ class FrozenModel:
         policy.model.requires_grad_(False)
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats."""
+        """Returns, for each sample, the log-probabilities of the tokens for which `Sample.mask` is true, in
+        nats."""
         scored = samples
         if self._temperature is not None:
             scored = [replace(sample, temperature=self._temperature) for sample in samples]
@@ -59,44 +62,48 @@ class FrozenModel:
 
     @torch.no_grad()
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """Returns the last hidden states of a micro-batch, as `batch_hidden_states` does."""
+        """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], without gradients."""
         return batch_hidden_states(self.policy.model, batch)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] of R hidden states."""
+        """Returns the logits [R, vocabulary] of R last hidden states, [R, hidden]."""
         return head_logits(self.policy.model, hidden)
 
     def close(self) -> None:
-        """Does nothing: the memory is freed when no object refers to this model."""
+        """Does nothing: the memory is freed when the last reference to this object is dropped."""
 
 
 class WithoutAdapter:
-    """Computes the log-probabilities of sampled tokens with the base model of `policy`, which has a LoRA
-    adapter and may be trained: the base model's weights stay as they are. No weights are copied.
+    """Computes the log-probabilities of sampled tokens with the policy's base model: its LoRA adapter is
+    switched off during each call. No weights are copied. The adapter may be trained between calls, since
+    training does not change the base model's weights.
 
-    One forward pass reads at most `micro_batch_tokens` tokens."""
+    One forward pass has at most `micro_batch_tokens` tokens."""
 
     def __init__(self, policy: Policy, micro_batch_tokens: int) -> None:
         self.policy, self._micro_batch_tokens = policy, micro_batch_tokens
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns the same as `FrozenModel.score`. Meanwhile no other thread may use the policy."""
+        """Returns, for each sample, the base model's log-probabilities of the tokens for which `Sample.mask`
+        is true, in nats. No other thread may use the policy during the call."""
         with self.policy.base_model():
             return _logprobs(self.policy, samples, self._micro_batch_tokens)
 
     @torch.no_grad()
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """Returns the same as `FrozenModel.hidden`. Meanwhile no other thread may use the policy."""
+        """Returns the base model's last hidden states of a micro-batch, [rows x tokens, hidden]. No other
+        thread may use the policy during the call."""
         with self.policy.base_model():
             return batch_hidden_states(self.policy.model, batch)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the same as `FrozenModel.logits`. Meanwhile no other thread may use the policy."""
+        """Returns the base model's logits [R, vocabulary] of R last hidden states. No other thread may use
+        the policy during the call."""
         with self.policy.base_model():
             return head_logits(self.policy.model, hidden)
 
     def close(self) -> None:
-        """Does nothing, because the weights belong to the policy."""
+        """Does nothing, because this object holds no weights of its own."""
 
 
 @torch.no_grad()
@@ -112,8 +119,9 @@ def _logprobs(policy: Policy, samples: Sequence[Sample], tokens: int) -> list[li
 def divergences(
     policy: Policy, reference: Reference, samples: Sequence[Sample], tokens: int
 ) -> list[list[float]]:
-    """Returns, for each sample, the Kullback-Leibler divergence of the policy's prediction of each sampled
-    token from the reference's, in nats. One forward pass reads at most `tokens` tokens."""
+    """Returns, for each sample, one number per sampled token: the Kullback-Leibler divergence of the policy's
+    predicted distribution over the vocabulary from that of the reference model, in nats. One forward pass has
+    at most `tokens` tokens."""
     found: dict[int, list[float]] = {}
     for batch in pack(samples, tokens, policy.device, mask_cost=mask_cost(policy.model)):
         statistics = entry_statistics(policy.model, batch, reference=reference)
@@ -122,14 +130,16 @@ def divergences(
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
-    """Groups numbers [N] of a micro-batch's entries by sample; the keys are the samples' `id()`."""
+    """Splits `numbers` [N], one per entry (sampled token) of a micro-batch, into one list per sample. The
+    keys of the result are the `id()` of the samples."""
     counts = [sum(sample.mask) for sample in batch.samples]
     parts = torch.split(numbers, counts)
     return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}
 
 
 def check_same_tokens(policy: Policy, other: Policy, key: str) -> None:
-    """Raises ConfigError, which names the setting `key`, if the models have different tokenizers."""
+    """Raises ConfigError if the tokenizers of the two models have different vocabularies. The error names the
+    run file's setting `key`."""
     if policy.tokenizer.get_vocab() != other.tokenizer.get_vocab():
         raise ConfigError(
             f"{other.name} has another vocabulary than the policy {policy.name}",

@@ -1,8 +1,8 @@
-"""Asks a model server for the log-probabilities of given tokens, as on-policy distillation needs them.
+"""Requests the log-probabilities of given tokens from a model server, for on-policy distillation.
 
-The request is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
-answers are the model's own log-probabilities, at temperature 1. Every failure is an infrastructure failure;
-none of them becomes a reward or an advantage.
+The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
+server returns log-probabilities at temperature 1. Every failure is an infrastructure failure, so no failure
+becomes a reward or an advantage.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ KEY = "orchestrator.algo.teacher.base_url"
 _ATTEMPTS = 4
 _POLL_SECONDS = 0.5
 _AT_ONCE = 16
-"""Number of sequences that the server scores at the same time."""
+"""The largest number of requests, each with one sequence, that are open at the same time."""
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
-"""Seconds between two checks of `score` whether the run stops."""
+"""Seconds between two checks, while `score` waits for the server, whether the run is being stopped."""
 
 
 class TeacherEndpoint:
-    """A frozen model behind a vLLM server. Call `wait` once before the first `score`, and `close` at the end.
+    """Client of a frozen teacher model on a vLLM server. Call `wait` once before the first `score`, and
+    `close` at the end.
 
-    `say` gets one line if the server does not answer at once. A failed request is sent again after `pause`
-    seconds; each later pause is twice as long. If the event `stopping` is set, `wait` ends at the next pause,
-    and `score` ends at once, also during a request; both then raise InferenceError. `close` sets `stopping`.
+    `say` is called with one line of text if the server does not answer at once. A failed request is sent
+    again after `pause` seconds; each later pause is twice as long. Setting the event `stopping` ends `wait`
+    and `score` with InferenceError: `wait` after its current request, `score` also during requests. `close`
+    sets `stopping`.
     """
 
     def __init__(
@@ -57,8 +59,9 @@ class TeacherEndpoint:
         self._headers = {"Authorization": f"Bearer {key}", **config.headers}
 
     def wait(self) -> None:
-        """Waits until the server answers. Raises InferenceError if the server does not answer within the time
-        that the config allows, and ConfigError if the server does not list the model."""
+        """Waits until the server answers. Raises InferenceError if the server does not answer within the
+        seconds of the setting `wait_for_ready_timeout`, and ConfigError if the server does not list the
+        model."""
         limit = self.config.wait_for_ready_timeout
         deadline, told = time.monotonic() + limit, False
         while True:
@@ -83,13 +86,13 @@ class TeacherEndpoint:
             self._check_model(answer)
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the log-probabilities of its sampled tokens (`Sample.mask`), in nats.
-        Raises InferenceError if the server does not answer, after several attempts, or if its answer lacks
-        log-probabilities. The calling thread must have no running event loop."""
+        """Returns, for each sample, the teacher's log-probabilities of the tokens for which `Sample.mask` is
+        true, in nats. Raises InferenceError if all attempts of a request fail, or if the server's answer
+        lacks log-probabilities. The calling thread must have no running event loop."""
         return asyncio.run(self._score_all(samples))
 
     def close(self) -> None:
-        """Ends all calls that still wait for the server."""
+        """Ends all calls of `wait` and `score` in other threads with InferenceError."""
         self._stopping.set()
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -140,8 +143,9 @@ class TeacherEndpoint:
             ) from error
 
     async def _answer(self, http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
-        """Posts a request and returns the field `prompt_logprobs` of the answer. Retries after temporary
-        failures."""
+        """Posts a request and returns the list `prompt_logprobs` of the answer, or an empty list if the
+        answer has none. Repeats the request after connection errors and the statuses 429 and 5xx. Raises
+        InferenceError if all attempts fail, or if the server refuses the request."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._pause * 2 ** (attempt - 1))
@@ -169,7 +173,8 @@ class TeacherEndpoint:
 
 
 def _logprob(entry: Any, token: int) -> float:
-    """Returns the log-probability of `token` in an entry `{"token id": {"logprob": …}}`."""
+    """Returns the log-probability of `token` from one entry of `prompt_logprobs`, which has the form
+    `{"token id": {"logprob": …}}`."""
     return float(entry[str(token)]["logprob"])
 
 

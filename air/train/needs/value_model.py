@@ -1,11 +1,11 @@
-"""The value model of PPO: predicts, before each sampled token, the rewards that are still to come.
+"""The value model of PPO: predicts, before each sampled token, the sum of the later rewards.
 
 The value model is a copy of a causal language model, in which a linear head on the last hidden state replaces
 the output layer, as in verl, AgentFly and TRL. It shares no weights with the policy, so the value loss does
 not disturb the policy. It takes the memory of a second trained model: weights, gradients and optimiser state.
-The head starts at 0, so the first values are 0 and the same in every run.
+The head's weights start at 0, so the first values are 0 in every run.
 
-The loss of a token with return R, value V and value before the step V_old is, as in verl,
+For a token with the return R and the value V, which was V_old before the step, the loss is, as in verl,
 
     ½ max((V − R)², (clip(V, V_old − clip, V_old + clip) − R)²)
 """
@@ -30,17 +30,20 @@ from air.train.tree.statistics import batch_hidden_states, mask_cost
 
 @dataclass(frozen=True)
 class ValueTarget:
-    """A sample whose values are trained. Both lists have one element per sampled token (`Sample.mask`)."""
+    """A sample on which the value model is trained. `values` and `returns` have one element per sampled token
+    (for which `Sample.mask` is true)."""
 
     sample: Sample
     values: Sequence[float]
-    """The value that was predicted before each token, with the weights before the step."""
+    """The value model's prediction before each token, with the weights before the training step: V_old."""
     returns: Sequence[float]
-    """The return of each token, which the value should have been."""
+    """The return of each token: the target of the prediction, R."""
 
 
 class ValueModel:
-    """Computes and trains values. `start` is the model whose layers are used; they are changed in place."""
+    """Predicts values and trains the model that predicts them. The layers of the model `start`, except its
+    output layer, become the value model's own and are changed in place. One forward pass has at most
+    `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device
@@ -58,19 +61,22 @@ class ValueModel:
 
     @torch.no_grad()
     def values(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the value before each sampled token, given all earlier tokens."""
+        """Returns, for each sample, the predicted value before each sampled token, given all earlier
+        tokens."""
         found: dict[int, list[float]] = {}
         for batch in self._pack(samples):
             found |= by_sample(batch, self._forward(batch))
         return [found[id(sample)] for sample in samples]
 
     def train(self, targets: Sequence[ValueTarget]) -> dict[str, float]:
-        """Trains the values `epochs` times on all targets, and returns the metrics by name.
+        """Trains the value model on all targets, as many times as the setting `epochs` says, with one
+        optimiser step each time. Returns metrics by name.
 
-        `value_loss`, `value_grad_norm` and `value_clipped` (share of tokens whose loss is the clipped one)
-        are means over the epochs. `value_explained_variance` is 1 − var(R − V_old) / var(R): 1 if the values
-        before this step were right, 0 if a constant would be as good. The result is empty if no token is
-        trained. Raises InfrastructureError if the gradients are not finite.
+        `value_loss`, `value_grad_norm` and `value_clipped` (the share of tokens whose loss is the clipped
+        term) are means over the epochs. `value_explained_variance` is 1 − var(R − V_old) / var(R): 1 if the
+        values before this step were right, 0 if a constant would be as good; it is absent if all returns are
+        equal. `value_mean` and `return_mean` are the means of V_old and R. The result is empty if `targets`
+        have no sampled token. Raises InfrastructureError if the gradients are not finite.
         """
         count = sum(len(t.values) for t in targets)
         if not count:
@@ -101,7 +107,7 @@ class ValueModel:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`."""
+        """Restores the weights and the optimiser's state from a result of `state_dict`."""
         self.backbone.load_state_dict(state["backbone"])
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -115,7 +121,8 @@ class ValueModel:
         )
 
     def _forward(self, batch: MicroBatch) -> Tensor:
-        """Returns the value before the token of each entry, [N], with gradient."""
+        """Returns the value before the token of each of the N entries of a micro-batch, [N], with
+        gradient."""
         hidden = batch_hidden_states(self.backbone, batch)[batch.entries.parents]
         values: Tensor = self.head(hidden.float())[:, 0]
         return values
@@ -129,8 +136,9 @@ class ValueModel:
 def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, clip: float | None
 ) -> tuple[Tensor, float]:
-    """Returns the value loss, summed over the tokens, and the number of tokens whose loss is the clipped
-    term. All tensors are [N]; `old` has the values before the step."""
+    """Returns the value loss (see the module's formula) summed over N tokens, and the number of tokens whose
+    loss is the clipped term. All tensors are [N]; `old` has the values before the step. `clip` is None for no
+    clipping."""
     error = (values - returns).square()
     if clip is None:
         return 0.5 * error.sum(), 0.0
@@ -140,8 +148,9 @@ def value_loss(
 
 
 def statistics(values: Sequence[float], returns: Sequence[float]) -> dict[str, float]:
-    """Returns the means of the values and returns, and the share of the returns' variance that the values
-    explain. The share is absent if all returns are equal."""
+    """Returns metrics of the predictions `values` for the targets `returns`: `value_mean`, `return_mean`, and
+    `value_explained_variance`, the share of the returns' variance that the values explain. The last metric is
+    absent if all returns are equal."""
     v, r = torch.tensor(values, dtype=torch.float64), torch.tensor(returns, dtype=torch.float64)
     metrics = {"value_mean": float(v.mean()), "return_mean": float(r.mean())}
     spread = float(r.var(correction=0))

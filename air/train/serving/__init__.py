@@ -1,1 +1,1 @@
-"""Inference servers, from which a training run gets the policy's replies: air's own server, and vLLM."""
+"""Inference servers, which sample the policy's replies during a training run: air's own server, and vLLM."""

@@ -30,40 +30,42 @@ class Server(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name in requests. It may change when the weights change."""
+        """The model's name, which requests must state. The name may change when the weights change."""
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers requests."""
+        """Starts the server. Returns when the server answers requests."""
 
     def stop(self) -> None:
-        """Ends the server and its processes."""
+        """Stops the server and ends its processes."""
 
     def ready(self) -> None:
-        """Returns when the server answers requests; during a restart, waits until it does.
-        Raises InferenceError if the server has ended and will not be restarted."""
+        """Returns at once if the server answers requests; if the server is restarting, waits until it
+        answers. Raises InferenceError if the server has ended and will not be restarted."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: in the `with` block the server does not use the weights, so they may change."""
+        """Context manager: during the `with` block, the server does not use the policy's weights, so that the
+        trainer may change them."""
 
     def step_metrics(self) -> Mapping[str, float]:
-        """Returns the metrics of sampling since the last call, by name; empty if the server has none."""
+        """Returns the server's metrics since the last call, by name; empty if the server has no metrics."""
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights, and returns the number of their version.
-        Running requests end with the old weights. The first version, at the start, is 0."""
+        """Makes the server use the policy's present weights, and returns their version number: 1 after the
+        first call; version 0 is the weights at the start. Requests that are already running finish with the
+        old weights."""
 
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled a reply. The reply is given by its tokens, their
-        log-probabilities, and the time `ended` (seconds since 1970) at which the client had received it.
-        None: not known."""
+        """Returns the version number of the weights that sampled a reply, or None if not known. The arguments
+        identify the reply: its tokens, their log-probabilities, and the time at which the client had received
+        the reply (`ended`, in seconds since 1970)."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run, with the reason. If `vllm` is None, it is air's own
-    server. If `gpu` is None, vLLM runs on the CPU."""
+    """The inference server that was chosen for a run, with the reason of the choice in words. If `vllm` is
+    None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
@@ -71,7 +73,8 @@ class Choice:
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """The chosen server's name, as in `embedded.inference`; `transformers` is air's own server."""
+        """The chosen server's name as a value of the setting `embedded.inference`. `transformers` means air's
+        own server."""
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -84,10 +87,13 @@ class Choice:
 def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
     """Chooses the inference server of a run, without starting it.
 
-    `auto` is vLLM if it is installed and can use a GPU, otherwise air's own server. vLLM gets the first GPU
-    of `names`, or the first visible GPU. Raises MissingError if `setting` is `vllm` and vLLM is not
-    installed, or if `AIR_VLLM_PYTHON` is wrong. Raises UsageError if `setting` is `vllm` and the installed
-    vLLM needs a GPU that this machine lacks. Raises ConfigError if the machine lacks a GPU of `names`.
+    `setting` is that of `embedded.inference`. `auto` selects vLLM if it is installed and can use a GPU,
+    otherwise air's own server. `names` are the GPUs for inference in the run file; vLLM gets the first of
+    them or, if there are none, the first visible GPU.
+
+    Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
+    `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
+    installed vLLM needs a GPU but none is visible. Raises ConfigError if a GPU of `names` does not exist.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -139,10 +145,13 @@ def server(
     say: Callable[[str], None],
     gpu_share: float | None = None,
 ) -> Server:
-    """Returns a new inference server of the chosen kind for `policy`; its method `start` starts it. `name` is
-    the model's name in requests. `max_model_len` limits the tokens of a prompt and its reply together.
-    `folder` gets vLLM's log and its copy of the weights. `say` gets a one-line message when vLLM is
-    restarted. `gpu_share` is the share of the GPU's memory for vLLM if the trainer uses the same GPU."""
+    """Returns a new inference server of the chosen kind for `policy`. The caller starts the server with
+    `start`.
+
+    `name` is the model's name in requests. `max_model_len` is the largest number of tokens of a prompt and
+    its reply together. vLLM writes its log and its copy of the weights into `folder`. `say` is called with a
+    one-line message if vLLM is restarted. `gpu_share` is the share (0 to 1) of the GPU's memory that vLLM may
+    use if the trainer uses the same GPU; None if it does not."""
     if choice.vllm is None:
         return InferenceServer(
             policy,

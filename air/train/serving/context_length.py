@@ -1,4 +1,4 @@
-"""Makes the package `renderers` learn a server's context length before many episodes start."""
+"""Makes the package `renderers` look up and cache a server's context length, before many episodes start."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from air.train.model.policy import Policy
 
 
 async def learn(ctx: vf.ModelContext, policy: Policy) -> None:
-    """Sends one prompt that is too long, so that `renderers` learns the context length. `renderers` asks the
-    server for it, remembers it in this process, and refuses the prompt, so nothing is sampled.
+    """Gives `renderers` one prompt that is too long for the server of `ctx`. `renderers` then requests the
+    context length from the server, caches this number in the process, and refuses the prompt, so nothing is
+    sampled.
 
-    Without this call, the first requests of many episodes would wait for a lock while `renderers` asks. The
-    lock belongs to the first event loop in which a request waited, so in a second event loop of the same
-    process such episodes would fail. When the context length is known, requests take no lock.
+    Without this call, the first requests of many episodes would look up the context length at the same time,
+    and would wait for a lock in `renderers`. This lock is bound to one event loop, so episodes in a second
+    event loop of the process would fail. Requests do not use the lock once the number is cached.
     """
     assert isinstance(ctx.client, BaseClientConfig)
     renderer = await asyncio.to_thread(policy.renderer)

@@ -1,10 +1,10 @@
-"""Passes one token of each row through a model of the Llama family, with few operations.
+"""A fast forward pass for models of the Llama family that computes one new token in each row (request).
 
-For single tokens of a small model, starting an operation takes longer than computing it, and transformers'
-own forward pass starts about a hundred operations in each layer. `LlamaDecoder` starts a third of that
-number. It uses the model's own modules and weights in the same order, so results differ only by rounding. It
-reads keys and values through `row_attention`. Other models are computed by transformers. Each start of a
-server compares the decoder's log-probabilities with the trainer's (`self_check`).
+For single tokens of a small model, starting a torch operation takes longer than its computation, and the
+forward pass of transformers starts about a hundred operations in each layer. `LlamaDecoder` starts a third of
+that number. It uses the model's own modules and weights in the same order, so results differ only by
+rounding. It reads keys and values through `row_attention`. Models of other families use transformers' forward
+pass. Whenever a server starts, `self_check` compares the decoder's log-probabilities with the trainer's.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _LAYERS = {
     "transformers.models.qwen2.modeling_qwen2.Qwen2DecoderLayer",
     "transformers.models.qwen3.modeling_qwen3.Qwen3DecoderLayer",
 }
-"""The layer classes that `_Layer` can compute: norm, attention with rotary positions, norm, gated
-feed-forward part."""
+"""The classes of transformer layers that `_Layer` can compute. They consist of a norm, attention with rotary
+position embeddings, a second norm, and a gated feed-forward layer."""
 _MODULES = (
     "torch.nn.modules.",
     "transformers.activations",
     *(name.rpartition(".")[0] for name in _LAYERS),
 )
-"""The beginnings of the names of Python modules whose classes a model may consist of. Quantised layers,
-adapters and similar parts come from other modules."""
+"""Prefixes of the names of those Python modules whose classes `LlamaDecoder` accepts as parts of a model.
+Classes of other modules, such as quantised layers and adapters, are not accepted."""
 
 
 class LlamaDecoder:
-    """Computes the logits for single tokens. Create it with `of`. The model's weights may change between
-    calls, but none of its modules may be replaced."""
+    """Computes the logits after one new token in each row (request). Create a decoder with `LlamaDecoder.of`.
+    The model's weights may change between calls, but its modules must not be replaced."""
 
     def __init__(self, model: Any) -> None:
         self._inner, self._head = model.model, model.lm_head
@@ -46,8 +46,9 @@ class LlamaDecoder:
 
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
-        """Returns a decoder for a causal language model. Returns None if the model has parts that the decoder
-        does not know: other layers, a sliding window, an adapter, or weights that are not float32."""
+        """Returns a decoder for the causal language model `model`, or None if the decoder does not support
+        it: if it has other layers, a sliding window, an adapter, weights that are not float32, or an
+        attention implementation other than SDPA."""
         config = model.config.get_text_config()
         layers = getattr(getattr(model, "model", None), "layers", ())
         kinds = {f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers}
@@ -62,8 +63,10 @@ class LlamaDecoder:
         return cls(model) if known else None
 
     def logits(self, token_ids: Tensor, positions: Tensor, cache: RowCache, bias: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] after one new token in each of R rows. `token_ids` and
-        `positions` are [R, 1]. Call `cache.aim` first. `bias` [R, 1, 1, columns] is added to the scores."""
+        """Computes one new token in each of R rows, stores its keys and values in `cache`, and returns the
+        logits [R, vocabulary] for the token after it. `token_ids` and `positions` are [R, 1]. `bias` [R, 1,
+        1, columns] is added to the attention scores. The caller must have called `cache.aim` for this
+        pass."""
         hidden = F.embedding(token_ids[:, 0], self._inner.embed_tokens.weight)
         cosine, sine = self._inner.rotary_emb(hidden, positions)
         half = cosine.shape[-1] // 2
@@ -76,7 +79,7 @@ class LlamaDecoder:
 
 
 class _Layer:
-    """One layer; it uses the modules of the model's layer."""
+    """Computes one transformer layer with the modules and weights of the model's own layer."""
 
     def __init__(self, layer: Any, number: int) -> None:
         self._number = number
@@ -91,7 +94,8 @@ class _Layer:
     def __call__(
         self, hidden: Tensor, cosine: Tensor, sine: Tensor, cache: RowCache, bias: Tensor
     ) -> Tensor:
-        """Returns the layer's result [R, hidden]."""
+        """Returns the layer's output [R, hidden] for one token in each row. `cosine` and `sine` are the
+        rotary position embedding; `bias` is as in `LlamaDecoder.logits`."""
         attention, mlp, rows, dim = self._attention, self._mlp, len(hidden), self._dim
         normed = _norm(self._before, hidden)
         queries, keys, values = (
@@ -112,7 +116,7 @@ class _Layer:
 
 
 def _linear(part: Any, inputs: Tensor) -> Tensor:
-    """Returns the result of a linear layer, without the overhead of calling a module."""
+    """Returns the output of the linear module `part`, without the overhead of a module call."""
     return F.linear(inputs, part.weight, part.bias)
 
 
@@ -121,7 +125,8 @@ def _norm(part: Any, inputs: Tensor) -> Tensor:
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Whether a module is of a known class and nothing was attached to it, such as a hook."""
+    """Returns whether a module's class is known (`_MODULES`) and the module has neither hooks nor a replaced
+    `forward`."""
     known = type(part).__module__.startswith(_MODULES)
     changed = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
     return known and not changed

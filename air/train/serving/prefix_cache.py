@@ -1,10 +1,10 @@
-"""Keeps the keys and values of finished prompts and replies, so that prompts with the same prefix reuse them.
+"""A cache of the keys and values of prompts and finished replies, for later prompts with the same prefix.
 
-The sequences form a prefix tree (a token tree). A node has some tokens with their keys and values, and
-continues its parent's sequence, so a shared prefix is stored once. When the tree exceeds its limit, the least
-recently used leaf is removed first. Requests may continue to read the tensors of a removed node.
+The token sequences form a prefix tree. A node has consecutive tokens with their keys and values, and
+continues the sequence of its parent, so a shared prefix is stored once. When the tree exceeds its size limit,
+the least recently used leaf is removed first. Requests may continue to read the tensors of a removed node.
 
-Keys and values depend on the weights, so the owner clears the cache before the weights change.
+Keys and values depend on the weights, so the cache must be cleared before the weights change.
 """
 
 from __future__ import annotations
@@ -19,25 +19,27 @@ from torch import Tensor
 from air.train.devices.memory import available
 
 Block = list[Tensor]
-"""Keys and values of consecutive tokens: the keys of all layers, then the values of all layers.
+"""The keys and values of consecutive tokens: a list of the keys of each layer, then the values of each layer.
 Each tensor is [kv_heads, tokens, head_dim]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The keys and values of consecutive tokens: the first `count` tokens of `block`, which never changes."""
+    """The keys and values of the first `count` tokens of `block`, whose tensors never change."""
 
     block: Block
     count: int
 
     @property
     def key(self) -> tuple[int, int]:
-        """A key that is equal for two parts if they are the same part, as long as both are in use."""
+        """A value that is equal for two parts if and only if they have the same block and count, provided
+        that both parts exist at the same time."""
         return id(self.block), self.count
 
 
 def default_limit(device: torch.device) -> int:
-    """Returns the default size limit in bytes: an eighth of the device's memory that is available now."""
+    """Returns the default size limit of a prefix cache in bytes: an eighth of the free memory of the
+    device."""
     return available(device) // 8
 
 
@@ -47,7 +49,7 @@ class _Node:
     block: Block
     parent: _Node | None = None
     children: dict[int, _Node] = field(default_factory=dict)
-    """The nodes that continue this node, by their first token."""
+    """The nodes that continue this node's sequence, by their first token."""
 
     @property
     def bytes(self) -> int:
@@ -55,14 +57,15 @@ class _Node:
 
 
 class PrefixCache:
-    """A prefix tree of token sequences with their keys and values, of at most `limit` bytes (0: nothing)."""
+    """A prefix tree of token sequences with their keys and values, which take at most `limit` bytes. With
+    limit 0, nothing is stored."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
-        """The present size of all keys and values."""
+        """The present size of all keys and values, in bytes."""
         self.peak_bytes = 0
-        """The largest value of `bytes` since the cache was made."""
+        """The largest size so far of all keys and values, in bytes."""
         self._root = _Node([], [])
         # Nodes from the least to the most recently used. Whenever a child is used, its parent counts as used
         # just after it, so the first node is always a leaf.
@@ -73,15 +76,17 @@ class PrefixCache:
         return sum(count for _, count in self._path(tokens))
 
     def read(self, tokens: Sequence[int]) -> list[Part]:
-        """Returns the stored keys and values of the longest stored prefix of `tokens`, as consecutive parts,
-        without a copy. They stay valid until the weights change."""
+        """Returns the keys and values of the longest stored prefix of `tokens`, as consecutive parts, without
+        copying them. The parts remain usable until the weights change, even if the cache removes their
+        nodes."""
         path = self._path(tokens)
         self._touch([node for node, _ in path])
         return [Part(node.block, count) for node, count in path]
 
     def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
-        """Stores copies of the keys and values of those `tokens` that are not stored yet. `block(start,
-        stop)` returns the keys and values of `tokens[start:stop]`. Tokens beyond the limit are left out."""
+        """Stores copies of the keys and values of those `tokens` that are not stored yet. The function
+        `block(start, stop)` must return the keys and values of `tokens[start:stop]`. Tokens for which the
+        size limit leaves no room are not stored."""
         if self.limit <= 0:
             return
         path = self._path(tokens)
@@ -102,8 +107,8 @@ class PrefixCache:
         self._evict()
 
     def clear(self) -> None:
-        """Removes all nodes and frees their memory at once. Links between nodes are cut, because Python frees
-        objects that refer to each other only later."""
+        """Removes all nodes and frees their memory at once. For this, removes the references between nodes,
+        because Python frees objects in reference cycles only later."""
         for node in self._order:
             node.parent = None
             node.children.clear()
@@ -112,8 +117,9 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes that hold the longest stored prefix of `tokens`, each with the number of its
-        tokens that are used. All nodes but the last are used completely."""
+        """Returns the nodes that contain the longest stored prefix of `tokens`, in order, each with the
+        number of its tokens that belong to this prefix. Only of the last node may this be a part of its
+        tokens."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
@@ -132,7 +138,8 @@ class PrefixCache:
         return node
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Splits a node after `count` tokens. Returns the new node, which has the first `count` tokens."""
+        """Splits `node` in two after `count` tokens. Returns a new node with the first `count` tokens, which
+        is the parent of `node`; `node` has the remaining tokens."""
         parent, tokens, block = node.parent, node.tokens, node.block
         assert parent is not None
         # Copies, because a view would keep the other part's memory alive after that part is removed.
@@ -159,7 +166,7 @@ class PrefixCache:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the length of the longest prefix that both sequences share."""
+    """Returns the length of the longest common prefix of two token sequences."""
     shorter = min(len(first), len(second))
     if first[:shorter] == second[:shorter]:
         return shorter

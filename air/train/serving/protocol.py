@@ -1,8 +1,8 @@
-"""Checks requests to air's own inference server and builds the answers, in the format of vLLM.
+"""Checks requests to air's own inference server and builds its responses, in the format of vLLM.
 
 The fields are those of vLLM's OpenAI-compatible server and of vLLM's token endpoint, which the package
-`renderers` 0.1.12 calls (`renderers/client.py`). A request is refused if it has an unsupported field that
-would change the sampled distribution. Fields that concern only vLLM's internals are ignored.
+`renderers` 0.1.12 calls (`renderers/client.py`). The server refuses a request with an unsupported field that
+would change the sampled distribution, and ignores fields that concern only vLLM's internals.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""Unsupported fields of requests, each with the values that are accepted because they have no effect."""
+"""The unsupported fields of requests, each with the values that are nevertheless accepted because they have
+no effect."""
 
 
 class BadRequest(AirError):
-    """Raised for a request that cannot be served. Its message becomes the error message in the answer."""
+    """Raised for a request that the server refuses. The response has this error's message and HTTP status."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -56,22 +57,23 @@ class BadRequest(AirError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the served model, which every request must respect."""
+    """The limits of the served model that every request must respect."""
 
     max_model_len: int
     """The largest number of tokens of a prompt and its reply together."""
     vocab_size: int
-    """Number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
+    """The number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
     eos_ids: frozenset[int]
-    """Ids of the tokens that end every reply."""
+    """The ids of the tokens that end every reply."""
 
 
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Checks a request's prompt (token ids) and sampling fields, and returns its sampling parameters.
-    `max_tokens` is limited to the number of tokens that fit after the prompt; this number is also the
-    default. Raises BadRequest if a field is wrong or not supported, or if the prompt is too long."""
+    """Checks a request's prompt (token ids) and its sampling fields `fields`, and returns its sampling
+    parameters. `max_tokens` is at most the number of tokens that fit into the context after the prompt, which
+    is also the default. Raises BadRequest if a field is invalid or not supported, or if the prompt is empty
+    or too long."""
     for name, neutral in NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
@@ -121,14 +123,15 @@ def _whole(fields: Mapping[str, Any], name: str, default: int, low: int | None) 
 
 
 def error_body(message: str, status: int) -> dict[str, Any]:
-    """Returns the JSON body of an error answer, in the format of vLLM."""
+    """Returns the JSON body of an error response with the HTTP status `status`, in the format of vLLM."""
     kinds = {400: "BadRequestError", 404: "NotFoundError"}
     kind = kinds.get(status, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `GET /v1/models`. `weights_version` is air's own field."""
+    """Returns the JSON body of the response to `GET /v1/models`, a list of the one served model. The field
+    `weights_version` is an addition of air."""
     card = {
         "id": name,
         "object": "model",
@@ -143,7 +146,8 @@ def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
 
 
 def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Returns the content of an answer's field `usage`: the numbers of tokens."""
+    """Returns the content of a response's field `usage`: the numbers of tokens of prompt and reply, and their
+    sum."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -152,7 +156,8 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one dict per sampled token, with its name and log-probability, in OpenAI's format."""
+    """Returns one dict per sampled token, with the token's text (or name) and log-probability, in OpenAI's
+    format."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -160,7 +165,8 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the JSON body of the answer to `POST /inference/v1/generate`. A token is named `token_id:N`."""
+    """Returns the JSON body of the response to `POST /inference/v1/generate`. In the log-probabilities, the
+    token with the id N has the name `token_id:N`. `prompt_tokens` is the length of the prompt."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -179,7 +185,8 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Returns the result of a renderer's `parse_response` as an assistant message in OpenAI's format."""
+    """Converts `parsed`, the result of a renderer's `parse_response`, to an assistant message in OpenAI's
+    format."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

@@ -1,9 +1,10 @@
-"""Attention of new tokens to the keys and values in a `RowCache`, in which rows share parts.
+"""Attention of new tokens to the keys and values in a `RowCache`, in which rows share the copy of a common
+prefix.
 
-Rows (running requests) that begin with the same tokens share one copy of the keys and values of these tokens:
-one product multiplies the queries of all these rows with the copy. A second product handles each row's own
-tokens. Both products fill columns of the same matrix of scores, so the softmax, in float32, is that of
-ordinary attention.
+A row is a running request. Rows that begin with the same tokens share one copy of the keys and values of
+these tokens: one matrix product computes the scores of all these rows with the copy. A second product
+computes the scores with each row's own tokens. Both products fill columns of one matrix of scores, so the
+softmax, in float32, is that of ordinary attention.
 """
 
 from __future__ import annotations
@@ -18,25 +19,30 @@ from torch import Tensor
 from air.train.serving.row_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""Methods that read only the shape of a tensor."""
+"""The torch methods that read only the shape of a mask. For these, a `RowMask` is not converted to an
+ordinary tensor."""
 
 
 class RowMask(Tensor):
-    """A boolean mask [rows, 1, queries, columns]. Its columns are described by `RowCache.positions`.
+    """A boolean attention mask [rows, 1, queries, columns]: true if the query attends to the token in the
+    column. `RowCache.positions` says which token is in which column.
 
-    SDPA attention with this mask ignores the keys and values that it is given, and reads those of the cache.
-    Every other operation gets an ordinary mask tensor.
+    torch's `scaled_dot_product_attention` with this mask ignores its arguments for keys and values, and reads
+    those in the cache. Every other torch function gets an ordinary mask tensor in its place.
     """
 
     cache: RowCache
     is_causal: bool
-    """Whether the rows are new and equally long, so that torch's causal attention gives the same result."""
+    """Whether no row has earlier tokens and all rows are equally long, so that torch's ordinary causal
+    attention gives the same result."""
     bias: Tensor
-    """Numbers to add to the scores, [rows, 1, queries, columns]: 0 or minus infinity."""
+    """The mask as numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 if visible,
+    minus infinity if hidden."""
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
-        """Returns the mask for the next forward pass with `cache`. `visible` is an ordinary boolean mask."""
+        """Returns a mask for the next forward pass with `cache`. `visible` is the same mask as an ordinary
+        boolean tensor."""
         mask = visible.as_subclass(cls)
         mask.cache = cache
         # A sliding window hides more than a causal mask does.
@@ -48,7 +54,9 @@ class RowMask(Tensor):
 
     @classmethod
     def wrap(cls, masks: Tensor | dict[str, Tensor], cache: RowCache) -> Tensor | dict[str, Tensor]:
-        """Wraps a model's masks as `of` does: one for all layers, or a dict by kind of layer."""
+        """Converts ordinary boolean masks to `RowMask` objects for the next forward pass with `cache`.
+        `masks` is one mask for all layers, or a dict of masks by type of attention layer; the result has the
+        same form."""
         if isinstance(masks, Tensor):
             return cls.of(masks, cache)
         return {kind: cls.of(mask, cache) for kind, mask in masks.items()}
@@ -74,7 +82,8 @@ class RowMask(Tensor):
 
 
 def bias_of(visible: Tensor) -> Tensor:
-    """Returns numbers to add to the scores: 0 where `visible` is true, minus infinity elsewhere."""
+    """Converts a boolean mask to numbers that are added to attention scores: 0 if `visible` is true,
+    otherwise minus infinity."""
     bias = torch.zeros(visible.shape, device=visible.device)
     return bias.masked_fill_(~visible, -torch.inf)
 
@@ -84,9 +93,9 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
-    """Returns the attention of `query` [rows, heads, queries, head_dim] to the keys and values in the cache,
-    in the same shape. If there is a single query, transformers may have turned heads that read the same keys
-    into queries of one head; a reshape makes both forms equal."""
+    """Returns the attention output of `query` [rows, heads, queries, head_dim] over the keys and values in
+    the mask's cache, in the shape of `query`. If each row has a single new token, transformers may pass the
+    heads that read the same keys as queries of one head; both forms are accepted."""
     cache = mask.cache
     rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
     queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)
@@ -95,12 +104,12 @@ def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
 
 
 def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
-    """Returns the attention of `queries` to the keys and values of the cache's current layer, in the shape of
-    `queries`.
+    """Returns the attention output of `queries` over the keys and values of the cache's current layer, in the
+    shape of `queries`.
 
-    `queries` is [rows, kv_heads, n, head_dim], float32 and scaled. Its n queries are those of all heads that
-    read the same keys; each head has one query per token. `bias` [rows, 1, tokens, columns] is added to the
-    scores.
+    `queries` is [rows, kv_heads, n, head_dim], in float32 and multiplied by the scale. The n queries are
+    those of all query heads that read the same keys, with one query per new token and head. `bias` [rows, 1,
+    tokens, columns] is added to the scores.
     """
     own_keys, own_values = cache.own()
     rows, kv_heads, count, _ = queries.shape
@@ -128,8 +137,8 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
 
 
 def _for_all(rows: Tensor, shared: Tensor) -> Tensor:
-    """Multiplies each row's matrices [rows, heads, n, k] with one shared matrix for each head, `shared`
-    [heads, k, m], as a single product for all rows."""
+    """Returns the matrix products [rows, heads, n, m] of `rows` [rows, heads, n, k] and `shared` [heads, k,
+    m]. The matrix of each head is the same for all rows, so one product per head computes all rows."""
     count, heads, lines, _ = rows.shape
     product = rows.transpose(0, 1).flatten(1, 2) @ shared
     return product.view(heads, count, lines, -1).transpose(0, 1)

@@ -1,4 +1,4 @@
-"""The keys and values of all running requests, as a transformers cache."""
+"""The key-value cache of all running requests, in the form of a cache class of transformers."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ from transformers.cache_utils import Cache
 from air.train.serving.prefix_cache import Block, Part
 
 _COLUMNS = 64
-"""The cache grows in units of this many columns (tokens)."""
+"""The number of columns (tokens) by which the cache grows at a time."""
 NOWHERE = 2**40
-"""The position of a column that has no token in a row, so that no query sees it."""
+"""The position that marks a column without a token. It is larger than that of any query, so no query attends
+to the column."""
 
 Rows = slice | Tensor
-"""Row numbers, as an index of a tensor's first dimension."""
+"""The numbers of some rows, in a form that can index the first dimension of a tensor."""
 
 
 @dataclass(frozen=True)
 class SharedPart:
-    """Keys and values that several rows may share, and the rows of a forward pass that read them."""
+    """The keys and values of consecutive tokens, at the positions `start` to `stop - 1`, with the rows of a
+    forward pass that share them."""
 
     block: Block
     start: int
-    """The position of the first token."""
+    """The position of the first token in each of the rows."""
     stop: int
     rows: Rows
 
     def keys(self, layer: int) -> Tensor:
-        """Returns the keys in layer `layer`, [kv_heads, tokens, head_dim]."""
+        """Returns the keys of this part in layer `layer`, [kv_heads, tokens, head_dim]."""
         return self.block[layer][:, : self.stop - self.start]
 
     def values(self, layer: int) -> Tensor:
-        """Returns the values in layer `layer`, [kv_heads, tokens, head_dim]."""
+        """Returns the values of this part in layer `layer`, [kv_heads, tokens, head_dim]."""
         return self.block[len(self.block) // 2 + layer][:, : self.stop - self.start]
 
 
 class RowCache(Cache):
-    """The key-value cache of requests, one row for each.
+    """The key-value cache of at most `max_rows` requests, with one row per request.
 
-    A row has two ranges of tokens. First come its shared parts, which belong to the prefix cache; other rows
-    can refer to them as well. Then come its own tokens, which are stored here: for each layer, in two tensors
-    [rows, kv_heads, columns, head_dim]. Before a forward pass, call `aim` to say which rows get new tokens,
-    and where. There are at most `max_rows` rows.
+    The tokens of a row consist of two ranges. The first are its shared parts, whose tensors belong to the
+    prefix cache and may be shared with other rows. The second are its own tokens, whose keys and values this
+    object stores: for each layer, in two tensors [rows, kv_heads, columns, head_dim]. Before each forward
+    pass, the caller must call `aim`, which says how many new tokens each row gets.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -67,11 +69,12 @@ class RowCache(Cache):
         self._layer = 0
         self._covered = self._single = False
         self._targets: Tensor | None = None
-        """The places for new tokens if each row has one: indices [rows x kv_heads] into the vectors of a
-        layer's tensor."""
+        """If each row gets one new token: where its keys and values are stored, as indices [rows · kv_heads]
+        into a layer's tensor, viewed as [rows · kv_heads · columns, head_dim]. None before the first use in a
+        pass."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
-        """Returns whether `shared` are the shared parts of row `row`."""
+        """Returns whether the shared parts of row `row` are exactly `shared`."""
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
@@ -79,8 +82,8 @@ class RowCache(Cache):
         return self._offsets[row]
 
     def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
-        """Sets the contents of a row: its shared parts, then its own tokens. `own` is copied; an empty list
-        means that the row has no own tokens."""
+        """Sets the content of row `row`: `shared` are its shared parts, and `own` has the keys and values of
+        its own tokens, which are copied. An empty list `own` means that the row has no own tokens."""
         self._shared[row] = list(shared)
         self._offsets[row] = sum(part.count for part in shared)
         if not own:
@@ -95,11 +98,11 @@ class RowCache(Cache):
     def aim(
         self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any, in_parts: bool
     ) -> None:
-        """Prepares the next forward pass, which computes new tokens for the rows from `first` on.
+        """Prepares the next forward pass, which computes new tokens for consecutive rows from row `first` on.
 
-        Row `first` + n already has `starts[n]` tokens, and gets `counts[n]` new ones. If `in_parts`,
-        `RowMask` computes the attention, and reads the keys and values by `parts` and `own`; otherwise the
-        model gets the keys and values of all tokens.
+        Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. `in_parts` says that
+        `RowMask` computes the attention of this pass from `parts` and `own`. Otherwise, `update` gives the
+        model the keys and values of all tokens in one tensor.
         """
         rows = range(first, first + len(starts))
         self._first, self._counts, self._in_parts = first, list(counts), in_parts
@@ -113,9 +116,10 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores new keys and values [rows, kv_heads, tokens, head_dim]; shorter rows are padded at the
-        beginning. Returns the keys and values of all tokens of these rows in the layer. If the attention is
-        computed in parts, returns only the new keys and values."""
+        """Stores the new tokens' keys and values [rows, kv_heads, tokens, head_dim] in layer `layer_idx`.
+        Rows with fewer new tokens than others must be padded at the beginning. Returns the keys and values of
+        all tokens of these rows in this layer; after `aim` with `in_parts`, returns only the new ones,
+        because `RowMask` reads the cache. transformers calls this method."""
         stores = ((self._keys, key_states), (self._values, value_states))
         for store, new in stores:
             if self._single:
@@ -134,15 +138,16 @@ class RowCache(Cache):
         return keys, values
 
     def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Stores the keys and values [rows, kv_heads, head_dim] of one new token in each row, in one
-        layer."""
+        """Stores the keys and values [rows, kv_heads, head_dim] of one new token in each row, in layer
+        `layer`."""
         self._put(self._keys, layer, keys)
         self._put(self._values, layer, values)
         self._layer = layer
 
     def positions(self, device: Any) -> Tensor:
-        """Returns the position of the token in each column, [rows, columns]; `NOWHERE` if a column has no
-        token. If the attention is computed in parts, shared parts come first, then own tokens."""
+        """Returns the position of the token in each column of the attention scores, [rows, columns];
+        `NOWHERE` for a column without a token. After `aim` with `in_parts`, the first columns are those of
+        shared parts, and the others those of own tokens."""
         if not self._in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
@@ -152,11 +157,13 @@ class RowCache(Cache):
         return torch.cat([shared, own], 1)
 
     def parts(self) -> list[SharedPart]:
-        """Returns the different shared parts of all rows in the forward pass."""
+        """Returns the shared parts of all rows in the forward pass, each once, with the rows that share
+        it."""
         return self._parts
 
     def own(self) -> tuple[Tensor, Tensor]:
-        """Returns the keys and values of the rows' own tokens, in the layer that was updated last."""
+        """Returns the keys and the values of the rows' own tokens in the current layer, each
+        [rows, kv_heads, columns, head_dim]."""
         rows = slice(self._first, self._first + len(self._starts))
         columns = self._own_columns()
         keys, values = self._keys[self._layer], self._values[self._layer]
@@ -164,26 +171,28 @@ class RowCache(Cache):
 
     @property
     def kv_heads(self) -> int:
-        """The number of heads of keys and values."""
+        """The number of key-value heads."""
         return self._keys[self._layer].shape[1]
 
     @property
     def is_covered(self) -> bool:
-        """Whether, in every row, each column of shared parts has a token."""
+        """Whether the shared parts of all rows in the forward pass have the same number of tokens, so that no
+        column of shared parts lacks a token in any row."""
         return self._covered
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the forward pass computes all tokens of its rows, and the rows are equally long."""
+        """Whether no row of the forward pass has earlier tokens, and all rows get the same number of new
+        tokens."""
         return not any(self._starts) and not self._shared_columns() and len(set(self._counts)) == 1
 
     @property
     def layer(self) -> int:
-        """The number of the layer that was updated last."""
+        """The index of the current layer: that of the last call of `update` or `put`."""
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
-        """Returns the keys and values of some tokens of a row."""
+        """Returns the keys and values of the tokens at the positions `start` to `stop - 1` of row `row`."""
         pieces: list[Block] = []
         at = 0
         for part in self._shared[row]:
@@ -197,7 +206,7 @@ class RowCache(Cache):
         return [torch.cat(tensors, 1) for tensors in zip(*pieces, strict=True)]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Moves row `source`, which has `length` tokens, to row `target`."""
+        """Moves the content of row `source`, which has `length` tokens, to row `target`."""
         if own := length - self._offsets[source]:
             for buffer in (*self._keys, *self._values):
                 buffer[target, :, :own] = buffer[source, :, :own]
@@ -205,12 +214,14 @@ class RowCache(Cache):
         self.free(source)
 
     def free(self, row: int) -> None:
-        """Forgets the shared parts of a row that has ended, so that their memory can be freed."""
+        """Drops the references to the shared parts of row `row`, whose request has ended, so that their
+        memory can be freed."""
         self._shared[row], self._offsets[row] = [], 0
         self._parts = []  # the parts of the last forward pass
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens of the longest request."""
+        """Returns the number of tokens of the longest row in the forward pass, new tokens included.
+        transformers calls this method."""
         return self._length
 
     def _put(self, store: list[Tensor], layer: int, new: Tensor) -> None:
@@ -221,8 +232,8 @@ class RowCache(Cache):
         buffer.view(-1, new.shape[-1]).index_copy_(0, self._targets, vectors)
 
     def _vectors(self, heads: int, columns: int) -> Tensor:
-        """Returns the places for the rows' new tokens, as indices [rows x heads] into the vectors of a
-        layer's tensor."""
+        """Returns where the new token of each row is stored, as indices [rows · heads] into a layer's tensor,
+        viewed as [rows · heads · columns, head_dim]. `columns` is the number of columns of this tensor."""
         rows = torch.arange(self._first, self._first + len(self._starts))
         lines = rows[:, None] * heads + torch.arange(heads)
         return (lines * columns + torch.tensor(self._starts)[:, None]).flatten()
@@ -249,7 +260,9 @@ class RowCache(Cache):
         return max(self._offsets[self._first : self._first + len(self._starts)])
 
     def _whole(self, store: list[Tensor], kind: int, layer: int) -> Tensor:
-        """Returns the keys (`kind` 0) or values (`kind` 1) of all tokens of the rows, ordered by position."""
+        """Returns the keys (if `kind` is 0) or values (if 1) of all tokens of the forward pass's rows in
+        layer `layer`, ordered by position: [rows, heads, tokens, head_dim]. `store` has the own tokens'
+        tensors of this kind."""
         buffer, count = store[layer], len(self._starts)
         if not self._shared_columns():
             return buffer[self._first : self._first + count, :, : self._length]
@@ -273,8 +286,9 @@ class RowCache(Cache):
         self._capacity = have_rows, have_columns
 
     def _buffer(self, store: list[Tensor], layer: int, like: Tensor) -> Tensor:
-        """Returns the tensor of a layer, after enlarging it to the reserved size if necessary. `like` is a
-        tensor whose dimensions -3 and -1 are the number of heads and head_dim."""
+        """Returns the tensor of layer `layer` in `store`, created or enlarged to the reserved capacity if
+        necessary. `like` is a tensor from which the number of heads (dimension -3), head_dim (dimension -1),
+        data type and device are taken."""
         rows, columns = self._capacity
         if (
             layer < len(store)
@@ -294,7 +308,8 @@ class RowCache(Cache):
 
 
 def _index(rows: list[int], device: Any) -> Rows:
-    """Returns row numbers as an index. Consecutive numbers become a slice, which needs no copy."""
+    """Returns row numbers as an index of a tensor's first dimension: a slice if they are consecutive, because
+    indexing with a slice makes no copy; otherwise a tensor on `device`."""
     if rows == list(range(rows[0], rows[-1] + 1)):
         return slice(rows[0], rows[-1] + 1)
     return torch.tensor(rows, device=device)

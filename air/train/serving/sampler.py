@@ -1,18 +1,18 @@
-"""Samples replies to many requests at once; new requests can join the batch at any time.
+"""Samples the replies to many requests in one batch; new requests can join the batch after any token.
 
 Every running request has one row of the key-value cache; n requests use the rows 0…n-1. When a request ends,
-the last row is moved into its row, so finished requests cost nothing. Each request has its own random
-generator, and a token is drawn by inverting the cumulative distribution. So a request with a seed gets the
-same tokens, whatever other requests are in the batch; only rounding of the logits can change this.
+the last row is moved into its place, so finished requests cost nothing. Each request has its own random
+generator, and a token is drawn by inverting the cumulative distribution. So the tokens of a request with a
+seed do not depend on the other requests in the batch, except through rounding of the logits.
 
 The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
 divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
 of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
 
-Keys and values are kept by prefix (`PrefixCache`). So the common prompt of a group's requests is computed
+Keys and values are cached by prefix (`PrefixCache`). So the common prompt of a group's requests is computed
 once, and the next turn of an episode computes only the tokens after the last reply. Requests that run at the
-same time read a shared prefix from one copy. Apart from rounding, the cache does not change the tokens. Only
-one thread may use a `Sampler`.
+same time read a shared prefix from one copy. Apart from rounding, the cache does not change the sampled
+tokens. Only one thread may use a `Sampler`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,23 @@ from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
 _CHUNK = 512
-"""Number of a prompt's tokens that one forward pass reads. It sets the size of the attention mask."""
+"""The largest number of tokens of one prompt that a forward pass computes; a longer prompt takes several
+passes. This number bounds the size of the attention mask."""
 _PREFILL_TOKENS = 8192
-"""Largest number of prompt tokens, including padding, that one forward pass reads."""
+"""The largest number of tokens of all prompts together, including padding, that a forward pass computes."""
 _SCORES = 2**22
-"""Largest number of attention scores (4 bytes each) in a layer for which attention is computed in parts."""
+"""The largest number of attention scores per layer for which `RowMask` computes the attention. If a forward
+pass has more scores, the model's ordinary attention is used, which needs less memory."""
 _WORTH_SHARING = 64
-"""Requests use one copy of a shared prefix if this saves reading so many tokens in each forward pass."""
+"""The smallest saving for which requests read a common prefix from one shared copy, as the number of tokens
+whose keys and values a forward pass then need not read. With a smaller saving, each request gets its own
+copy."""
 _LONG = 256
-"""A stored prefix of at least this many tokens is never copied, even if only one request uses it."""
+"""The length in tokens from which on a cached prefix is read in place and never copied for a request, even if
+no other request uses this prefix."""
 _WORTH_WAITING = 16
-"""A prompt waits for another prompt if both share at least this many tokens that are not cached yet."""
+"""The number of uncached tokens that two prompts must have in common for the second prompt to wait until the
+first is computed and cached."""
 
 
 @dataclass(frozen=True)
@@ -55,44 +61,46 @@ class SamplingParams:
     """The sampling parameters of one reply."""
 
     temperature: float = 1.0
-    """The number by which the logits are divided. With 0, the most likely token is always taken."""
+    """The number by which the logits are divided. With 0, the most probable token is always chosen."""
     top_p: float = 1.0
-    """Sample only from the most likely tokens that together reach this probability; 1 allows all tokens."""
+    """Restricts sampling to the most probable tokens whose probabilities together reach this number; 1: no
+    restriction."""
     top_k: int = -1
-    """Sample only from this number of most likely tokens; -1 or 0 allows all tokens."""
+    """Restricts sampling to this number of most probable tokens; -1 or 0: no restriction."""
     max_tokens: int = 256
     stop_token_ids: frozenset[int] = frozenset()
-    """The tokens that end the reply; the reply includes the token that ended it."""
+    """The ids of the tokens that end the reply. The reply includes the token that ends it."""
     seed: int | None = None
-    """Seed of the request's random generator. The generator also depends on the prompt's length, so the turns
-    of an episode draw different numbers although they have one seed. None: a random seed."""
+    """The seed of the request's random generator; None: a random seed. The generator is seeded with this
+    number and the prompt's length, so that the turns of an episode draw different random numbers although
+    their seed is the same."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """One sampled reply: its tokens, their log-probabilities, and the reason why it ended."""
+    """A complete sampled reply: its tokens, their log-probabilities, and the reason why it ended."""
 
     token_ids: list[int]
     """The sampled tokens, the stop token included."""
     logprobs: list[float]
     """For each sampled token, its log-probability in the distribution from which it was sampled, in nats."""
     finish_reason: FinishReason
-    """What ended the reply: a stop token (`stop`), or `max_tokens` or the context length (`length`)."""
+    """Why the reply ended: `stop` for a stop token; `length` for `max_tokens` or the context length."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One request for which a reply is being sampled. It occupies one row of the key-value cache."""
+    """A request whose reply is being sampled. A running request occupies one row of the key-value cache."""
 
     prompt: list[int]
-    """The token ids of the prompt; at least one."""
+    """The token ids of the prompt, at least one."""
     params: SamplingParams
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     """Why the reply has ended; None while it is being sampled."""
     cached: int = 0
-    """Number of tokens at the prompt's beginning whose keys and values were read from the prefix cache."""
+    """The number of the prompt's first tokens whose keys and values were read from the prefix cache."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,26 +109,27 @@ class Row:
 
     @property
     def length(self) -> int:
-        """Number of tokens of the request so far: prompt and sampled tokens."""
+        """The number of tokens of the prompt and of the reply so far."""
         return len(self.prompt) + len(self.token_ids)
 
     @property
     def new_tokens(self) -> int:
-        """Number of prompt tokens that are not read from the prefix cache."""
+        """The number of prompt tokens that must be computed because the prefix cache does not have them."""
         return len(self.prompt) - self.cached
 
     def completion(self) -> Completion:
-        """Returns the complete reply. Call this only after the reply has ended."""
+        """Returns the complete reply. The reply must have ended (`finish_reason` is set)."""
         assert self.finish_reason is not None
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
 
 class Sampler:
-    """Samples the replies to at most `max_batch` requests at a time. A `step` samples one token of each.
+    """Samples the replies to at most `max_batch` requests at the same time. Each call of `step` samples one
+    token of each reply.
 
-    The policy's weights may change only while no request is being sampled; call `release` before. A prompt
-    and its reply have at most `max_model_len` tokens together. Keys and values of prompts and replies are
-    kept for later prompts with the same prefix, in at most `prefix_cache_bytes` (0: none are kept).
+    The policy's weights may change only while no request is running, and after a call of `release`. A prompt
+    and its reply have at most `max_model_len` tokens together. The keys and values of prompts and replies are
+    cached, for later prompts with the same prefix, in at most `prefix_cache_bytes` bytes; 0: no cache.
     """
 
     def __init__(
@@ -145,13 +154,14 @@ class Sampler:
 
     @property
     def room(self) -> int:
-        """The number of further requests that can be added now."""
+        """The number of further requests that `add` can take now."""
         return self.max_batch - len(self.rows)
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Adds requests and samples the first token of each. Returns the requests whose reply ended with this
-        token. Raises ValueError if there is no room, or if a prompt is empty or not shorter than
+        """Adds requests to the batch, computes their prompts, and samples the first token of each reply.
+        Returns the running requests whose replies ended with this token; they have left the batch. Raises
+        ValueError if the batch has no room for all `rows`, or if a prompt is empty or not shorter than
         `max_model_len`."""
         if len(rows) > self.room:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
@@ -168,7 +178,8 @@ class Sampler:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Samples one token for every running request. Returns the requests whose reply has ended."""
+        """Samples one token for every running request. Returns the requests whose replies ended with this
+        token; they have left the batch."""
         if not self.rows:
             return []
         last = [row.token_ids[-1:] for row in self.rows]
@@ -178,7 +189,8 @@ class Sampler:
 
     @torch.inference_mode()
     def drop(self, row: Row) -> None:
-        """Removes a running request before its reply has ended, because no client waits for the reply."""
+        """Removes a running request from the batch before its reply has ended, for example because its client
+        has disconnected."""
         self._remove(self.rows.index(row))
 
     def release(self) -> None:
@@ -194,11 +206,13 @@ class Sampler:
         self.prefixes.clear()
 
     def _next_batch(self, waiting: Sequence[Row], leaders: set[tuple[int, ...]]) -> list[Row]:
-        """Returns the requests to prefill next, with the longest new part first, and sets their `cached`.
+        """Returns those of the requests `waiting` whose prompts are to be computed next, the longest uncached
+        part first, and sets their `cached`.
 
-        Of several requests whose new parts have the same beginning, only the first is prefilled now. The
-        others wait, and later find its keys and values in the cache. `leaders` has the beginnings from
-        earlier batches. If a beginning is there already, the cache did not keep it, so waiting is useless.
+        If the uncached parts of several prompts have the same beginning, only the first of them is computed
+        now. The others wait until its keys and values are in the prefix cache. `leaders` collects the
+        beginnings that were computed; a prompt does not wait for a beginning that is in `leaders` from an
+        earlier batch, because the cache had no room for it.
         """
         ready: list[Row] = []
         leading: set[tuple[int, ...]] = set()
@@ -218,8 +232,9 @@ class Sampler:
         return [row for row in ready[:most] if 2 * row.new_tokens + 32 >= width]
 
     def _prefill(self, rows: Sequence[Row]) -> RowCache:
-        """Computes keys and values of prompts, the longest new part first, and samples the first token of
-        each. Returns the cache with all keys and values of these rows."""
+        """Computes the prompts of `rows`, which are sorted by the length of their uncached parts, the longest
+        first, and samples the first token of each reply. Adds the prompts to the prefix cache. Returns a row
+        cache with the keys and values of these prompts."""
         cache = RowCache(len(rows))
         for number, row in enumerate(rows):
             cache.place(number, self.prefixes.read(row.prompt[: row.cached]), [])
@@ -240,8 +255,9 @@ class Sampler:
         return cache
 
     def _admit(self, rows: Sequence[Row], computed: RowCache, waiting: Sequence[Row]) -> None:
-        """Adds rows to the running ones. `computed` has their keys and values. From now on, running rows use
-        one copy of a prefix that they share with other rows, including `waiting` ones."""
+        """Adds `rows` to the running requests; `computed` has the keys and values of their prompts. Then
+        decides anew, for each running request, which parts of its prefix it reads from the copy in the prefix
+        cache. The decision counts how many running and waiting requests have the same prefix."""
         first = len(self.rows)
         self.rows.extend(rows)
         paths = [self.prefixes.read(row.prompt) for row in self.rows]
@@ -266,8 +282,8 @@ class Sampler:
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
     ) -> Tensor:
-        """Passes new tokens of rows of `cache` through the model. Row `first` + n gets the tokens
-        `tokens[n]`, after the `starts[n]` tokens that it already has. Returns the logits after each row's
+        """Computes new tokens of consecutive rows of `cache`. Row `first` + n gets the tokens `tokens[n]`
+        after the `starts[n]` tokens that it already has. Returns the logits for the token after each row's
         last token, [rows, vocabulary]."""
         device = self.model.device
         width = max(len(part) for part in tokens)
@@ -329,10 +345,10 @@ class Sampler:
 
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
-    """Returns the first parts of `path` that a request should use from the prefix cache without a copy.
-    `path` has the parts of the prompt's keys and values. `readers` has the number of requests that read each
-    block, by its `id()`. The other parts are copied, because each further part costs time in each forward
-    pass."""
+    """Returns those first parts of `path` that a request should read from the prefix cache without copying
+    them. It should copy the others, because each part that is read separately costs time in each forward
+    pass. `path` has the parts of the prompt's keys and values. `readers` maps the `id()` of each block to the
+    number of requests whose prompts contain this block."""
     worth = [
         number
         for number, part in enumerate(path, 1)
@@ -345,9 +361,9 @@ def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws each row's next token from `logits` [rows, vocabulary], by inverting the cumulative distribution.
-    `uniforms` has one uniform random number between 0 and 1 for each row. Returns the token ids of all rows,
-    and their log-probabilities in nats."""
+    """Draws each row's next token from `logits` [rows, vocabulary] under the row's sampling parameters, by
+    inverting the cumulative distribution. `uniforms` has one uniformly distributed random number between 0
+    and 1 for each row. Returns the token ids of all rows, and the tokens' log-probabilities in nats."""
     device = logits.device
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
@@ -363,15 +379,17 @@ def sample(
 
 
 def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the cumulative sums of each row. If torch uses deterministic algorithms on a GPU, the CPU
-    computes the sums, because torch has no such algorithm for GPUs."""
+    """Returns the cumulative sums of each row of `values`, computed in the type `dtype`. If torch is set to
+    deterministic algorithms, computes the sums on the CPU, because torch has no deterministic algorithm for
+    them on GPUs."""
     if not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1, dtype=dtype)
     return values.cpu().cumsum(-1, dtype=dtype).to(values.device)
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Returns the logits `scaled` by temperature, with -inf for tokens that top_k or top_p excludes."""
+    """Returns `scaled`, the logits divided by the temperature, [rows, vocabulary], with -inf for the tokens
+    that the row's top_k or top_p excludes."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]

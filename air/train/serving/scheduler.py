@@ -1,8 +1,8 @@
-"""The scheduler of air's own inference server: a worker thread that samples many replies at once.
+"""The scheduler of air's own inference server: a worker thread that samples many replies in one batch.
 
-Any thread may submit requests; a new request joins the running requests at the next token. When a request
-arrives, an idle worker first waits a few milliseconds for further requests. The weights change only while no
-request is running, so each reply is sampled with a single version of the weights.
+Any thread may submit requests; a new request joins the batch before the next token is sampled. When a request
+arrives at an idle scheduler, the worker first waits a few milliseconds for further requests. The weights
+change only while no request is running, so each reply is sampled with a single version of the weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 @dataclass(frozen=True)
 class Reply:
-    """A sampled reply, with the version of the weights that sampled it, and its timings."""
+    """A complete sampled reply, with the version of the weights that sampled the reply, and its timings."""
 
     completion: Completion
     version: int
@@ -36,21 +36,22 @@ class Metrics:
     """The scheduler's counters since it started: requests, tokens and times."""
 
     requests: int = 0
-    """Number of requests that were answered without an error."""
+    """The number of requests whose reply was completed."""
     failed: int = 0
-    """Number of requests that failed because sampling raised an exception."""
+    """The number of requests that failed because sampling raised an exception."""
     prompt_tokens: int = 0
-    """Number of prompt tokens in the answered requests."""
+    """The number of prompt tokens of the completed requests."""
     cached_tokens: int = 0
-    """Number of those prompt tokens whose keys and values were read from the prefix cache."""
+    """The number of prompt tokens of the completed requests whose keys and values came from the prefix
+    cache."""
     prefix_cache_bytes: int = 0
-    """Largest size of the prefix cache so far, in bytes."""
+    """The largest size of the prefix cache so far, in bytes."""
     completion_tokens: int = 0
-    """Number of sampled tokens in the answers."""
+    """The number of sampled tokens in the completed replies."""
     busy_seconds: float = 0.0
-    """Seconds (wall time) in which the worker thread sampled."""
+    """The seconds (wall time) in which the worker thread sampled."""
     queue_seconds: float = 0.0
-    """Sum of the seconds that the answered requests waited for their first forward pass."""
+    """The sum, over the completed requests, of the seconds between submission and the first forward pass."""
 
 
 @dataclass(eq=False)
@@ -64,9 +65,9 @@ class _Job:
 class Batcher:
     """The scheduler: a worker thread that samples the replies to requests from any thread.
 
-    From now on, only the worker may use `sampler`. When a request arrives, an idle worker waits `window`
-    seconds for further requests. If `alone`, requests are sampled one at a time with an empty cache, so that
-    rounding in a reply does not depend on other requests.
+    Once the scheduler exists, only its worker may use `sampler`. When a request arrives at an idle scheduler,
+    the worker waits `window` seconds for further requests. If `alone`, requests are sampled one at a time
+    with an empty prefix cache, so that rounding errors in a reply do not depend on other requests.
     """
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003, alone: bool = False) -> None:
@@ -75,7 +76,8 @@ class Batcher:
         self.alone = alone
         self.version = 0
         self._sampled_by: dict[int, int] = {}
-        """The version of the weights for each reply of the last two versions, by a hash of the reply."""
+        """Maps the hash of each reply to the version of the weights that sampled it. Replies of older
+        versions than the last two are removed."""
         self._metrics = Metrics()
         self._waiting: deque[_Job] = deque()
         self._running: dict[Row, _Job] = {}
@@ -86,11 +88,12 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="air-sampler", daemon=True)
 
     def start(self) -> None:
-        """Starts the worker thread."""
+        """Starts the worker thread, which then samples the submitted requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the worker thread after the current token. Unfinished requests fail with InferenceError."""
+        """Ends the worker thread after the present forward pass. Unfinished requests fail with
+        InferenceError."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -105,8 +108,8 @@ class Batcher:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request with a prompt of token ids, and returns a future for its reply.
-        Cancelling the future cancels the request. Raises InferenceError if the worker has been stopped."""
+        """Queues a request with the prompt `prompt` (token ids), and returns a future of its reply.
+        Cancelling the future cancels the request. Raises InferenceError if the scheduler has been stopped."""
         job = _Job(Row(list(prompt), params))
         with self._changed:
             if self._stopping:
@@ -117,9 +120,9 @@ class Batcher:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait. Before the block, all stored keys and
-        values are dropped, so their memory is free. Raises InferenceError if the worker has been stopped."""
+        """Context manager in whose `with` block the weights may be changed. Waits until no request is
+        running, frees all cached keys and values, and then enters the block. Requests that arrive during the
+        block wait until its end. Raises InferenceError if the scheduler has been stopped."""
         with self._changed:
             self._paused += 1
             while self._busy and not self._stopping:
@@ -137,7 +140,8 @@ class Batcher:
                 self._changed.notify_all()
 
     def next_version(self) -> int:
-        """Records that the weights were changed; returns their new version. Call it inside `exclusive`."""
+        """Records that the weights were changed, and returns their new version number. Must be called inside
+        the block of `exclusive`."""
         self.version += 1
         with self._changed:
             recent = self._sampled_by.items()
@@ -145,13 +149,13 @@ class Batcher:
         return self.version
 
     def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
-        """Returns the version of the weights that sampled the reply with these tokens and log-probabilities.
-        None if the reply does not belong to the last two versions."""
+        """Returns the version number of the weights that sampled the reply with these tokens and
+        log-probabilities, or None if neither of the last two versions sampled such a reply."""
         with self._changed:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 
     def metrics(self) -> Metrics:
-        """Returns a copy of the counters."""
+        """Returns a copy of the scheduler's counters of requests, tokens and times."""
         with self._changed:
             peak = self.sampler.prefixes.peak_bytes
             return replace(self._metrics, prefix_cache_bytes=peak)
@@ -172,7 +176,8 @@ class Batcher:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Waits until a request can be sampled, and returns True; returns False after a call of `stop`."""
+        """Waits until there is a request that may be sampled. Returns true if so, and false after a call of
+        `stop`."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -184,8 +189,9 @@ class Batcher:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Adds waiting requests if there are any; otherwise samples a token for each running request. Returns
-        the requests that have ended."""
+        """Does one unit of work: adds the waiting requests to the batch and samples their first tokens; if
+        none can be added, samples one token for each running request. Removes cancelled requests. Returns the
+        requests whose replies have ended."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

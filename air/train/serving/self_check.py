@@ -1,8 +1,9 @@
-"""Compares the sampler with the trainer on a few tokens, before a server answers its first request.
+"""Checks, before air's inference server answers requests, that sampler and trainer compute the same
+probabilities.
 
-Each load of a model already checks that the model follows masks (`air.train.model.agreement`). The sampler
-also reads keys and values from a cache, and those of shared tokens from one copy. A model that uses a cache
-differently would be trained on wrong probabilities without an error.
+Loading a model already checks that the model follows attention masks (`air.train.model.agreement`). But the
+sampler also reads keys and values from a cache, in which requests share a prefix. Without this check, a model
+that uses the cache in another way would be trained on wrong log-probabilities without an error.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams
 
 _ROWS, _PROMPT, _REPLY = 5, 16, 3
-"""Number of requests, of tokens in their common prompt, and of tokens in each reply. With this many requests,
-the sampler uses one copy of the prompt (see `sampler`)."""
+"""The number of requests, the number of tokens of their common prompt, and the number of tokens of each
+reply, in the check. With these numbers, the requests share one copy of the prompt (see
+`sampler._WORTH_SHARING`)."""
 
 
 def check(policy: Policy, max_model_len: int) -> None:
-    """Raises UsageError if the log-probabilities of sampler and trainer differ. A prompt and its reply have
-    at most `max_model_len` tokens together."""
+    """Samples a few short replies, and raises UsageError if the sampler's log-probabilities differ from the
+    trainer's by more than rounding errors. `max_model_len` is the largest number of tokens of a prompt and
+    its reply together."""
     vocab = int(policy.model.config.get_text_config().vocab_size)
     length = max(1, min(_PROMPT, max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]

@@ -1,14 +1,16 @@
-"""Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of this process.
+"""Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of the trainer's
+process.
 
-It answers `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions` (messages and
-text); and `POST /inference/v1/generate` (token ids and log-probabilities). It has no authentication, so let
-it listen only on the loopback interface. Requests for streaming, stop strings, penalties, several choices or
-guided decoding are refused. The header `x-weights-version` of each answer names the version of the weights.
-The server uses the policy's weights without a copy: change them inside `exclusive()`, then call
-`update_weights()`.
+The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
+(messages and text); and `POST /inference/v1/generate` (token ids and log-probabilities). There is no
+authentication, so the server should listen only on the loopback interface. It refuses requests for streaming,
+stop strings, penalties, several choices or guided decoding. The header `x-weights-version` of a sampled
+response has the version of the weights. The server uses the policy's weights without a copy: change them
+inside `exclusive()`, then call `update_weights()`.
 
-The caller sets the number of torch's threads before the first request. If boxes use the same few CPU cores,
-set one thread: two threads wait for each other, and a small model then samples ten times slower.
+The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
+cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
+slower.
 """
 
 from __future__ import annotations
@@ -42,19 +44,20 @@ from air.train.serving.scheduler import Batcher, Metrics, Reply
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""Seconds between two checks whether a client has disconnected before its answer was ready."""
+"""Seconds between two checks, while a reply is being sampled, whether the client has disconnected."""
 _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server that samples replies from one policy. As a context manager, it starts and stops itself.
+    """An HTTP server that samples replies from one policy. A `with` block starts and stops the server.
 
-    Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens (None: the model's
-    limit). At most `max_batch` requests are sampled at the same time; an idle server waits `window` seconds
-    for further ones. `name` is the model's name in requests (None: the policy's name). If `alone`, requests
-    are sampled one at a time, so that rounding in a reply does not depend on other requests. Keys and values
-    of earlier prompts and replies are kept in at most `prefix_cache_mb` MiB (None: an eighth of the memory
-    that is available at the start; 0: none are kept).
+    Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens together (None: the
+    model's limit). At most `max_batch` requests are sampled at the same time. When a request arrives at an
+    idle server, the server waits `window` seconds for further requests. `name` is the model's name in
+    requests (None: the policy's name). If `alone`, requests are sampled one at a time, so that rounding
+    errors in a reply do not depend on other requests. The prefix cache, with the keys and values of earlier
+    prompts and replies, has at most `prefix_cache_mb` MiB (None: an eighth of the memory that is free when
+    the server is created; 0: no cache).
     """
 
     def __init__(
@@ -100,13 +103,13 @@ class InferenceServer:
 
     @property
     def version(self) -> int:
-        """The number of the weights' version: 0 at first; each `update_weights` adds 1."""
+        """The version number of the weights: 0 at first; each call of `update_weights` adds 1."""
         return self._batcher.version
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers requests. Raises UsageError if the address or port
-        cannot be used, or if sampler and trainer predict differently. Raises InferenceError if the start
-        failed."""
+        """Starts the server. Returns when the server answers requests. Raises UsageError if the address or
+        port cannot be used, or if sampler and trainer compute different log-probabilities. Raises
+        InferenceError if the server does not start within half a minute."""
         self_check.check(self.policy, self.limits.max_model_len)
         listener = self._bind()
         ownership.mark_children()
@@ -134,7 +137,7 @@ class InferenceServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Ends the server. Unfinished requests are answered with an error."""
+        """Stops the server. Unfinished requests get an error response."""
         self._batcher.stop()
         if self._server is not None:
             self._server.should_exit = True
@@ -149,19 +152,19 @@ class InferenceServer:
         self.stop()
 
     def ready(self) -> None:
-        """Raises InferenceError if the server has ended."""
+        """Raises InferenceError if the server has ended; otherwise returns at once."""
         if self._thread is None or not self._thread.is_alive():
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: waits until no request is running, and starts none during the `with` block, which
-        can change the weights. Requests that arrive meanwhile wait. Before the block, all stored keys and
-        values are dropped, so their memory is free."""
+        """Context manager in whose `with` block the weights may be changed. Waits until no request is
+        running, frees all cached keys and values, and then enters the block. Requests that arrive during the
+        block wait until its end. Raises InferenceError if the server has been stopped."""
         return self._batcher.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits until no request is running, loads the weights `state` (None: they were already changed in
-        place), and returns the weights' new version number."""
+        """Waits until no request is running, loads the weights `state` into the policy, and returns their new
+        version number. None: the policy's weights were already changed in place."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
@@ -170,13 +173,15 @@ class InferenceServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled the reply with these tokens and log-probabilities.
-        None if the reply does not belong to the last two versions."""
+        """Returns the version number of the weights that sampled the reply with these tokens and
+        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` is not
+        used."""
         return self._batcher.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
-        """Returns three metrics by name: the number of prompt tokens since the last call; how many of these
-        were read from the prefix cache; and the largest size of the prefix cache so far, in MiB."""
+        """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
+        `cached_tokens`, how many of them came from the prefix cache; and `prefix_cache_mb`, the largest size
+        of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {

@@ -1,1 +1,2 @@
-"""The token tree: the tokens of a training step as prefix trees, in which shared tokens are trained once."""
+"""The token tree: prefix trees of a training step's samples, so that the model computes a shared prefix
+once."""

@@ -1,9 +1,9 @@
-"""Attention in a row that holds token trees: each token attends to its ancestors and itself alone.
+"""Attention in a row that holds token trees: each token attends only to its ancestors and itself.
 
-`TreeMask` is a mask for any attention implementation. For SDPA attention (torch's scaled dot-product
-attention) there is a faster way: the row is cut into runs, which are chains of tokens in which every token
-follows the one before it. The queries of a run attend to the run's ancestors and to the run itself, so pairs
-of tokens that do not see each other cost nothing. On a CPU, `run_attention` is still faster.
+`TreeMask` is a mask for any attention implementation. With SDPA attention (torch's scaled dot-product
+attention) it takes a faster way: the row is cut into runs. A run is a range of tokens in which every token's
+parent is the token directly before it. The queries of a run attend to the run's ancestors and to the run
+itself, so hidden pairs of tokens cost nothing. On a CPU, the module `run_attention` is faster still.
 """
 
 from __future__ import annotations
@@ -23,32 +23,38 @@ from air.train.tree.build import Ints
 from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
 
 QUERIES = 256
-"""Number of queries in a chunk. Runs with ancestors are computed in chunks, which bounds their masks."""
+"""The largest number of queries that one attention call computes for a run with ancestors. A longer run is
+computed in chunks of this size, which bounds the size of the mask."""
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""Methods that read only the shape of a tensor."""
+"""The torch methods that read only the shape of a mask. For these, `TreeMask` builds no ordinary mask
+tensor."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: the tokens of a row from `start` to `end - 1`, each of which follows the one before it."""
+    """A run: the tokens of a row from `start` to `end - 1`. Each token's parent is the token before it,
+    except that the first token's parent may be any earlier token of the row, or none."""
 
     start: int
     end: int
     blocks: tuple[int, ...]
-    """The blocks of the row (see `Runs`) that hold the run's ancestors and the run itself, in order."""
+    """The indices of the row's blocks (see `Runs`) that contain the run's ancestors and the run itself, in
+    order."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs of one row, which together cover the row, and its blocks. A block is a range of tokens that a
-    run sees completely or not at all, except for the run's own tokens."""
+    """One row, divided into runs and, more finely, into blocks. A run is a range of tokens in which each
+    token's parent is the token before it. A block is a range of tokens to which any other run attends either
+    completely or not at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
-    """The number of tokens in each block."""
+    """The number of tokens in each block of the row, in order."""
 
     def parts(self, row: int) -> list[Part]:
-        """Returns the parts in which `RunAttention` computes this row; `row` is the row's number."""
+        """Returns the attention calls (parts) from which `RunAttention` computes this row's attention. `row`
+        is the index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -63,7 +69,8 @@ class Runs:
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
-        """Returns the runs of a row. `parents` has the position of each token's parent, as in `TokenTree`."""
+        """Returns the division of a row into runs and blocks. `parents` has the position of each token's
+        parent in the row, -1 for the first token of a tree."""
         places = np.arange(len(parents))
         starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
         forks = {int(parents[start]) + 1 for start in starts}
@@ -82,10 +89,11 @@ class Runs:
 
 
 class TreeMask(Tensor):
-    """A boolean mask [B, 1, T, T], true where a token (third dimension) attends to another one (fourth).
+    """A boolean attention mask [B, 1, T, T]: true if the query token (third dimension) attends to the key
+    token (fourth dimension).
 
-    SDPA attention with this mask is computed run by run. Every other operation gets an ordinary mask tensor,
-    which is made when it is first needed.
+    torch's `scaled_dot_product_attention` with this mask is computed run by run. Every other torch function
+    gets an ordinary mask tensor in its place, which is built at the first use.
     """
 
     rows: Sequence[Runs]
@@ -96,7 +104,8 @@ class TreeMask(Tensor):
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
-        """Returns the mask of B rows with the given `parents`, and `ends` [B, T] (both as in `TokenTree`)."""
+        """Returns the mask of B rows. `parents` has an array [T] for each row, and `ends` is [B, T]; both
+        have the meaning of these fields in `TokenTree`."""
         count, length = ends.shape
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
@@ -105,13 +114,14 @@ class TreeMask(Tensor):
         return mask
 
     def parts(self) -> list[Part]:
-        """Returns the parts in which `RunAttention` computes all rows."""
+        """Returns the attention calls (parts) from which `RunAttention` computes the attention of all
+        rows."""
         if self._parts is None:
             self._parts = [part for row, runs in enumerate(self.rows) for part in runs.parts(row)]
         return self._parts
 
     def plain(self) -> Tensor:
-        """Returns the mask as an ordinary tensor."""
+        """Returns the mask as an ordinary boolean tensor [B, 1, T, T]."""
         if self._plain is None:
             places = torch.arange(self.ends.shape[1], device=self.ends.device)
             seen = (places[:, None] >= places) & (places[:, None] < self.ends[:, None, :])
@@ -119,8 +129,9 @@ class TreeMask(Tensor):
         return self._plain
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """Returns a mask [queries, keys] of numbers to add to the scores. With it the last query sees all
-        keys, and each query sees one key less than the query after it. All masks are views of one tensor."""
+        """Returns an additive causal mask [queries, keys], with 0 for a visible key and -inf for a hidden
+        key. The last query attends to all keys, and each query to one key less than the next query. The
+        result is a view of one tensor that all calls share; its type and device are those of `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])
@@ -153,7 +164,8 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim], run by run."""
+    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, run by
+    run."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.parts(), options.get("scale")
@@ -167,8 +179,8 @@ def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **opti
 
 
 def _fits_run_attention(query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]) -> bool:
-    """Whether torch's kernel for CPUs can take these tensors: query, key and value need the same number of
-    heads, of the same size."""
+    """Returns whether `RunAttention` can compute these tensors: they are on a CPU, query, key and value have
+    the same shape, and there is no dropout."""
     same = query.shape == key.shape == value.shape
     return query.device.type == "cpu" and same and not options.get("dropout_p")
 

@@ -1,7 +1,8 @@
 """Builds a token tree from samples: a prefix that several samples share is stored once.
 
 The samples of a group begin with the same prompt, and often with the same earlier turns. The tree is a prefix
-tree (trie): a shared token has one position, whose parent is the position of the token before.
+tree (trie): a shared token has one position in the tree. The parent of a position is that of the preceding
+token.
 """
 
 from __future__ import annotations
@@ -19,38 +20,41 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenTree:
-    """The prefix tree of some samples. Arrays have one element per position of the tree; there are T
-    positions. Every position comes after its parent, and directly before all its own descendants."""
+    """A prefix tree of samples. It has T positions, one for each distinct prefix; except for `paths`, arrays
+    have the shape [T]. The order is depth-first: each position is directly followed by all its
+    descendants."""
 
     samples: Sequence[Sample]
     token_ids: Ints
     parents: Ints
-    """The position of the token before; -1 for the first token of a sample."""
+    """The position of the preceding token; -1 for the first token of a sample."""
     depths: Ints
-    """The number of tokens before this token in its samples."""
+    """The number of tokens that precede this token in each sample that contains it."""
     ends: Ints
-    """The position after the last descendant. Position i is j or an ancestor of j if i <= j < ends[i]."""
+    """One more than the position of the last descendant. So position i is j itself or an ancestor of j if and
+    only if i <= j < ends[i]."""
     paths: Sequence[Ints]
-    """For each sample, the positions of its tokens."""
+    """For each sample, an array with the positions in the tree of its tokens, in order."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
 
 def in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """Returns the samples sorted by their tokens, so that samples that share a prefix are neighbours."""
+    """Returns the samples sorted by their lists of token ids, so that samples with a common prefix are
+    adjacent."""
     return sorted(samples, key=lambda sample: sample.token_ids)
 
 
 def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the length of the longest prefix that both sequences share."""
+    """Returns the length of the longest common prefix of two token sequences."""
     length = min(len(first), len(second))
     different = np.flatnonzero(np.asarray(first[:length]) != np.asarray(second[:length]))
     return int(different[0]) if len(different) else length
 
 
 def build(samples: Sequence[Sample]) -> TokenTree:
-    """Returns the prefix tree of `samples`, which must be sorted as `in_order` does."""
+    """Returns the prefix tree of `samples`, which must be a non-empty result of `in_order`."""
     paths: list[Ints] = []
     pieces: list[Sequence[int]] = []
     parents: list[Ints] = []

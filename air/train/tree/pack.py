@@ -1,9 +1,9 @@
 """Packs samples into micro-batches: rows of tokens that go through the model together.
 
-A row holds token trees, so a token that samples share goes through the model once. If a tree is longer than a
-micro-batch may be, it is split, and the tokens that its parts share are repeated. Some attention computes the
-whole mask, which has T² elements for a row of T tokens; then trees are also split where repeating tokens is
-less work than the larger mask.
+Each row holds one token tree, so a prefix that its samples share goes through the model once. A tree that is
+larger than a micro-batch may be is split into smaller trees, and tokens that these share are repeated. Some
+attention implementations compute all T² elements of the mask of a row with T tokens. For these, a tree is
+also split if repeating the shared tokens costs less than the larger mask.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Entries:
-    """The sampled tokens of a micro-batch: one entry per pair (token, sample); there are N. All tensors are
-    [N]. A token that several samples share has one entry for each sample that trains it."""
+    """The N entries of a micro-batch. An entry is a pair of a sampled token and a sample that trains this
+    token; a token that several samples share has an entry for each of them. All tensors are [N]."""
 
     positions: Tensor
-    """The index of the token in the flattened rows of the micro-batch."""
+    """The index of the token in the micro-batch's rows, flattened to [B · T]."""
     parents: Tensor
-    """The index of the token before, whose hidden state predicts this token."""
+    """The flattened index of the preceding token, whose hidden state predicts this token."""
     token_ids: Tensor
     samples: Tensor
-    """The index of the sample in `MicroBatch.samples`."""
+    """The index in `MicroBatch.samples` of the sample of each entry."""
     advantages: Tensor
     sampler_logprobs: Tensor
     temperatures: Tensor
     arrays: Mapping[str, Tensor]
-    """Arrays that the algorithm returned besides advantages (`Sample.arrays`), by name."""
+    """The arrays that the algorithm returned besides advantages (`Sample.arrays`), by name, each [N]."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -51,18 +51,18 @@ class Entries:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Rows of tokens for one forward and backward pass."""
+    """The B rows of T tokens of one forward and backward pass. Each row holds one token tree."""
 
     input_ids: Tensor
-    """[B, T], padded on the right."""
+    """The token ids, [B, T], padded on the right."""
     position_ids: Tensor | None
-    """[B, T], each token's position in its samples; None if this is its position in the row."""
+    """Each token's position in its samples, [B, T]. None if this equals the token's position in the row."""
     mask: TreeMask | None
-    """[B, 1, T, T]; None if every token of a row follows all tokens before it, so that no mask is needed."""
+    """The attention mask, [B, 1, T, T]. None if no tree branches, so that causal attention needs no mask."""
     entries: Entries
     samples: Sequence[Sample]
     tokens: int
-    """The number of tokens without padding."""
+    """The number of tokens in all rows, without padding."""
 
 
 def pack(
@@ -72,10 +72,11 @@ def pack(
     *,
     mask_cost: float = 0.0,
 ) -> Iterator[MicroBatch]:
-    """Yields micro-batches of at most `max_tokens` tokens with padding (more if one sample is longer).
+    """Yields micro-batches that together contain all samples, each on `device`. A micro-batch has at most
+    `max_tokens` tokens, including padding; only a single sample that is longer exceeds this number.
 
-    `mask_cost` is the cost of one element of a row's mask, relative to the cost of a token. 0: elements that
-    the mask hides cost nothing.
+    `mask_cost` is the cost of computing one element of a row's attention mask, divided by the cost of
+    computing one token. 0: the attention implementation skips hidden elements.
     """
     if not samples:
         return
@@ -86,7 +87,8 @@ def pack(
 
 
 def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
-    """Returns ranges of `samples`, which are sorted; each range becomes one tree."""
+    """Divides the sorted `samples` into consecutive ranges at the least cost (see `pack`). Each range becomes
+    one token tree."""
     costs: list[float] = []  # costs of the ranges that are not yet part of a larger range
     kept: list[tuple[int, int]] = []
     # Backwards, so that a range comes after its parts.
@@ -110,9 +112,10 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Returns the ranges of samples that may become one tree, as tuples (start, end, tokens, divided).
-    Directly after a divided range come its first part with its own parts, then its second part. A range is
-    divided where neighbours share the fewest tokens."""
+    """Returns candidate ranges of samples, from recursive division in two. Each is a tuple: start, end, the
+    number of tokens of the range's tree, and whether the range is divided further. The order is depth-first:
+    a divided range is followed by its first half with that half's divisions, then by its second half. A range
+    is divided between the two neighbours that share the fewest tokens."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

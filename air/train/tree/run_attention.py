@@ -1,9 +1,11 @@
-"""Attention by runs (chains of tokens) on a CPU, with torch's fused kernel, which skips hidden pairs.
+"""Attention in token trees on a CPU, with torch's fused kernel, without computing hidden pairs of tokens.
 
-Two kinds of parts are computed. Each run attends to itself, causally. And all runs with the same ancestors
-attend to these ancestors together, without any mask. The results of both kinds are joined to one softmax: the
-kernel returns the logarithm of each part's denominator, which gives the part's weight in the sum. In the
-backward pass, each part gets the denominator of the whole softmax, so the gradients are exact.
+A row is divided into runs: ranges of tokens in which each token's parent is the token before it. There are
+two kinds of attention calls, called parts. In a causal part, a run attends to itself. In the other parts, all
+runs with the same ancestors attend to these ancestors, without any mask. The results of both kinds are
+combined to one softmax: the kernel returns the logarithm of each part's denominator, which gives the part's
+weight. In the backward pass, each part gets the denominator of the combined softmax, so the gradients are
+exact.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ import torch
 from torch import Tensor
 
 Ranges = tuple[tuple[int, int], ...]
-"""Ranges of positions in a row, each as (first, last + 1), in order."""
+"""Ranges of positions in a row, in ascending order. Each range is a pair (first position, last position +
+1)."""
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True)
 class Part:
-    """Queries in one row of a micro-batch that all attend to the same keys, or causally to themselves."""
+    """The queries and keys of one attention call, both in row `row` of a micro-batch. If `causal`, queries
+    and keys are the same run, under a causal mask; otherwise every query attends to every key."""
 
     row: int
     queries: Ranges
@@ -32,7 +36,8 @@ class Part:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Returns the ranges, which must be in order, with adjacent ranges merged into one."""
+    """Returns `ranges`, which must be in ascending order, with each sequence of adjacent ranges merged into
+    one."""
     result: list[tuple[int, int]] = []
     for start, end in ranges:
         if result and result[-1][1] == start:
@@ -43,8 +48,9 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 class RunAttention(torch.autograd.Function):
-    """Scaled dot-product attention of [B, heads, T, head_dim] by `parts`. Causal parts come first, and cover
-    all queries. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
+    """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
+    several attention calls (`parts`). The causal parts must come first, and must together contain every
+    query. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
 
     @staticmethod
     def forward(
@@ -95,7 +101,8 @@ class RunAttention(torch.autograd.Function):
 
 
 def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
-    """Returns these ranges of one row of a tensor [B, heads, T, …]; a view if there is only one range."""
+    """Returns the positions `ranges` of row `row` of a tensor [B, heads, T, …], concatenated along T. The
+    result is a view if there is only one range."""
     pieces = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
@@ -103,7 +110,8 @@ def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
 def _places(
     tensor: Tensor, row: int, ranges: Ranges, values: Tensor
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    """Yields, for each range of one row of `tensor`, a view of the range and its part of `values`."""
+    """Yields a pair for each range: a view of this range in row `row` of `tensor`, and the matching slice of
+    `values`, in which the ranges are concatenated."""
     pieces = torch.split(values, [end - start for start, end in ranges], 2)
     views = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return zip(views, pieces, strict=True)

@@ -8,23 +8,26 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sample:
-    """A token sequence to train on: exactly an episode's tokens. Lists have one element per token."""
+    """The token sequence of one conversation, to train on. Lists have one element per token."""
 
     token_ids: list[int]
-    """The tokens of prompts and replies, as the model saw them."""
+    """The token ids of prompts and replies, exactly those that the model received and sampled."""
     mask: list[bool]
-    """True for tokens that the policy sampled and that are trained; false elsewhere, also at position 0."""
+    """True for each token that the policy sampled and that is trained; false for all others and for the first
+    token."""
     logprobs: list[float]
-    """The log-probability of each sampled token at the time of sampling; other elements are ignored."""
+    """The log-probability of each sampled token at sampling, in nats. Elements at which `mask` is false are
+    ignored."""
     advantage: float | list[float]
-    """One advantage for all sampled tokens, or a list with one per token, used only where `mask` is true."""
+    """One advantage for all sampled tokens, or a list with one per token. Elements at which `mask` is false
+    are ignored."""
     temperature: float
     """The temperature at which the replies were sampled."""
     nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    """The messages (verifiers' trace nodes) of these tokens, in order; empty if they are not known."""
+    """The messages of the conversation in order, as verifiers' trace nodes; empty if they are not known."""
     arrays: dict[str, list[float]] = field(default_factory=dict)
-    """Arrays that the algorithm returned besides advantages, by name: `returns`, `clip_high` and others (see
-    `air.train.algorithms.base.Credit`). Each has one number per token."""
+    """The arrays that the algorithm returned besides advantages, by name: `returns`, `clip_high` and others
+    (see `air.train.algorithms.base.Credit`). Each has one number per token."""
 
     def __post_init__(self) -> None:
         counts = [len(self.token_ids), len(self.mask), len(self.logprobs)]
@@ -37,7 +40,7 @@ class Sample:
             raise ValueError("position 0 cannot be trained, and the temperature must be above 0")
 
     def advantages(self) -> list[float]:
-        """Returns one advantage per token, which is 0 where `mask` is false."""
+        """Returns one advantage per token; it is 0 for tokens at which `mask` is false."""
         each = self.advantage
         if not isinstance(each, list):
             each = [each] * len(self.mask)

@@ -1,4 +1,7 @@
-"""Computes the inputs of a loss from a micro-batch: log-probabilities and entropies of its entries."""
+"""Computes the inputs of a loss from a micro-batch: the log-probability and entropy of each entry.
+
+An entry is a pair of a sampled token and a sample that trains this token (see `air.train.tree.pack.Entries`).
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,15 @@ from air.train.tree.pack import MicroBatch
 
 
 class Reference(Protocol):
-    """A model whose predictions are compared with the policy's over the whole vocabulary."""
+    """Interface of a reference model: its predicted distributions over the vocabulary are compared with the
+    policy's."""
 
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """Returns the last hidden states of a micro-batch, as `batch_hidden_states` does."""
+        """Returns the reference model's last hidden states of a micro-batch, [rows x tokens, hidden]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] of R of these hidden states, without gradients."""
+        """Returns the logits [R, vocabulary] for R of the hidden states that the method `hidden` returned,
+        without gradients."""
 
 
 def entry_statistics(
@@ -34,9 +39,10 @@ def entry_statistics(
     entropy_gradient: bool = False,
     reference: Reference | None = None,
 ) -> Predictions:
-    """Returns for each of the N entries of a micro-batch the token's log-probability and the entropy of its
-    prediction; with `reference`, also the divergence of the prediction from the reference's. All are [N], in
-    nats, at the entry's temperature. The entropy has a gradient only with `entropy_gradient`."""
+    """Returns, for each of the N entries of a micro-batch, the token's log-probability and the entropy of the
+    distribution that predicted the token. With `reference`, also returns the KL divergence of this
+    distribution from the reference model's. All tensors are [N], in nats, at the temperature at which the
+    entry's sample was sampled. The entropy has a gradient only with `entropy_gradient`."""
     hidden = batch_hidden_states(model, batch)
     entries = batch.entries
     # Entries with the same parent and temperature share one prediction.
@@ -64,7 +70,8 @@ def entry_statistics(
 
 
 def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
-    """Returns the last hidden states of a micro-batch, [rows x tokens, hidden], as `Entries` indexes them."""
+    """Returns the model's last hidden states of a micro-batch, [rows x tokens, hidden]: the rows are
+    flattened, so that `Entries.positions` and `Entries.parents` are indices into the first dimension."""
     mask = None
     if batch.mask is not None:
         mask = attention_mask(model, batch.mask, batch.position_ids)
@@ -72,9 +79,10 @@ def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
 
 
 def mask_cost(model: Any) -> float:
-    """Returns the cost of one element of a row's mask, relative to the cost of a token in the rest of the
-    backbone. It is 0 if the model's attention skips hidden elements. A token costs two operations per weight;
-    a mask element costs four per number in a query."""
+    """Returns the cost of computing one element of a row's attention mask in all layers, divided by the cost
+    of computing one token in the rest of the backbone. The result is 0 if the model's attention skips hidden
+    elements. The estimate counts two operations per weight for a token, and four operations per number in a
+    query vector for a mask element."""
     config = model.config.get_text_config()
     if config._attn_implementation == "sdpa" and windows(config) == {FULL_ATTENTION: None}:
         return 0.0

@@ -1,7 +1,7 @@
 """The losses that the trainer minimises, one file each, and the terms that may be added to them.
 
 To add a policy loss, write a file with its formula, and a class of its settings in
-`air.train.config.loss_options`; then enter the loss and its settings in the table here.
+`air.train.config.loss_options`; then add both to the table `POLICY_LOSSES` of this module.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLICY_LOSSES: dict[type[PolicyLossConfig], Callable[[LossInputs, Any], TokenLos
     PPOClipLossConfig: ppo_clip_loss,
     CustomLossConfig: custom_loss,
 }
-"""The function of the policy loss for each class of settings."""
+"""The table of policy losses: maps the class of a loss's settings to the function that computes the loss."""
 
 
 def total_loss(
@@ -44,14 +44,16 @@ def total_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Returns the loss [N] of each entry with all its terms, and metrics summed over the entries.
 
-    `entropy` [N] has the entropy of each token's prediction, with gradient if the entropy counts in the loss.
-    `kl` adds the penalty for moving away from the reference, multiplied by the array `kl_coefficient`. The
-    array `reference` has the reference's log-probabilities; the estimator `full` needs `inputs.divergence`.
+    An entry is a pair of a sampled token and a sample that trains this token. `entropy` [N] has the entropy
+    of each entry's predicted distribution; it carries a gradient if `config` sets an entropy coefficient.
+    `kl` names the estimator of the KL penalty; None: no penalty. The penalty is multiplied by
+    `inputs.arrays["kl_coefficient"]`. It is computed from the reference model's log-probabilities in
+    `inputs.arrays["reference"]`; the estimator `full` takes `inputs.divergence` instead.
 
-    Metrics: `mismatch_kl`, the sum of ρ - log ρ - 1, is 0 if trainer and sampler agree. `is_masked` counts
-    the entries that the policy loss leaves out; `is_masked_high` and `is_masked_low` count those of them with
-    A > 0 and with A < 0. Metrics of the loss `custom` have a slash in their names, and are summed over the
-    samples.
+    Metrics: `mismatch_kl` is the sum of ρ - log ρ - 1, which is 0 if trainer and sampler compute equal
+    probabilities (ρ is the ratio of both). `is_masked` counts the entries whose policy gradient the loss
+    leaves out; `is_masked_high` counts those with a positive advantage, `is_masked_low` those with a negative
+    one. Metrics of the loss `custom` have a slash in their names, and are summed over the samples.
     """
     of_policy = POLICY_LOSSES[type(config)](inputs, config)
     loss, left_out = of_policy.loss, of_policy.left_out

@@ -1,7 +1,8 @@
 """The inputs and outputs of policy losses.
 
-Policy losses take entries: tensors [N] with one element for each (sampled token, sample) that is trained.
-They do not depend on how tokens lie in rows, padding or trees.
+The inputs of a policy loss are tensors [N] with one element per entry. An entry is a pair of a sampled token
+and a sample that trains this token. A policy loss does not know how the tokens are arranged in rows or token
+trees.
 """
 
 from __future__ import annotations
@@ -18,31 +19,34 @@ class LossInputs:
     tensors are [N]."""
 
     logprobs: Tensor
-    """The log-probability of each token by the model being trained, with gradient."""
+    """The log-probability of each token under the model that is being trained, with gradient."""
     sampler_logprobs: Tensor
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
     """Arrays that the algorithm returned besides advantages, by name (`Sample.arrays`)."""
     samples: Tensor | None = None
-    """The number of the sample of each entry. None: not known; only the loss `custom` needs the numbers."""
+    """The index of each entry's sample in the micro-batch. None if not known; only the loss `custom` needs
+    it."""
     divergence: Tensor | None = None
-    """The divergence of each prediction from the reference model's prediction, with gradient. Only the
-    estimator `full` of the KL penalty needs it."""
+    """For each entry, the KL divergence of the policy's predicted distribution from that of the reference
+    model, with gradient. None unless the KL penalty's estimator is `full`."""
 
     @property
     def log_ratio(self) -> Tensor:
-        """Log ρ: each token's log-probability now minus its log-probability at sampling, with gradient."""
+        """Log ρ, [N]: each token's log-probability under the model that is being trained minus its
+        log-probability at sampling, with gradient."""
         return self.logprobs - self.sampler_logprobs
 
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """The result of a policy loss. Tensors are [N]."""
+    """The result of a policy loss, with one element per entry in the tensors `loss` and `left_out`."""
 
     loss: Tensor
     """The loss of each entry, with gradient."""
     left_out: Tensor
-    """True for each entry whose policy gradient the loss leaves out because the policy has moved too far."""
+    """True for each entry whose policy gradient the loss leaves out, because the token's probability has
+    moved too far from that at sampling."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further metrics by name, each summed over the samples."""
+    """Further metrics of the loss by name; each is a scalar, summed over the samples."""

@@ -6,5 +6,5 @@ from torch import Tensor
 
 
 def cross_entropy(logprobs: Tensor) -> Tensor:
-    """Returns the negative log-likelihood of tokens with these log-probabilities [N], in nats, summed."""
+    """Returns the negative sum of the tokens' log-probabilities [N], in nats: a scalar."""
     return -logprobs.sum()

@@ -1,4 +1,4 @@
-"""The loss `custom`: a function of the user, called as prime-rl 0.8 calls it, once for each sample.
+"""The loss `custom`: a function that the user wrote. It is called once for each sample, as in prime-rl 0.8:
 
     function(inputs: LossInputs, **kwargs) -> object with `loss` (a scalar, with gradient) and `metrics`
 
@@ -24,24 +24,27 @@ _KEY = "trainer.loss.import_path"
 
 @dataclass(frozen=True)
 class SampleInputs:
-    """What the user's function gets: the n trained tokens of one sample. Tensors are [n]."""
+    """The argument `inputs` of the user's loss function: the n trained tokens of one sample. Tensors are
+    [n]."""
 
     trainer_logprobs: Tensor
-    """The log-probability of each token by the model being trained, with gradient."""
+    """The log-probability of each token under the model that is being trained, with gradient."""
     inference_logprobs: Tensor
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     loss_mask: Tensor
-    """True everywhere, because only trained tokens are given."""
+    """True everywhere, because these inputs contain only trained tokens."""
     ref_logprobs: Tensor | None = None
-    """None: the embedded engine gives the loss no reference."""
+    """Always None: the embedded engine does not pass the reference model's log-probabilities to a custom
+    loss."""
     loss_weights: Tensor | None = None
-    """None: each token has the weight 1."""
+    """Always None, which means that each token has the weight 1."""
 
 
 def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
-    """Returns losses [N]. The losses of one sample's entries add up to what the user's function returned for
-    the sample. Raises ConfigError if its loss is no scalar with a gradient, or a metric is no tensor."""
+    """Calls the user's function once per sample and returns losses [N], one per entry. The losses of a
+    sample's entries add up to the loss that the function returned for this sample. Raises ConfigError if the
+    function returns a loss that is not a scalar with a gradient, or a metric that is not a tensor."""
     function = config.function()
     if inputs.samples is None:
         raise ValueError("a custom loss needs to know which entries are of one sample")

@@ -5,9 +5,9 @@ its advantage. The loss of a token is
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 0 if π has already moved too far in the direction in which A pushes it (A > 0 and π - μ >
-dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low), else 1. The formula (not the code) is from prime-rl 0.8,
-`prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
+The other names are settings. [kept] is 0 if the policy has already moved too far in the direction of A (A > 0
+and π - μ > dppo_mask_high, or A ≤ 0 and π - μ < -dppo_mask_low), else 1. The formula (not the code) is from
+prime-rl 0.8, `prime_rl/trainer/rl/loss.py`, which follows arXiv 2602.04879 (DPPO) and 2602.02276 (KL term).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from air.train.config.loss_options import DefaultLossConfig
 
 
 def default_loss(inputs: LossInputs, config: DefaultLossConfig) -> TokenLosses:
-    """Returns the loss of each entry. `left_out` marks the entries with [kept] = 0."""
+    """Returns the loss `default` of each entry; the result's `left_out` is true for the entries with
+    [kept] = 0 in the module's formula."""
     advantages, log_ratio = inputs.advantages, inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     high = (advantages > 0) & (moved > config.dppo_mask_high)

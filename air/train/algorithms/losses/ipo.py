@@ -4,7 +4,7 @@ With π, μ, ρ and A as in `default`, the loss of a token is
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 0 if |π - μ| > ipo_threshold, else 1. The formula (not the code) is from prime-rl 0.8,
+[kept] is 0 if |π - μ| > ipo_threshold (a setting), else 1. The formula (not the code) is from prime-rl 0.8,
 `prime_rl/trainer/rl/loss.py`.
 """
 
@@ -17,7 +17,8 @@ from air.train.config.loss_options import IPOLossConfig
 
 
 def ipo_loss(inputs: LossInputs, config: IPOLossConfig) -> TokenLosses:
-    """Returns the loss of each entry. `left_out` marks the entries with [kept] = 0."""
+    """Returns the loss `ipo` of each entry; the result's `left_out` is true for the entries with [kept] = 0
+    in the module's formula."""
     log_ratio = inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     far = moved.abs() > config.ipo_threshold

@@ -1,4 +1,4 @@
-"""Estimates how far the policy is from a reference model, from the sampled tokens alone.
+"""Estimators of the KL divergence of the policy from a reference model, from the sampled tokens alone.
 
 x is a token's log-probability under the policy minus its log-probability under the reference:
 
@@ -7,8 +7,8 @@ x is a token's log-probability under the policy minus its log-probability under 
     mse         x²/2
     low_var_kl  e^−x + x − 1             unbiased, too, and never negative
 
-The estimator `full` is not a function of one token's x. It is the mean of x over the whole vocabulary, which
-the trainer computes (`air.train.model.logprobs`).
+The estimator `full` is not a function of one token's x. It is the expectation of x under the policy's
+distribution over the vocabulary, and is computed in `air.train.model.logprobs`.
 
 The clamps of `low_var_kl` (x to ±20, the result to ±10) are those of AgentFly and verl (`kl_penalty`).
 Schulman 2020 (http://joschu.net/blog/kl-approx.html) calls `kl`, `mse` and `low_var_kl` k1, k2 and k3.
@@ -24,7 +24,7 @@ from air.train.config.loss_options import KLEstimator
 
 
 def low_var_kl(x: Tensor) -> Tensor:
-    """Returns e^−x + x − 1 for each element, with the clamps described above."""
+    """Returns e^−x + x − 1 for each element of `x`. `x` is clamped to ±20, and the result to ±10."""
     x = x.clamp(-20, 20)
     return ((-x).exp() + x - 1).clamp(-10, 10)
 
@@ -35,4 +35,4 @@ KL: dict[KLEstimator, Callable[[Tensor], Tensor]] = {
     "mse": lambda x: x.square() / 2,
     "low_var_kl": low_var_kl,
 }
-"""The function of x that computes each estimator."""
+"""Maps the name of each estimator, except `full`, to its function of the tensor x (see the module)."""

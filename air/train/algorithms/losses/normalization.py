@@ -1,6 +1,7 @@
-"""How much each sample's tokens weigh in the loss of a step.
+"""Computes the weight of each trained token in the loss of a step.
 
-S samples are trained. Sample s has n_s trained tokens, and N = Σ n_s. Each token of sample s has the weight
+A step trains S samples. Sample s has n_s trained tokens, and N = Σ n_s. The setting `normalization` chooses
+the weight of each token of sample s:
 
     token       1 / N                            the mean over tokens (prime-rl, DAPO)
     sequence    1 / (S · n_s)                    the mean over samples of the mean over their tokens (GRPO)
@@ -15,8 +16,8 @@ from air.train.config.loss_options import PolicyLossConfig
 
 
 def token_weights(counts: Sequence[int], config: PolicyLossConfig) -> list[float]:
-    """Returns, for each sample, the weight of each of its trained tokens. `counts` has the n_s, all above
-    0."""
+    """Returns a list with one weight per sample, which applies to each trained token of this sample. `counts`
+    has the number of trained tokens of each sample, n_s, which must be positive."""
     if config.normalization == "token":
         return [1 / sum(counts)] * len(counts)
     if config.normalization == "sequence":

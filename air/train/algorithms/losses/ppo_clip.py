@@ -1,11 +1,12 @@
 """The loss `ppo_clip`: PPO's clipped objective, with a lower and an upper bound.
 
-ρ is a token's probability now divided by its probability when it was sampled; A is its advantage:
+ρ is a token's probability under the model being trained divided by its probability when it was sampled; A is
+its advantage:
 
     loss = max(-A · ρ, -A · clip(ρ, 1 - clip_low, 1 + clip_high))
 
-From Schulman et al. 2017 (arXiv 1707.06347); two bounds as in DAPO (arXiv 2503.14476). An algorithm may give
-a group an upper bound of its own (as `adpo` does), which replaces `clip_high`.
+`clip_low` and `clip_high` are settings. From Schulman et al. 2017 (arXiv 1707.06347); two bounds as in DAPO
+(arXiv 2503.14476). An algorithm may replace `clip_high` by an upper bound for each group, as `adpo` does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from air.train.config.loss_options import PPOClipLossConfig
 
 
 def ppo_clip_loss(inputs: LossInputs, config: PPOClipLossConfig) -> TokenLosses:
-    """Returns the loss of each entry. `left_out` marks entries without a gradient, because ρ is clipped."""
+    """Returns the loss `ppo_clip` of each entry; the result's `left_out` is true for entries that have no
+    gradient because ρ is clipped."""
     advantages, ratio = inputs.advantages, inputs.log_ratio.exp()
     bound = inputs.arrays.get("clip_high", torch.full_like(advantages, config.clip_high))
     clipped = torch.clamp(ratio, torch.full_like(bound, 1 - config.clip_low), 1 + bound)

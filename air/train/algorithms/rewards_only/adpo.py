@@ -1,7 +1,8 @@
-"""The algorithm ADPO (ambiguity-dynamic policy optimisation): ambiguous tasks weigh less, and clip later.
+"""The algorithm ADPO (ambiguity-dynamic policy optimisation): ambiguous tasks get a smaller weight and a
+higher upper bound of the PPO clip.
 
 p is the share of the group's episodes that agree on an answer; a task with a large p is not ambiguous. μ is
-the mean of the group's rewards, and σ their unbiased standard deviation:
+the mean of the group's rewards, σ their unbiased standard deviation, and ε the setting `clip`:
 
     s      = 0.6 + 0.4 · clip((p − 0.3)/0.5, 0, 1)
     A_i    = s · (r_i − μ) / (σ + 1e-6)
@@ -28,33 +29,38 @@ from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
 
 
 class ADPOConfig(AlgorithmConfig):
-    """Settings of ADPO: as `grpo_std`, but tasks on which the episodes disagree weigh less and are clipped
-    later. ADPO needs the loss `ppo_clip`, and replaces the setting `clip_high` of that loss."""
+    """Settings of ADPO: as `grpo_std`, but tasks on which the group's episodes disagree get smaller
+    advantages and a higher upper bound of the PPO clip. ADPO needs the loss `ppo_clip`; this bound replaces
+    the loss's setting `clip_high`."""
 
     losses: ClassVar[frozenset[str] | None] = frozenset({"ppo_clip"})
 
     type: Literal["adpo"] = "adpo"
     """The name of the algorithm."""
     clip: float = Field(0.2, gt=0)
-    """The upper clip bound ε of tasks with p of at least 0.8. It grows by up to 0.1 as p falls to 0.3."""
+    """The upper clip bound ε of tasks whose agreement p (see `share`) is at least 0.8. As p falls to 0.3, the
+    bound grows to ε + 0.1."""
     share: str | None = None
-    """Name of the environment's metric that is p, a number between 0 and 1. Its mean over the group's
-    episodes is used. None: p is the share of episodes with a positive reward, before any KL penalty."""
+    """The name of the environment's metric that measures p, the share of the group's episodes that agree on
+    an answer. The metric must be between 0 and 1; p is its mean over the group's episodes. None: p is the
+    share of episodes with a positive reward, before any KL penalty."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ADPO(self)
 
 
 class ADPO(Algorithm):
-    """The algorithm with its settings."""
+    """The algorithm `adpo`: the advantages of `grpo_std`, scaled by the group's agreement p, with an upper
+    clip bound for each group."""
 
     def __init__(self, config: ADPOConfig) -> None:
         self.config = config
         self.normalized = GRPOStdConfig().build()
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group. Raises ConfigError if the metric p is absent or out of range."""
+        """Returns the credits of a group: for each part, an advantage and an upper clip bound. Raises
+        ConfigError if the metric that the setting `share` names is absent or not between 0 and 1."""
         if all(episode is None for episode in group.episodes):
             return [[] for _ in group.episodes]
         p = self._share(group)
@@ -79,12 +85,13 @@ class ADPO(Algorithm):
 
 
 def scale(p: float) -> float:
-    """Returns s, the factor of the advantages."""
+    """Returns s, the factor of the advantages of a group whose agreement is `p`: from 0.6 to 1."""
     return 0.6 + 0.4 * _clip((p - 0.3) / 0.5)
 
 
 def upper_clip(p: float, epsilon: float) -> float:
-    """Returns ε_high, the upper bound of the clip."""
+    """Returns ε_high, the upper bound of the PPO clip for a group whose agreement is `p`: from `epsilon` to
+    `epsilon` + 0.1."""
     return epsilon + 0.1 * _clip((0.8 - p) / 0.5)
 
 

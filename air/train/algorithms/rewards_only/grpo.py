@@ -6,12 +6,12 @@ As in prime-rl 0.8, `prime_rl/orchestrator/algo/grpo.py`: GRPO of Shao et al. 20
 the division by the standard deviation, which Liu et al. 2025 (arXiv 2503.20783) found to favour very easy and
 very hard groups.
 
-With `length_penalty`, which prime-rl has too, each reward is lowered first. An episode has `out` sampled
-tokens, `in` other tokens and `turns` replies; max is the largest number in the group:
+The setting `length_penalty`, which prime-rl has too, lowers each reward first. Episode i has out_i sampled
+tokens, in_i other tokens and turns_i replies; max is the largest number in the group; the w are settings:
 
     r_i ← r_i − mean(r) · (w_out · out_i/max(out) + w_in · in_i/max(in) + w_turns · turns_i/max(turns))
 
-With `credit = "segment"`, each segment is lowered by its own lengths, and mean and max are over segments.
+With `credit = "segment"`, i counts the segments of the group instead of the episodes.
 """
 
 from __future__ import annotations
@@ -28,42 +28,49 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class LengthPenaltyConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: how much an episode's lengths
-    lower its reward. A length counts as its share of the largest one in the group. All is multiplied by the
-    group's mean reward, so groups that fail lose nothing; if the mean is negative, long episodes gain."""
+    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: lower the reward of long
+    episodes.
+
+    Each length of an episode is divided by the largest such length in the group, and multiplied by its
+    weight. The sum of the three products, times the group's mean reward, is subtracted from the reward. So a
+    group with mean reward 0 is not changed, and in a group with a negative mean, long episodes gain
+    reward."""
 
     type: Literal["linear"] = "linear"
-    """The name of the penalty."""
+    """The form of the penalty; `linear` is the only one."""
     num_output_tokens_weight: float = Field(0.25, ge=0, allow_inf_nan=False)
-    """The weight of the number of sampled tokens."""
+    """The weight of an episode's number of sampled tokens."""
     num_input_tokens_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
-    """The weight of the number of other tokens: prompts and observations."""
+    """The weight of an episode's number of other tokens: prompts and observations."""
     num_turns_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
-    """The weight of the number of replies."""
+    """The weight of an episode's number of model replies."""
 
 
 class GRPOConfig(AlgorithmConfig):
-    """Settings of GRPO without division by the standard deviation: reward minus the group's mean."""
+    """Settings of GRPO without division by the standard deviation: an episode's advantage is its reward minus
+    the group's mean reward."""
 
     type: Literal["grpo"] = "grpo"
     """The name of the algorithm."""
     length_penalty: LengthPenaltyConfig | None = None
-    """The penalty by which long episodes lose reward. None: no penalty."""
+    """Settings of the penalty that lowers the reward of long episodes. None: no penalty."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return FromRewards(grpo) if self.length_penalty is None else Shorter(self.length_penalty)
 
 
 class Shorter(FromRewards):
-    """GRPO on rewards that are lowered by the length penalty."""
+    """The algorithm `grpo` with the setting `length_penalty`: GRPO on rewards that are lowered for long
+    episodes."""
 
     def __init__(self, config: LengthPenaltyConfig) -> None:
         super().__init__(grpo)
         self.config = config
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of the group. Each part must be a whole conversation, not a turn."""
+        """Returns the group's credits: one advantage for each part. Each part must be a whole conversation
+        (an episode or a segment), not a turn."""
         parts = [part for episode in group.episodes for part in episode or ()]
         if not parts:
             return super().__call__(group)
@@ -90,7 +97,8 @@ def _lengths(part: Part) -> tuple[int, int, int]:
 
 def grpo(rewards: Sequence[float | None]) -> list[float]:
     """Returns one advantage for each episode of a group: its reward minus the mean reward of the group.
-    Episodes without a reward (None) do not count and get 0. Raises ValueError if a reward is not finite."""
+    Episodes without a reward (None) are left out of the mean and get 0. Raises ValueError if a reward is not
+    finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         center = mean(scored)

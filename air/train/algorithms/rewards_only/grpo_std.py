@@ -2,11 +2,11 @@
 
     A_i = (r_i − mean(r)) / (std(r) + 1e-6)          std: n − 1 in the denominator
 
-From Shao et al. 2024 (arXiv 2402.03300). As in AgentFly and verl (`compute_grpo_outcome_advantage`), a group
-that is played with one episode gets the mean 0 and the standard deviation 1. If all other episodes of a
-larger group failed, the remaining one has nothing to be compared with, so its advantage is 0. In groups that
-are very easy or very hard, rewards hardly differ; the division gives these groups as much weight as all
-others (Liu et al. 2025, arXiv 2503.20783).
+From Shao et al. 2024 (arXiv 2402.03300). In a group of size 1, the mean counts as 0 and the standard
+deviation as 1, as in AgentFly and verl (`compute_grpo_outcome_advantage`). If only one episode of a larger
+group has a reward, because all others failed, its advantage is 0. In groups that are very easy or very hard,
+rewards hardly differ; the division gives these groups as much weight as all others (Liu et al. 2025, arXiv
+2503.20783).
 
 With segments, mean(r) is the mean of the episodes' mean rewards, and std(r) is the standard deviation over
 all segments of the group. The standard deviation of the episodes' means would not work, because it can be 0
@@ -27,30 +27,33 @@ EPSILON = 1e-6
 
 
 class GRPOStdConfig(AlgorithmConfig):
-    """Settings of GRPO as published: reward minus the group's mean, divided by the standard deviation."""
+    """Settings of GRPO as published: an episode's advantage is its reward minus the group's mean reward,
+    divided by the standard deviation of the group's rewards."""
 
     type: Literal["grpo_std"] = "grpo_std"
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return GRPOStd(grpo_std)
 
 
 class GRPOStd(FromRewards):
-    """The algorithm. The advantages of all segments of a group are divided by the standard deviation of these
-    segments' rewards."""
+    """The algorithm `grpo_std`. With segments, it divides by the standard deviation of all segment rewards of
+    the group."""
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group."""
+        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode is
+        masked."""
         every = [reward for parts in rewards for reward in parts or ()]
         factor = 1 / (_deviation(every, len(rewards)) + EPSILON)
         return [[factor * a for a in of_episode] for of_episode in segments(rewards, centered)]
 
 
 def grpo_std(rewards: Sequence[float | None]) -> list[float]:
-    """Returns one advantage for each episode of a group; 0 for an episode without a reward (None), and for
-    the only episode with a reward in a larger group. Raises ValueError if a reward is not finite."""
+    """Returns one advantage for each episode of a group (see the module's formula). The advantage is 0 for an
+    episode without a reward (None), and for the only episode with a reward in a group of several. Raises
+    ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     distances = centered(rewards)
     deviation = _deviation(scored, len(rewards))
@@ -58,7 +61,8 @@ def grpo_std(rewards: Sequence[float | None]) -> list[float]:
 
 
 def _deviation(scored: Sequence[float], episodes: int) -> float:
-    """Returns the unbiased standard deviation of the rewards; 1 if the group was played with one episode."""
+    """Returns the unbiased standard deviation of `scored`, the rewards that are not None; 0 if there are
+    fewer than two. Returns 1 if `episodes`, the size of the group, is 1."""
     if episodes == 1:
         return 1.0
     if len(scored) < 2:

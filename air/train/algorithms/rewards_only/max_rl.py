@@ -1,12 +1,12 @@
-"""The algorithm MaxRL: rewards are centred and divided by their mean in the group.
+"""The algorithm MaxRL: the mean reward of the group is subtracted from each reward, and divides the result.
 
     A_i = (r_i − mean(r)) / mean(r)          0 if mean(r) ≤ 0
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.02710. With rewards of 0 and 1
-and groups of n, the gradient is that of the logarithm of the success probability p, expanded to order n; so
-prompts that rarely succeed weigh about 1/p. Rewards should not be negative: with both signs, the mean can be
-close to 0 and the advantages become arbitrarily large, as in prime-rl. For the same reason, a KL penalty must
-be in the loss, not in the reward.
+and groups of n episodes, the expected gradient is that of log p expanded to order n, where p is the
+probability of success. So a prompt that rarely succeeds has a weight of about 1/p. Rewards should not be
+negative: if rewards have both signs, their mean can be close to 0, and the advantages become arbitrarily
+large, as in prime-rl. For the same reason, a KL penalty must be in the loss, not in the reward.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class MaxRLConfig(AlgorithmConfig):
-    """Settings of MaxRL: reward minus the group's mean, divided by this mean. For rewards of 0 and 1."""
+    """Settings of MaxRL: an episode's advantage is its reward minus the group's mean reward, divided by this
+    mean. Meant for rewards of 0 and 1."""
 
     penalties_in_reward: ClassVar[bool] = False
 
@@ -27,13 +28,14 @@ class MaxRLConfig(AlgorithmConfig):
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return FromRewards(max_rl, slope=_slope)
 
 
 def max_rl(rewards: Sequence[float | None]) -> list[float]:
-    """Returns one advantage for each episode of a group; 0 for episodes without a reward (None).
-    Raises ValueError if a reward is not finite."""
+    """Returns one advantage for each episode of a group: its reward minus the mean reward, divided by this
+    mean. All advantages are 0 if the mean is not positive; episodes without a reward (None) get 0. Raises
+    ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         center, slope = mean(scored), _slope(scored)

@@ -1,14 +1,15 @@
-"""The algorithm RAE (role-conditioned advantage estimation): each agent has a moving baseline.
+"""The algorithm RAE (role-conditioned advantage estimation): each agent's baseline is a moving average of its
+rewards.
 
     A = r − b(agent)          then   b(agent) ← decay · b(agent) + (1 − decay) · r
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/rae.py`, after SPIRAL (arXiv 2506.24119). Baselines begin at
-0; each pair of a source and an agent has its own. RAE needs no group, so `group_size` may be 1. In games of
-an agent against itself the mean of a group is no useful baseline, because one side's gain is the other's
-loss.
+0; each pair of a source and an agent has a baseline of its own. RAE does not compare the episodes of a group,
+so `group_size` may be 1. In games of an agent against itself, the mean of a group is no useful baseline,
+because one side's gain is the other's loss.
 
-A part is scored before its reward moves the baseline. With `reward_to_go`, r is the sum of the rewards from a
-turn on, and each turn number has a baseline of its own.
+The advantage of a part is computed before its reward updates the baseline. With `reward_to_go`, r is the sum
+of the rewards from a turn on, and each turn number has a baseline of its own.
 """
 
 from __future__ import annotations
@@ -30,30 +31,32 @@ from air.train.algorithms.base import (
 
 
 class RAEConfig(AlgorithmConfig):
-    """Settings of RAE: reward minus the moving average of an agent's rewards. For games, single episodes."""
+    """Settings of RAE: an episode's advantage is its reward minus the moving average of the agent's earlier
+    rewards. Meant for games, also with groups of one episode."""
 
     needs_spread: ClassVar[bool] = False
 
     type: Literal["rae"] = "rae"
     """The name of the algorithm."""
     decay: float = Field(0.95, ge=0, lt=1)
-    """The baseline's weight when a reward moves it: baseline ← decay · baseline + (1 − decay) · reward."""
+    """The weight of the old baseline in an update: baseline ← decay · baseline + (1 − decay) · reward."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm, with all baselines 0."""
+        """Returns a new algorithm with these settings, whose baselines are all 0."""
         return RAE(self.decay)
 
 
 class RAE(Algorithm):
-    """The algorithm with its baselines."""
+    """The algorithm `rae`, with the baselines of all agents."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.baselines: dict[str, float] = {}
-        """The baselines by source, agent and, with `reward_to_go`, the number of the turn."""
+        """The baselines by key `source/agent/turn`. The turn's index is 0 unless `reward_to_go` is set."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group, and moves the baselines."""
+        """Returns the credits of a group, one advantage for each part, and updates the baselines with the
+        group's rewards."""
         return [
             [
                 Credit(self._advantage(f"{group.source}/{part.agent}/{turn}", reward))
@@ -70,16 +73,18 @@ class RAE(Algorithm):
         return reward - baseline
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the baselines."""
+        """Returns the baselines of all agents, for a checkpoint."""
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the baselines. They begin at 0 if the checkpoint comes from another algorithm."""
+        """Restores the baselines from a result of `state_dict`. If `state` comes from another algorithm, all
+        baselines start at 0."""
         self.baselines = dict(state.get("baselines", {}))
 
 
 def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, Part, float]]:
-    """Returns for each part a tuple: the index of its baseline, the part, and the reward credited to it."""
+    """Returns a tuple for each part of `episode`: the turn's index in the baseline's key, the part, and the
+    reward credited to the part."""
     if not group.reward_to_go:
         return [(0, part, part.total) for part in episode]
     return [

@@ -3,8 +3,8 @@
     G_t = r_t + γ G_{t+1}          A_t = (G_t − mean(G)) / sqrt(var(G) + 1e-8)
 
 t counts the sampled tokens of an episode (with `credit = "segment"`, of a segment). A part's reward counts at
-the part's last token; with `reward_to_go`, every turn's reward counts at the last token of the turn. Groups
-have no baseline of their own: the mean and the (unbiased) variance are over all tokens of the step.
+the part's last token; with `reward_to_go`, every turn's reward counts at the last token of the turn. There is
+no baseline per group: the mean and the (unbiased) variance are over all sampled tokens of the step.
 
 From Hu 2025 (arXiv 2501.03262), as in AgentFly and verl (`compute_reinforce_plus_plus_outcome_advantage`).
 """
@@ -39,18 +39,19 @@ class ReinforcePlusPlusConfig(AlgorithmConfig):
     """The discount γ, applied once for each sampled token between a token and a later reward."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReinforcePlusPlus(self.gamma)
 
 
 class ReinforcePlusPlus(Algorithm):
-    """The algorithm: discounted returns for each group, whitened at the end of the step."""
+    """The algorithm `reinforce_plus_plus`: a token's discounted return, whitened over the step's tokens."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the discounted returns of the group's tokens, as advantages that are not whitened yet."""
+        """Returns the group's credits before whitening: the advantage of each token is its discounted
+        return."""
         return [
             [
                 Credit(own)
@@ -67,12 +68,14 @@ class ReinforcePlusPlus(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the returns of a step."""
+        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
+        advantages."""
         return whitened(groups, credits)
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Returns G_t = r_t + γ G_{t+1} for each element of `rewards`."""
+    """Returns the discounted return G_t = r_t + γ G_{t+1} of each token; `rewards` has the r_t, `gamma` is
+    γ."""
     result = [0.0] * len(rewards)
     later = 0.0
     for t in reversed(range(len(rewards))):

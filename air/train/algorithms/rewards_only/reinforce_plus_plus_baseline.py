@@ -2,10 +2,10 @@
 
     B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
 
-The first mean is over the group, as in `grpo`. If a group is played with one episode, its mean counts as 0.
-(If all other episodes of a larger group failed, the remaining one equals the mean: B = 0.) The second mean
-and the (unbiased) variance are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose
-rewards hardly differ do not gain weight, because all groups are divided by the same number.
+mean(r) is over the group, as in `grpo`. In a group of size 1, it counts as 0. (If only one episode of a
+larger group has a reward, because all others failed, its B is 0.) mean(B) and the (unbiased) var(B) are over
+all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly differ do not gain weight,
+because all groups are divided by the same number.
 
 From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
 """
@@ -21,22 +21,24 @@ from air.train.algorithms.whiten import whitened
 
 
 class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
-    """Settings of REINFORCE++ with baseline: centred rewards, whitened over all sampled tokens of the
-    step."""
+    """Settings of REINFORCE++ with baseline: rewards minus the mean of their group, whitened over all sampled
+    tokens of the step."""
 
     type: Literal["reinforce_plus_plus_baseline"] = "reinforce_plus_plus_baseline"
     """The name of the algorithm."""
 
     def build(self) -> Algorithm:
-        """Returns the algorithm."""
+        """Returns a new algorithm with these settings."""
         return ReinforcePlusPlusBaseline(centered)
 
 
 class ReinforcePlusPlusBaseline(FromRewards):
-    """The algorithm: centred rewards for each group, whitened at the end of the step."""
+    """The algorithm `reinforce_plus_plus_baseline`: rewards minus the mean of their group, whitened over all
+    sampled tokens of the step."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the centred rewards of a step."""
+        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
+        advantages."""
         return whitened(groups, credits)

@@ -1,8 +1,8 @@
-"""Puts a tensor together from the blocks that the ranks of a distributed trainer have written.
+"""Assembles a tensor from the blocks that the ranks (processes) of a distributed trainer have written.
 
-A block is a rectangular part of the tensor. Several things are checked: each block lies within the tensor and
-has its type; two blocks do not overlap, unless they are equal copies; and together the blocks fill the
-tensor.
+A block is a rectangular part of the tensor. An error is raised unless each block lies within the tensor and
+has its data type; no two blocks overlap, except for equal copies of the same part; and the blocks together
+fill the tensor.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from air.errors import UsageError
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangular part of a tensor. Its values are read only when they are needed."""
+    """A rectangular part of a tensor, stored in a file. Calling `read` loads and returns its values."""
 
     where: str
-    """The file that holds the block."""
+    """The path of the file that contains the block."""
     offsets: tuple[int, ...]
-    """The index of the block's first element in the whole tensor, one number for each dimension."""
+    """The index of the block's first element in the whole tensor, with one number for each dimension."""
     sizes: tuple[int, ...]
     read: Callable[[], torch.Tensor]
 
     def overlaps(self, other: Block) -> bool:
-        """Whether the two blocks have an element in common."""
+        """Returns whether the two blocks have an element of the tensor in common."""
         spans = zip(self.offsets, self.sizes, other.offsets, other.sizes, strict=True)
         return all(a < b + m and b < a + n for a, n, b, m in spans)
 
 
 @dataclass(frozen=True)
 class Sharded:
-    """A tensor of a sharded checkpoint."""
+    """A tensor of a sharded checkpoint, as a list of blocks in files."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,7 +43,8 @@ class Sharded:
     blocks: Sequence[Block]
 
     def whole(self) -> torch.Tensor:
-        """Reads the blocks and returns the tensor. Raises UsageError if they do not make up the tensor."""
+        """Reads all blocks and returns the assembled tensor. Raises UsageError if blocks are inconsistent: a
+        wrong shape or data type, a gap, an overlap, or copies of the same part that differ."""
         distinct = self._distinct()
         result = torch.empty(self.shape, dtype=self.dtype)
         for copies in distinct:
@@ -60,8 +61,8 @@ class Sharded:
         return result
 
     def _distinct(self) -> list[list[Block]]:
-        """Returns lists of blocks; the blocks of one list are copies of the same part of the tensor. Raises
-        UsageError if blocks leave a gap, overlap, or are not inside the tensor."""
+        """Groups the blocks without reading them: each list of the result has the copies of one part of the
+        tensor. Raises UsageError if the parts leave a gap, overlap, or do not lie within the tensor."""
         places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Block]] = {}
         for block in self.blocks:
             fits = len(block.offsets) == len(block.sizes) == len(self.shape) and all(
@@ -99,12 +100,14 @@ class Sharded:
     def wrong(
         self, where: str, message: str, remedy: str = "is the checkpoint complete, and of one run?"
     ) -> UsageError:
-        """Returns a UsageError that says why this tensor cannot be put together."""
+        """Returns a UsageError that says why this tensor cannot be assembled. `where` is the file with the
+        problem."""
         return UsageError(f"{self.name}: {message}", where=where, remedy=remedy)
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same shape, type and bits. Equal NaNs count as the same."""
+    """Returns whether two tensors have the same shape, data type and bits. So NaNs with the same bits count
+    as equal."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     left, right = (tensor.detach().contiguous().reshape(-1) for tensor in (one, other))

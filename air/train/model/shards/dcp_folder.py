@@ -1,8 +1,8 @@
-"""Reads a folder of `torch.distributed.checkpoint` (DCP), as prime-rl's trainer writes it.
+"""Reads a checkpoint folder of `torch.distributed.checkpoint` (DCP), as prime-rl's trainer writes it.
 
-Each tensor is stored as one or more rectangular blocks, in files `*.distcp`. The file `.metadata` lists the
-tensors; it says in which file each block is stored, and where in the file it begins. Only the model's weights
-are read, not optimiser states or other contents.
+Each tensor is stored as one or more rectangular blocks in files `*.distcp`. The file `.metadata` lists the
+tensors, and says in which file and at which byte each block is stored. Only the model's weights are read, not
+optimiser states or other contents.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from air.train.model.shards.records import Record, read_metadata
 
 METADATA = ".metadata"
 _PREFIXES = ("app.model.", "model.", "")
-"""The prefixes that the names of the model's weights may have in a checkpoint. The first is prime-rl's."""
+"""The prefixes that a trainer may have added to the names of the model's weights in a checkpoint. The first
+is that of prime-rl."""
 _NO_WEIGHTS = ("app.", "optim", "optimizer", "lr_scheduler", "scheduler", "dataloader", "progress")
 
 
 def is_here(folder: Path) -> bool:
-    """Whether the folder is a checkpoint of DCP."""
+    """Returns whether the folder is a checkpoint of `torch.distributed.checkpoint`."""
     return (folder / METADATA).is_file()
 
 
 def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
-    """Returns the model's tensors by name. `expected` has names of the model's weights; they show which
-    prefix the names have in the checkpoint. Raises UsageError if the folder cannot be read, and MissingError
-    if a file is missing."""
+    """Returns the model's tensors by their names without the checkpoint's prefix. `expected` has the names of
+    the model's weights, by which the prefix is recognised. Raises UsageError if the folder is not a valid
+    checkpoint of the model, and MissingError if a file is missing."""
     where = str(folder / METADATA)
     try:
         metadata = read_metadata((folder / METADATA).read_bytes())
@@ -68,8 +69,9 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
 
 
 def _other(key: str, prefix: str) -> bool:
-    """Whether an entry is not a weight of the model, but for example a state of the optimiser. `prefix` is
-    the prefix of the weights' names. If it is empty, the entry's own name decides."""
+    """Returns whether the entry `key` of a checkpoint is something else than a weight of the model, such as
+    an optimiser state. `prefix` is the prefix of the weights' names. If the prefix is empty, the beginning of
+    the entry's own name decides; otherwise all entries with the prefix are weights."""
     return not prefix and key.startswith(_NO_WEIGHTS)
 
 

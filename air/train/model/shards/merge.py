@@ -1,8 +1,8 @@
-"""Writes a sharded checkpoint as one Hugging Face folder: safetensors, config and tokenizer.
+"""Converts a sharded checkpoint to one Hugging Face folder with safetensors files, config and tokenizer.
 
-The config says which tensors the model has. The tensors are read and checked one by one, and written file by
-file. So memory holds at most the tensors of one output file (1 GiB, or the largest tensor) and one further
-tensor.
+The config determines which tensors the model has. The tensors are read and checked one by one, and written
+file by file. So at most the tensors of one output file (1 GiB, or the largest tensor) and one further tensor
+are in memory.
 """
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ from air.train.model.shards import dcp_folder, rank_files
 from air.train.model.shards.blocks import Sharded, same_bits
 
 FILE_BYTES = 1 << 30
-"""The largest size of a file of weights, in bytes. Only a file with a single larger tensor may exceed it."""
+"""The largest size in bytes of an output file with weights. Only a file with a single, larger tensor exceeds
+this size."""
 _SUBFOLDERS = ("", "actor", "trainer")
-"""The folders in which the shards are searched: the folder that the user gives, then its subfolders `actor`
-(verl) and `trainer` (prime-rl)."""
+"""The subfolders of the user's folder in which shards are looked for, in this order: the folder itself,
+`actor` (verl) and `trainer` (prime-rl)."""
 _CONFIG_FOLDERS = ("huggingface", "")
-"""Where verl writes the config and the tokenizer, below the folder of the shards."""
+"""The subfolders of the shards' folder in which config and tokenizer are looked for: verl's subfolder
+`huggingface`, then the folder itself."""
 
 
 @dataclass(frozen=True)
 class Merged:
-    """The numbers of tensors, parameters and files that were written."""
+    """The result of `merge`: the numbers of tensors, parameters (single numbers) and weight files that were
+    written."""
 
     tensors: int
     parameters: int
@@ -41,7 +44,8 @@ class Merged:
 
 
 def shards_folder(model: str | Path) -> Path | None:
-    """Returns the folder with the shards of a checkpoint; None if `model` has none."""
+    """Returns the folder that contains the shards of the checkpoint `model`: the path itself or one of its
+    subfolders. Returns None if there are no shards."""
     for name in _SUBFOLDERS:
         folder = Path(model).expanduser() / name
         if rank_files.is_here(folder) or dcp_folder.is_here(folder):
@@ -57,14 +61,15 @@ def merge(
     dtype: torch.dtype | None = None,
     file_bytes: int = FILE_BYTES,
 ) -> Merged:
-    """Writes the checkpoint in the folder `shards` as a model into the new or empty folder `folder`.
+    """Converts the sharded checkpoint in the folder `shards` to a Hugging Face model in `folder`, which must
+    be new or empty.
 
-    `base`, a folder or a hub id, has the config and the tokenizer; None: they are beside the shards. `dtype`
-    is the type of the written weights; None: that of the checkpoint. A file of weights has at most
-    `file_bytes`. After an error, no incomplete folder remains.
+    `base` is the folder or Hugging Face id from which config and tokenizer are taken; None: they are in the
+    folder of the shards. `dtype` is the data type of the written weights; None: that of the checkpoint. A
+    file of weights has at most `file_bytes` bytes. After an error, no incomplete folder remains.
 
-    Raises UsageError if the shards do not make up the model of the config, and MissingError if a file is
-    missing."""
+    Raises UsageError if the shards are inconsistent or are not those of the config's model, and MissingError
+    if a file is missing."""
     source = base or _config_beside(shards)
     config, tokenizer = _read_base(source)
     wanted, ties = _wanted(config, source)
@@ -101,7 +106,8 @@ def _config_beside(shards: Path) -> str:
 
 
 def _read_base(source: str) -> tuple[Any, Any]:
-    """Returns config and tokenizer of a folder or a hub id."""
+    """Returns the config and the tokenizer of the folder or Hugging Face id `source`. Raises UsageError if
+    they cannot be read."""
     from transformers import AutoConfig, AutoTokenizer
 
     try:
@@ -118,9 +124,10 @@ def _read_base(source: str) -> tuple[Any, Any]:
 
 
 def _wanted(config: Any, source: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns two dicts: the shapes of the model's tensors by name, and the ties. A tied tensor is the same
-    as another tensor, so it is not written; the second dict has the other tensor's name by the tied tensor's
-    name. Also sets the config's architecture."""
+    """Returns two dicts about the tensors of the config's model. The first maps each tensor's name to its
+    shape. The second lists the tied tensors, which are identical to another tensor and therefore not written:
+    it maps the name of a tied tensor to that of the other tensor. Also sets `config.architectures`. Raises
+    UsageError if the config is not that of a causal language model."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -150,8 +157,8 @@ def _check_names(
     found: Mapping[str, Sharded],
     ties: Mapping[str, str],
 ) -> None:
-    """Raises UsageError if the checkpoint lacks a tensor of the model, has a tensor that the model lacks, or
-    has a tensor with another shape. A tied tensor may be absent."""
+    """Raises UsageError if the checkpoint (`found`) lacks a tensor of the model (`wanted`), has a tensor that
+    the model lacks, or has a tensor of another shape. The checkpoint may lack tied tensors (`ties`)."""
     remedy = f"is {source} the model that was trained?"
     for name in (name for name in wanted if name not in found and name not in ties):
         raise UsageError(f"the checkpoint has no {name}", where=str(shards), remedy=remedy)
@@ -178,7 +185,8 @@ def _write(
     dtype: torch.dtype | None,
     file_bytes: int,
 ) -> Merged:
-    """Writes the files of weights and their index."""
+    """Writes the tensors into safetensors files in `folder` and, if there are several files, their index.
+    Raises UsageError if a tied tensor differs from the tensor to which it is tied."""
     from safetensors.torch import save_file
 
     for name, other in ties.items():
@@ -202,8 +210,8 @@ def _write(
 
 
 def _type(tensor: Sharded, dtype: torch.dtype | None) -> torch.dtype:
-    """Returns the type in which a tensor is written: `dtype` if it is given, but tensors without
-    floating-point numbers keep their own type."""
+    """Returns the data type in which a tensor is written: `dtype`, if it is given and the tensor has
+    floating-point numbers; otherwise the tensor's own type."""
     return dtype if dtype and tensor.dtype.is_floating_point else tensor.dtype
 
 
@@ -219,7 +227,8 @@ def _check_tie(name: str, other: str, found: Mapping[str, Sharded]) -> None:
 def _groups(
     tensors: Mapping[str, Sharded], dtype: torch.dtype | None, file_bytes: int
 ) -> Iterator[list[str]]:
-    """Yields the names of the tensors of each file."""
+    """Divides the tensors, in order, into files of at most `file_bytes` bytes. Yields the names of the
+    tensors of each file."""
     group: list[str] = []
     total = 0
     for name, tensor in tensors.items():
@@ -234,7 +243,8 @@ def _groups(
 
 
 def _copy_generation_config(source: str, folder: Path) -> None:
-    """Writes the generation config of a folder or a hub id, if it has one."""
+    """Copies the generation config of the model `source` (a folder or Hugging Face id), if it has one, into
+    `folder`."""
     if Path(source).is_dir():
         file = Path(source) / "generation_config.json"
         if file.is_file():

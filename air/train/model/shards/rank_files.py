@@ -1,8 +1,9 @@
-"""Reads the files `model_world_size_N_rank_R.pt` of verl's FSDP trainer, one for each rank.
+"""Reads the files `model_world_size_N_rank_R.pt` of verl's FSDP trainer, which has one file per rank
+(process).
 
-Each file is a state dict: `DTensor` shards of FSDP 2 and of FSDP 1 with a device mesh, `ShardedTensor` shards
-of FSDP 1 without one, and ordinary tensors, which must be equal in all files. The files are mapped into
-memory, so their contents are read only when they are needed.
+Each file is a state dict. Its values are `DTensor` shards (from FSDP 2, and from FSDP 1 with a device mesh),
+`ShardedTensor` shards (from FSDP 1 without a device mesh), and ordinary tensors, which must be equal in all
+files. The files are mapped into memory, so a tensor's values are read from disk only when they are used.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _NAME = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 def is_here(folder: Path) -> bool:
-    """Whether the folder has a file `model_world_size_N_rank_R.pt` of any rank."""
+    """Returns whether the folder contains a file `model_world_size_N_rank_R.pt` of any rank."""
     return folder.is_dir() and any(_NAME.fullmatch(path.name) for path in folder.iterdir())
 
 
 def read(folder: Path) -> dict[str, Sharded]:
-    """Returns the tensors by name. Raises MissingError if the file of a rank is missing, and UsageError if a
-    file cannot be read, or if the files do not fit together."""
+    """Returns the tensors of all ranks' files by name. Raises MissingError if the file of a rank is missing,
+    and UsageError if a file cannot be read or the files are not those of one checkpoint."""
     files = _files(folder)
     ranks = [_state_dict(path) for path in files]
     for path, tensors in zip(files, ranks, strict=True):
@@ -50,7 +51,8 @@ def read(folder: Path) -> dict[str, Sharded]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Returns the files of all ranks, in the order of the ranks."""
+    """Returns the paths of all ranks' files, in the order of the ranks. Raises MissingError if one is
+    missing, and UsageError if the folder has files of several world sizes."""
     matches = [match for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     sizes = {int(match[1]) for match in matches}
     if len(sizes) > 1:
@@ -95,14 +97,16 @@ def _state_dict(path: Path) -> Mapping[str, Any]:
 
 
 def _refusal(error: pickle.UnpicklingError) -> str:
-    """Returns the reason from an error of torch.load, whose whole text is a page long."""
+    """Returns the short reason in an error of `torch.load`, whose text is a page long: the name of the
+    refused class, or the last line."""
     found = re.search(r"GLOBAL (\S+) was not an allowed", str(error))
     return found[1] if found else str(error).splitlines()[-1][:200]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context manager: turns off torch's warning that a device mesh has no process group in this process."""
+    """Context manager that suppresses torch's warning that a device mesh has no process group in this
+    process."""
     logger = logging.getLogger("torch.distributed.device_mesh")
     before = logger.disabled
     logger.disabled = True
@@ -113,8 +117,8 @@ def _quiet() -> Iterator[None]:
 
 
 Copies = Sequence[tuple[str, Any]]
-"""Pairs (path of a rank's file, value in that file) for one name in the state dicts, in the order of the
-ranks."""
+"""The values of one name in all ranks' state dicts, in the order of the ranks. Each is a pair (path of the
+rank's file, value)."""
 
 
 def _tensor(name: str, copies: Copies) -> Sharded:
@@ -135,7 +139,9 @@ def _tensor(name: str, copies: Copies) -> Sharded:
 
 
 def _of_dtensors(name: str, copies: Copies) -> Sharded:
-    """Returns a tensor of which each rank holds the part at its coordinate in the device mesh."""
+    """Returns the tensor `name` from `DTensor` shards. The offsets of each rank's block follow from the
+    shard's placements and from the rank's coordinate in the device mesh. Raises UsageError for an unknown
+    layout."""
     coordinates = [_coordinate(name, where, value) for where, value in copies]
     extents = tuple(1 + max(numbers) for numbers in zip(*coordinates, strict=True))
     shape, placements = tuple(copies[0][1].shape), tuple(copies[0][1].placements)
@@ -161,7 +167,8 @@ def _of_dtensors(name: str, copies: Copies) -> Sharded:
 
 
 def _coordinate(name: str, where: str, value: Any) -> tuple[int, ...]:
-    """Returns the coordinate, in the device mesh, of the rank that wrote a shard."""
+    """Returns the coordinate in the device mesh of the rank that wrote the `DTensor` shard `value`. Raises
+    UsageError if the shard does not record the coordinate."""
     # The one attribute that has had the same meaning in all versions of torch.
     coordinate = value._spec.mesh.__dict__.get("_coordinate_on_dim")
     if coordinate is None or len(coordinate) != len(value.placements):
@@ -170,7 +177,8 @@ def _coordinate(name: str, where: str, value: Any) -> tuple[int, ...]:
 
 
 def _of_sharded_tensors(name: str, copies: Copies) -> Sharded:
-    """Returns a tensor whose shards record their own offsets and sizes in the whole tensor."""
+    """Returns the tensor `name` from `ShardedTensor` shards, which record their offsets and sizes in the
+    whole tensor. Raises UsageError for an unknown layout."""
     blocks, tensors = [], []
     try:
         shape = tuple(copies[0][1].state[1].size)

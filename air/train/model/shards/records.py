@@ -1,7 +1,7 @@
-"""Reads pickles of `torch.distributed` without running any of their code.
+"""Reads pickle files of `torch.distributed` without executing any code that they name.
 
-Classes that a checkpoint may name become `Record`, which only keeps what it is given. Every other name is
-refused.
+Each class that a checkpoint may name is replaced by `Record`, which only stores the arguments and the state
+of an object. A pickle that names anything else is refused.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ _DCP = "torch.distributed.checkpoint"
 
 
 class Record:
-    """Stands for an object in a pickle: keeps the arguments and the state from which the pickle would make
-    the object."""
+    """A placeholder for an object in a pickle. Stores the constructor arguments and the state from which
+    ordinary unpickling would build the object."""
 
     args: tuple[Any, ...]
     state: Any
 
     def __new__(cls, *args: Any) -> Record:
-        """Returns a record with these arguments."""
+        """Returns a new record that stores the constructor arguments `args`."""
         self = super().__new__(cls)
         self.args, self.state = args, None
         return self
 
     def __setstate__(self, state: Any) -> None:
-        """Keeps the state. The object's attributes, also those in slots, become attributes of the record."""
+        """Stores the state of the pickled object. The object's attributes, including those in slots, become
+        attributes of the record."""
         self.state = state
         for attributes in state if isinstance(state, tuple) and len(state) == 2 else (state,):
             if isinstance(attributes, dict):
@@ -39,23 +40,25 @@ class Record:
 
 
 class ShardedTensorRecord(torch.Tensor):
-    """Stands for a `ShardedTensor` in a pickle, and keeps its state. Loading a real `ShardedTensor` needs the
-    process group that wrote it."""
+    """A placeholder for a `ShardedTensor` in a pickle, which stores the tensor's state. A real
+    `ShardedTensor` cannot be loaded without the process group that wrote it."""
 
     state: Any
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, *_: Any) -> Any:
-        """Refuses to compute: a record has no values."""
+        """Raises an error for every torch operation, because a record has no values to compute with."""
         raise TypeError(f"a record of a ShardedTensor has no values for {function}")
 
     def __setstate__(self, state: Any) -> None:
-        """Keeps the state."""
+        """Stores the state of the pickled `ShardedTensor`."""
         self.state = state
 
 
 def _nested_class(owner: Any, name: str) -> Any:
-    """Stands for `getattr`, with which old pickles name the class `ShardedTensor.ProcessGroupState`."""
+    """Replaces the function `getattr`, by which old pickles refer to the nested class
+    `ShardedTensor.ProcessGroupState`: returns `Record` for this class, and raises UnpicklingError for
+    anything else."""
     if owner is not ShardedTensorRecord or name != "ProcessGroupState":
         raise pickle.UnpicklingError(f"attribute {name!r} is not allowed")
     return Record
@@ -79,8 +82,8 @@ SHARDED_TENSOR_NAMES: list[Any] = [
     (Record, "torch.distributed.remote_device._remote_device"),
     (Record, f"{_SHARD}.sharded_tensor.api.ShardedTensor.ProcessGroupState"),
 ]
-"""The names that pickles of `ShardedTensor` may contain, in addition to the names that torch itself allows.
-The list has the form that `torch.serialization.safe_globals` takes."""
+"""The names that pickles of `ShardedTensor` may contain in addition to those that torch itself allows, each
+with the object that replaces it. The list has the form that `torch.serialization.safe_globals` takes."""
 
 _METADATA_NAMES = {
     *(
@@ -106,8 +109,8 @@ _METADATA_NAMES = {
 
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Returns the class or value for a name in the pickle. Raises UnpicklingError for a name that no
-        metadata of a checkpoint needs."""
+        """Returns the class or value that replaces the name `module.name` in a pickle. Raises UnpicklingError
+        for a name that checkpoint metadata never needs."""
         if (module, name) in _METADATA_NAMES:
             return Record
         if (module, name) == ("torch", "Size"):
@@ -120,8 +123,8 @@ class _MetadataUnpickler(pickle.Unpickler):
 
 
 def read_metadata(data: bytes) -> Record:
-    """Returns the contents of a file `.metadata` of `torch.distributed.checkpoint`.
-    Raises UnpicklingError if it is anything else."""
+    """Returns the content of the file `.metadata` of `torch.distributed.checkpoint`, whose bytes are `data`.
+    Raises UnpicklingError if the bytes are not such metadata."""
     try:
         result = _MetadataUnpickler(io.BytesIO(data)).load()
     except pickle.UnpicklingError:

@@ -1,15 +1,16 @@
-"""Runs one command and ends it, with all its descendants, when standard input closes.
+"""A script that runs one command, and ends it with all its descendants when standard input closes.
 
     python die_with_parent.py GRACE FOLDER COMMAND…
 
-Standard input is a pipe from the process that started this script; it closes when that process ends, even by
-SIGKILL. Then the command gets SIGTERM. When the command has ended, or after GRACE seconds, its descendants
-get SIGTERM too, and after GRACE more seconds SIGKILL. This includes descendants that left its process group,
-because orphans become children of this process. Finally FOLDER is removed. SIGTERM to this process has the
-same effect, but FOLDER stays.
+Standard input is a pipe from the process that started this script. The pipe closes when that process ends,
+even by SIGKILL. Then the script sends SIGTERM to the command. When the command has ended, or after GRACE
+seconds, the script sends SIGTERM to all processes that remain, and after GRACE more seconds SIGKILL. This
+includes descendants that left the command's process group, because orphans become children of the script.
+Finally the script removes FOLDER. SIGTERM to the script has the same effect, but FOLDER is not removed.
 
-If the command ends by itself, its descendants are ended, FOLDER stays, and the exit code is the command's
-(128 + N after signal N). SIGKILL of this process ends only the command. Standard library only.
+If the command ends by itself, the script ends its descendants in the same way, does not remove FOLDER, and
+exits with the command's exit code (128 + N after signal N). SIGKILL of the script ends only the command
+itself. The script uses only the standard library.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…) until it ends or standard input closes.
-    Returns the command's exit code, or 0 if this script ended the command."""
+    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…) until the command ends, standard input closes, or
+    SIGTERM arrives. Returns the command's exit code, or 0 if this script ended the command."""
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signals: list[int] = []
@@ -60,14 +61,15 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """Makes the new process end when this script ends, and restores the default effect of SIGINT there."""
+    """Runs in the child process before the command starts: makes the kernel kill this process when the script
+    ends, and restores the default effect of SIGINT."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant of this process: SIGTERM, and after `grace` seconds SIGKILL. Orphaned descendants
-    become children of this process; returns when no child remains."""
+    """Ends every descendant of this process: sends SIGTERM to all, and after `grace` seconds SIGKILL. Returns
+    when this process has no children; orphaned descendants count, because they become its children."""
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:

@@ -1,8 +1,8 @@
-"""Finds the Python interpreter that has vLLM, and makes the command line of vLLM's server.
+"""Finds a Python interpreter with vLLM installed, and builds the command line of vLLM's server.
 
 vLLM needs its own versions of torch and transformers, so it runs as a separate process. The search order is:
-the interpreter that `AIR_VLLM_PYTHON` names, the environment `vllm` in the cache folder, which `make vllm`
-creates, and air's own environment.
+the interpreter that the environment variable `AIR_VLLM_PYTHON` names; the virtual environment `vllm` in air's
+cache folder, which `make vllm` creates; and the interpreter that runs air.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 
 @dataclass(frozen=True)
 class Vllm:
-    """One installation of vLLM: its Python interpreter, its version and its kind."""
+    """An installation of vLLM: its Python interpreter, its version, and whether it is a CPU build."""
 
     python: Path
     version: str
     cpu: bool
-    """Whether this is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
+    """Whether the installation is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
 
     def __str__(self) -> str:
         return f"vLLM {self.version}{' (CPU build)' if self.cpu else ''}"
 
 
 def find() -> Vllm | None:
-    """Returns the vLLM installation that runs use, or None if vLLM is not installed. Raises MissingError if
-    `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if an interpreter cannot be run."""
+    """Returns the vLLM installation that training runs use, or None if vLLM is not installed. Raises
+    MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if an interpreter cannot be
+    executed."""
     if setting := os.environ.get(PYTHON_ENV):
         python, where = Path(setting).expanduser().absolute(), f"{PYTHON_ENV}={setting}"
         if vllm := _probe(python, where):
@@ -60,8 +61,9 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of a Python interpreter, or None if there is none. Reads only package
-    metadata, because importing vLLM takes seconds."""
+    """Returns the vLLM installation of the interpreter `python`, or None if it has none. Reads only package
+    metadata, because importing vLLM takes seconds. Raises MissingError, which names `where`, if the
+    interpreter cannot be executed."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
@@ -77,16 +79,16 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts as the largest rank of LoRA adapters."""
+"""The values that vLLM accepts for its option `--max-lora-rank`, the largest rank of LoRA adapters."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Settings with which a vLLM server is started."""
+    """The settings of a vLLM server at its start."""
 
     vllm: Vllm
     gpu: str | None
-    """UUID of the GPU on which vLLM runs, or None for the CPU."""
+    """The UUID of the GPU on which vLLM runs, or None for the CPU."""
     name: str
     """The model's name in requests."""
     max_model_len: int
@@ -94,15 +96,16 @@ class Launch:
     max_batch: int
     """The largest number of requests that are sampled at the same time."""
     threads: int
-    """Number of CPU threads, if vLLM runs on the CPU."""
+    """The number of CPU threads. It is used only if vLLM runs on the CPU."""
     lora_rank: int = 0
-    """The rank of the LoRA adapters that are served; 0: no adapters."""
+    """The rank of the policy's LoRA adapter; 0: the policy has no adapter."""
     gpu_share: float | None = None
-    """The share of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then sleeps
-    while weights are trained. None: vLLM has the GPU to itself."""
+    """The share (0 to 1) of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then
+    sleeps during training. None: no trainer uses this GPU."""
 
     def command(self, model: Path | str, port: int) -> list[str]:
-        """Returns the command line of a vLLM server for the model in a folder, on loopback port `port`."""
+        """Returns the command line of a vLLM server that loads `model` (a folder or a model's name) and
+        listens on the port `port` of the loopback interface."""
         return [
             str(self.vllm.python),
             *("-m", "vllm.entrypoints.openai.api_server"),
@@ -136,7 +139,8 @@ class Launch:
         return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment variables for the server: those of this process, changed as vLLM needs."""
+        """Returns the environment variables of the server's process: those of this process without Python's
+        paths, plus the settings that vLLM needs."""
         ours = {
             name: value
             for name, value in os.environ.items()

@@ -5,13 +5,14 @@ method `reload_weights`, which needs vLLM's development mode). Every process tha
 loopback interface can do the same, including a process in a box that shares the machine's network.
 `die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
 
-A LoRA adapter is loaded under a new name for each version (`POST /v1/load_lora_adapter`), because vLLM keeps
-keys and values of prompts by name; the base model stays as it is. If the trainer uses the same GPU, vLLM
-sleeps while weights are trained (`/sleep`, `/wake_up`): its weights are moved to the machine's main memory,
-and its keys and values are dropped.
+If the policy has a LoRA adapter, each version of the adapter is loaded under a new name (`POST
+/v1/load_lora_adapter`), because vLLM's prefix cache distinguishes adapters by name; the base model is not
+loaded again. If the trainer uses the same GPU, vLLM sleeps during training (`/sleep`, `/wake_up`): its
+weights are moved to the machine's main memory, and its key-value cache is discarded.
 
 A server that ends, or does not answer `/health` for a minute, is restarted once, with the newest weights.
-Requests that ran at that time fail, and so do their episodes. If it fails again, `ready` raises an error.
+Requests that were running then fail, and so do their episodes. After a second failure, `ready` raises an
+error.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """A vLLM server for one policy. Call `start` once, and `stop` at the end.
+    """A vLLM server for one policy, in a separate process. Call `start` once, and `stop` at the end.
 
-    The existing folder `folder` gets the log (`vllm.log`) and vLLM's copy of the weights. Port 0 selects a
-    free port. The server must be ready after `start_seconds`, and counts as failed if it does not answer `GET
-    /health` for `unhealthy_seconds`. `say` gets a one-line message when the server is restarted.
+    vLLM's log (`vllm.log`) and its copy of the weights are written into `folder`, which must exist. Port 0
+    selects a free port. `start` fails if the server is not ready after `start_seconds`. A server that does
+    not answer `GET /health` for `unhealthy_seconds` counts as failed. `say` is called with a one-line message
+    when the server is restarted.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class VllmServer:
         self.log = folder / "vllm.log"
         self.version = 0
         self._resumed: list[float] = []
-        """The times (seconds since 1970) at which each version after the first began to sample."""
+        """The times (seconds since 1970) at which the versions 1, 2, … of the weights came into use."""
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
         self._lock = threading.Lock()  # after `stop` has held it, no process is started
@@ -94,13 +96,14 @@ class VllmServer:
 
     @property
     def name(self) -> str:
-        """The model's name in requests. Each version of a LoRA adapter has a name of its own."""
+        """The model's name, which requests must state. If the policy has a LoRA adapter, the name includes
+        the version number of the weights."""
         return f"{self.launch.name}:{self.version}" if self.policy.has_adapter else self.launch.name
 
     def start(self) -> None:
-        """Starts the server, and returns when it answers requests. Raises UsageError if the port cannot be
-        used or the disk is full. Raises InferenceError if the server did not become ready, or if its answers
-        lack fields that rollouts need."""
+        """Starts the server. Returns when the server answers requests. Raises UsageError if the port cannot
+        be used or the disk is full. Raises InferenceError if the server does not become ready, or if its
+        responses lack fields that training needs."""
         self.port = _free_port(self.port)
         ownership.mark_children()
         try:
@@ -115,7 +118,8 @@ class VllmServer:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Ends the server and removes its copy of the weights, but not its log. Any thread may call this."""
+        """Stops the server and removes its copy of the weights, but not its log. Any thread may call this
+        method."""
         with self._lock:
             self._stopping.set()
         if self._watcher.is_alive():
@@ -125,8 +129,9 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Returns when the server answers requests; during a restart, waits until it does.
-        Raises InferenceError if the server was stopped, or if it has failed and will not be restarted."""
+        """Returns at once if the server answers requests; if the server is restarting, waits until it
+        answers. Raises InferenceError if the server was stopped, or if it has failed and will not be
+        restarted."""
         while True:
             if self._lost:
                 raise InferenceError(self._lost)
@@ -138,9 +143,10 @@ class VllmServer:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager: if vLLM shares its GPU with the trainer, vLLM sleeps during the `with` block.
-        Otherwise nothing happens, because vLLM has its own copy of the weights. No request may be running.
-        Raises InferenceError if vLLM does not go to sleep, or does not wake up."""
+        """Context manager for training: if vLLM shares its GPU with the trainer, vLLM sleeps during the
+        `with` block and frees its GPU memory; no request may be running then. Otherwise does nothing, because
+        vLLM has its own copy of the weights. Raises InferenceError if vLLM cannot be put to sleep or woken
+        up."""
         if self.launch.gpu_share is None:
             yield
             return
@@ -160,15 +166,18 @@ class VllmServer:
             raise InferenceError(f"vLLM failed at {path} ({problem}) — see {self.log}") from error
 
     def step_metrics(self) -> Mapping[str, float]:
-        """Returns no metrics; vLLM's own metrics are at its address `/metrics`."""
+        """Returns an empty dict, because this class has no metrics; vLLM's own metrics are at the path
+        `/metrics` of the server."""
         return {}
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights; returns the number of their version, from 1.
+        """Makes the server load the policy's present weights, and returns their version number: 1 after the
+        first call.
 
-        Running requests end with the old weights, and later ones wait. A server that fails meanwhile is
-        restarted with the new weights. Raises UsageError if the weights could not be written (disk full).
-        Raises InferenceError if the server refused the weights, or has failed and will not be restarted.
+        Requests that are already running finish with the old weights; later requests get the new ones. A
+        server that fails during the update is restarted with the new weights. Raises UsageError if the
+        weights cannot be written because the disk is full. Raises InferenceError if the server refuses the
+        weights, or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
@@ -192,8 +201,9 @@ class VllmServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version of the weights that sampled a reply. vLLM does not report it, so it follows
-        from the time `ended` at which the client had the reply; no reply is sampled by two versions."""
+        """Returns the version number of the weights that sampled a reply. vLLM does not report the version,
+        so this method computes it from `ended`, the time (seconds since 1970) at which the client had
+        received the reply. This is possible because no reply is sampled by two versions."""
         return bisect_right(self._resumed, ended)
 
     def _reload(self) -> None:
@@ -206,7 +216,8 @@ class VllmServer:
         self._ask("/reset_prefix_cache")
 
     def _serve_adapter(self) -> None:
-        """Loads the newest version of the adapter, unless it is loaded already, and removes older ones."""
+        """Makes vLLM load the newest version of the LoRA adapter, unless vLLM has already loaded it, and
+        unload older versions."""
         listed = self._ask("/v1/models", method="GET").json()["data"]
         served = {card["id"] for card in listed}
         if self.name not in served:
@@ -223,7 +234,8 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Waits until the watcher thread has started the server more than `starts` times, or has given up."""
+        """Waits until the watcher thread has restarted the server (its number of starts exceeds `starts`) or
+        has given up. Raises InferenceError, with `error` as the reason, if neither happens in time."""
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -236,7 +248,8 @@ class VllmServer:
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts vLLM with the newest weights; `die_with_parent.py` ends it when this process ends."""
+        """Starts vLLM's process with the newest weights. The script `die_with_parent.py` ends vLLM when this
+        process ends. Raises InferenceError after a call of `stop`."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -279,7 +292,8 @@ class VllmServer:
                 ) from error
 
     def _check_answers(self) -> None:
-        """Samples one token, to check that vLLM writes tokens as `token_id:N`, as `renderers` expects."""
+        """Samples one token, and raises InferenceError if vLLM's response does not have the form that the
+        package `renderers` expects, with sampled tokens named `token_id:N`."""
         token = min(self.policy.eos_ids, default=0)
         sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
         body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
@@ -305,7 +319,8 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """Waits until the server fails, and restarts it once. This is the watcher thread's main function."""
+        """The main function of the watcher thread: waits until the server fails, restarts it, and gives up
+        after a second failure. Returns after a call of `stop`."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -322,7 +337,8 @@ class VllmServer:
             self._serving.set()
 
     def _next_problem(self) -> str:
-        """Waits until the server fails, and returns the reason, or an empty string after a call of `stop`."""
+        """Waits until the server fails, and returns the reason in words; returns an empty string after a call
+        of `stop`."""
         healthy = time.monotonic()
         checked = healthy
         while not self._stopping.wait(_POLL_SECONDS):
@@ -339,7 +355,8 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Stops vLLM and all its descendants; unless `keep_weights`, also removes the copy of the weights."""
+        """Ends vLLM's process and all its descendants. Also removes vLLM's copy of the weights, unless
+        `keep_weights` is set."""
         process = self._process
         if process is None:
             return
@@ -357,7 +374,8 @@ class VllmServer:
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """Returns why vLLM's process ended: its exit code, and the last informative error in its log."""
+        """Returns a text that explains why vLLM's process ended: its exit code, and the last informative
+        error in its log."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
@@ -369,7 +387,8 @@ class VllmServer:
 
 
 def _free_port(port: int) -> int:
-    """Returns `port`, or a free port for 0. Raises UsageError if this process cannot listen on it."""
+    """Returns `port`, or a free port of the loopback interface if `port` is 0. Raises UsageError if this
+    process cannot listen on the port."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
