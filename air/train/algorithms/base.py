@@ -31,7 +31,7 @@ class Part:
     reward: float
     """The reward of the part, before `penalties` are subtracted."""
     tokens: int
-    """The number of sampled tokens, n. Every array below has n elements."""
+    """The number of sampled tokens, n. Each array among the other fields has n elements."""
     agent: str = ""
     """The name of the agent that sampled the tokens."""
     input_tokens: int = 0
@@ -86,8 +86,8 @@ class ScoredGroup:
     source: str = ""
     """The name of the training source (`[[orchestrator.train.source]]` in the run file) of the prompt."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The environment's metrics by name. Each is the mean over the unmasked episodes that report the
-    metric."""
+    """The environment's metrics by name. Each is the mean over those episodes that did not fail and that
+    report the metric."""
     greedy: float | None = None
     """The reward of one further episode of the prompt, sampled at temperature 0 (greedily). None if the
     algorithm does not need this reward, or if that episode failed."""
@@ -100,9 +100,10 @@ class ScoredGroup:
 
 
 def stream_rewards(stream: Sequence[Part]) -> list[float]:
-    """Returns the reward of each sampled token of a stream (see `ScoredGroup.streams`), penalties subtracted.
-    The reward of a part counts at the part's last token. The reward of a part without tokens counts at the
-    last token before this part."""
+    """Returns the reward of each sampled token of a stream, penalties subtracted. A stream is a sequence of
+    parts within which a token is credited with later rewards (see `ScoredGroup.streams`). The reward of a
+    part counts at the part's last token. The reward of a part without tokens counts at the last token before
+    this part."""
     rewards: list[float] = []
     for part in stream:
         rewards += part.token_rewards()
@@ -150,9 +151,9 @@ class Algorithm(ABC):
     """The inputs that the algorithm needs beyond rewards. The trainer computes them and fills the fields of
     these names before it calls the algorithm."""
     rewards_at_turns: bool = False
-    """Whether the algorithm always gets turns as parts, with `ScoredGroup.reward_to_go`, if `credit` is
-    "episode" (an episode is one trace). False: it gets turns only if the run file sets
-    `embedded.reward_to_go`, else whole episodes."""
+    """Whether the algorithm needs a reward for each turn if the environment's setting `credit` is "episode".
+    If true, its parts are then always turns, and `ScoredGroup.reward_to_go` is set. If false, its parts are
+    turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -191,8 +192,8 @@ class AlgorithmConfig(BaseConfig, ABC):
     penalties_in_reward: ClassVar[bool] = True
     """Whether a KL penalty may be subtracted from the rewards (`[embedded.kl] place = "reward"`)."""
     needs_spread: ClassVar[bool] = True
-    """Whether a group whose rewards are all equal teaches nothing, because its advantages are 0 (before
-    whitening)."""
+    """Whether a group whose rewards are all equal teaches nothing, because the algorithm gives each of its
+    episodes the advantage 0 (before advantages are whitened over the step)."""
 
     @abstractmethod
     def build(self) -> Algorithm:

@@ -68,8 +68,9 @@ def gae(
 
 
 class GAE(Algorithm):
-    """The algorithm `gae`: generalised advantages along each stream of an episode (see
-    `ScoredGroup.streams`), whitened over all sampled tokens of the step."""
+    """The algorithm `gae`: generalised advantages, whitened over all sampled tokens of the step. They are
+    computed along each stream of an episode: a sequence of parts within which a token is credited with later
+    rewards (see `ScoredGroup.streams`)."""
 
     needs = frozenset({"values"})
     rewards_at_turns = True

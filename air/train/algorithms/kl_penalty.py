@@ -26,15 +26,17 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, Sco
 from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
-"""The bound to which `mean k / target − 1`, the relative error of the mean penalty, is clipped."""
+"""The bound of the relative error of the mean KL penalty (mean penalty / target − 1): when the penalty's
+coefficient is adapted to the target after a step, the error is clipped to ± this number."""
 LARGEST_CHANGE = 2.0
-"""The largest factor by which the coefficient β is multiplied or divided in one step. This bound keeps β
-positive."""
+"""The largest factor by which the coefficient β of the KL penalty is multiplied or divided after one step.
+This bound keeps β positive."""
 
 
 class WithKL(Algorithm):
-    """Wraps `algorithm` and adds the KL penalty. The needs are those of `algorithm`, the reference model's
-    log-probabilities and, for the estimator `full`, the divergence."""
+    """An algorithm that wraps another one, `algorithm`, and adds a penalty for the KL divergence from a
+    reference model. Besides what `algorithm` needs, it needs the reference model's log-probabilities and, if
+    the setting `estimator` is `full`, the divergence over the whole vocabulary."""
 
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
@@ -48,9 +50,9 @@ class WithKL(Algorithm):
         self._metrics: dict[str, float] = {}
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the wrapped algorithm's credits of a group. With `place = "reward"`, the penalty is
-        subtracted from the rewards before; with `place = "loss"`, the credits get the arrays `reference` and
-        `kl_coefficient`, from which the loss computes the penalty."""
+        """Returns the wrapped algorithm's credits of a group. If the setting `place` is "reward", first
+        subtracts the penalty from the rewards that the algorithm gets. If it is "loss", adds the arrays
+        `reference` and `kl_coefficient` to the credits, from which the loss computes the penalty."""
         penalized = replace(
             group, episodes=[e and [self._penalized(part) for part in e] for e in group.episodes]
         )
@@ -71,7 +73,8 @@ class WithKL(Algorithm):
         return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
 
     def _of_tokens(self, part: Part) -> Sequence[float]:
-        """Returns the penalty of each token of a part, before it is multiplied by the coefficient."""
+        """Returns the KL penalty of each sampled token of a part, before it is multiplied by the coefficient
+        β."""
         import torch  # not at the top: run files are checked without torch
 
         from air.train.algorithms.losses.kl import KL
@@ -97,8 +100,8 @@ class WithKL(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final credits of the step. If a target is set, updates the
-        coefficient for the next step."""
+        """Returns the wrapped algorithm's final credits of the step. If `[embedded.kl]` sets `target`, also
+        adapts the penalty's coefficient for the next step."""
         finished = self.algorithm.finish(self._groups, credits)
         each = [penalty for of_part in self._penalties for penalty in of_part]
         mean = sum(each) / max(1, len(each))
@@ -111,24 +114,28 @@ class WithKL(Algorithm):
         return finished
 
     def metrics(self) -> dict[str, float]:
-        """Returns the wrapped algorithm's metrics and two more: `reference_kl`, the mean of k over the last
-        step's tokens, and `kl_coefficient`, the coefficient β that the last step used."""
+        """Returns the wrapped algorithm's metrics and two more: `reference_kl`, the mean estimate of the KL
+        divergence from the reference model over the last step's sampled tokens; and `kl_coefficient`, the
+        coefficient of the KL penalty in that step."""
         return {**self.algorithm.metrics(), **self._metrics}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the coefficient and the state of the wrapped algorithm."""
+        """Returns the coefficient of the KL penalty and the state of the wrapped algorithm, for a
+        checkpoint."""
         return {"kl_coefficient": self.coefficient, "algorithm": self.algorithm.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the wrapped algorithm. Restores the coefficient only if a target is set;
-        without a target, the coefficient is that of the run file."""
+        """Restores the state of the wrapped algorithm. Restores the coefficient of the KL penalty only if
+        `[embedded.kl]` sets `target`; without a target, the coefficient is that of the run file."""
         if self.config.target is not None:
             self.coefficient = float(state.get("kl_coefficient", self.coefficient))
         self.algorithm.load_state_dict(state.get("algorithm", {}))
 
 
 def adapted(coefficient: float, error: float, share: float) -> float:
-    """Returns the updated coefficient β after a step (see the module's formula). `error` is mean k / target −
-    1, `share` is n / horizon."""
+    """Returns the coefficient of the KL penalty for the next step: `coefficient` · (1 + `error` · `share`),
+    with `error` and the factor clipped (see `LARGEST_ERROR` and `LARGEST_CHANGE`). `error` is the step's mean
+    penalty / target − 1. `share` is the step's number of episodes / the setting `horizon`, so a longer
+    horizon changes the coefficient more slowly."""
     factor = 1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share
     return coefficient * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE)

@@ -1,4 +1,4 @@
-"""The loss `default`: prime-rl's default policy loss (DPPO with a KL term).
+"""The loss `default`: prime-rl's default policy loss (DPPO, divergence PPO, with a KL term).
 
 π is a token's probability in the model being trained, μ its probability when it was sampled, ρ = π/μ, and A
 its advantage. The loss of a token is
@@ -19,8 +19,9 @@ from air.train.config.loss_options import DefaultLossConfig
 
 
 def default_loss(inputs: LossInputs, config: DefaultLossConfig) -> TokenLosses:
-    """Returns the loss `default` of each entry; the result's `left_out` is true for the entries with
-    [kept] = 0 in the module's formula."""
+    """Returns the loss `default` of each entry (a sampled token and a sample that trains it). In the result,
+    `left_out` is true for the entries whose policy gradient the loss drops, because the token's probability
+    has already moved too far in the direction of its advantage since sampling."""
     advantages, log_ratio = inputs.advantages, inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     high = (advantages > 0) & (moved > config.dppo_mask_high)

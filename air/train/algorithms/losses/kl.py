@@ -24,7 +24,9 @@ from air.train.config.loss_options import KLEstimator
 
 
 def low_var_kl(x: Tensor) -> Tensor:
-    """Returns e^−x + x − 1 for each element of `x`. `x` is clamped to ±20, and the result to ±10."""
+    """Returns e^−x + x − 1 for each element of `x`: the low-variance estimate of the KL divergence, where `x`
+    is a token's log-probability under the policy minus that under the reference model. `x` is clamped to ±20,
+    and the result to ±10."""
     x = x.clamp(-20, 20)
     return ((-x).exp() + x - 1).clamp(-10, 10)
 
@@ -35,4 +37,6 @@ KL: dict[KLEstimator, Callable[[Tensor], Tensor]] = {
     "mse": lambda x: x.square() / 2,
     "low_var_kl": low_var_kl,
 }
-"""Maps the name of each estimator, except `full`, to its function of the tensor x (see the module)."""
+"""Maps the name of each estimator of the KL divergence, except `full`, to a function. Its argument is a
+tensor with each token's log-probability under the policy minus that under the reference model; its result has
+the estimate for each token."""

@@ -51,8 +51,8 @@ class ADPOConfig(AlgorithmConfig):
 
 
 class ADPO(Algorithm):
-    """The algorithm `adpo`: the advantages of `grpo_std`, scaled by the group's agreement p, with an upper
-    clip bound for each group."""
+    """The algorithm `adpo`: the advantages of `grpo_std`, with a smaller weight and a higher upper bound of
+    the PPO clip for ambiguous tasks: those on which a small share of the group's episodes agree."""
 
     def __init__(self, config: ADPOConfig) -> None:
         self.config = config
@@ -85,13 +85,14 @@ class ADPO(Algorithm):
 
 
 def scale(p: float) -> float:
-    """Returns s, the factor of the advantages of a group whose agreement is `p`: from 0.6 to 1."""
+    """Returns the factor by which the advantages of a group are multiplied: from 0.6 to 1. `p` is the share
+    of the group's episodes that agree on an answer; a smaller share gives a smaller factor."""
     return 0.6 + 0.4 * _clip((p - 0.3) / 0.5)
 
 
 def upper_clip(p: float, epsilon: float) -> float:
-    """Returns ε_high, the upper bound of the PPO clip for a group whose agreement is `p`: from `epsilon` to
-    `epsilon` + 0.1."""
+    """Returns the upper bound of the PPO clip for a group: from `epsilon` to `epsilon` + 0.1. `p` is the
+    share of the group's episodes that agree on an answer; a smaller share gives a higher bound."""
     return epsilon + 0.1 * _clip((0.8 - p) / 0.5)
 
 

@@ -39,21 +39,22 @@ class GRPOStdConfig(AlgorithmConfig):
 
 
 class GRPOStd(FromRewards):
-    """The algorithm `grpo_std`. With segments, it divides by the standard deviation of all segment rewards of
-    the group."""
+    """The algorithm `grpo_std`: GRPO with division by the standard deviation of the group's rewards. If the
+    parts are segments, this is the standard deviation of all segment rewards of the group."""
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode is
-        masked."""
+        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode
+        failed (None in `rewards`). An advantage is the segment's reward minus the mean of the episodes' mean
+        rewards, divided by the standard deviation of all segment rewards of the group."""
         every = [reward for parts in rewards for reward in parts or ()]
         factor = 1 / (_deviation(every, len(rewards)) + EPSILON)
         return [[factor * a for a in of_episode] for of_episode in segments(rewards, centered)]
 
 
 def grpo_std(rewards: Sequence[float | None]) -> list[float]:
-    """Returns one advantage for each episode of a group (see the module's formula). The advantage is 0 for an
-    episode without a reward (None), and for the only episode with a reward in a group of several. Raises
-    ValueError if a reward is not finite."""
+    """Returns one advantage for each episode of a group: its reward minus the mean reward, divided by the
+    standard deviation of the rewards. The advantage is 0 for an episode without a reward (None), and for the
+    only episode with a reward in a group of several. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     distances = centered(rewards)
     deviation = _deviation(scored, len(rewards))

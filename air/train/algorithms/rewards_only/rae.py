@@ -31,8 +31,8 @@ from air.train.algorithms.base import (
 
 
 class RAEConfig(AlgorithmConfig):
-    """Settings of RAE: an episode's advantage is its reward minus the moving average of the agent's earlier
-    rewards. Meant for games, also with groups of one episode."""
+    """Settings of RAE (role-conditioned advantage estimation): an episode's advantage is its reward minus the
+    moving average of the agent's earlier rewards. Meant for games, also with groups of one episode."""
 
     needs_spread: ClassVar[bool] = False
 
@@ -47,12 +47,15 @@ class RAEConfig(AlgorithmConfig):
 
 
 class RAE(Algorithm):
-    """The algorithm `rae`, with the baselines of all agents."""
+    """The algorithm `rae` (role-conditioned advantage estimation): a part's advantage is its reward minus a
+    moving average of the same agent's earlier rewards, the agent's baseline. Keeps the baselines of all
+    agents."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
         self.baselines: dict[str, float] = {}
-        """The baselines by key `source/agent/turn`. The turn's index is 0 unless `reward_to_go` is set."""
+        """The moving averages of rewards, by keys of the form `source/agent/turn`: the training source, the
+        agent's name, and the turn's index, which is 0 unless the group's `reward_to_go` is set."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the credits of a group, one advantage for each part, and updates the baselines with the
@@ -83,8 +86,9 @@ class RAE(Algorithm):
 
 
 def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, Part, float]]:
-    """Returns a tuple for each part of `episode`: the turn's index in the baseline's key, the part, and the
-    reward credited to the part."""
+    """Returns a tuple for each part of `episode`: the index of the turn, the part, and the reward credited to
+    the part. The index, which chooses the baseline of the part, is 0 unless the group's `reward_to_go` is
+    set."""
     if not group.reward_to_go:
         return [(0, part, part.total) for part in episode]
     return [
