@@ -40,19 +40,20 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Lines:
-    """The lines of a JSON-lines file of the run: `kept` up to the step from which the run resumes, `later`
-    after this step."""
+    """The lines of a JSON-lines file of a run, divided at the step from which the run resumes: the field
+    `kept` has the lines up to this step, the field `later` those after it."""
 
     kept: list[Line] = field(default_factory=list)
     later: list[Line] = field(default_factory=list)
 
 
 def set_aside(folder: Path, step: int) -> Path | None:
-    """Moves the results that the run in `folder` made after training step `step` into a new branch.
+    """Moves the results that the run in `folder` made after training step `step` into a new folder under
+    `branches/` in the run's folder, so that a resumed run does not overwrite them.
 
-    Returns the branch's folder, or None if there is nothing to move. If `step` is 0, moves all results.
-    Raises UsageError if a line of `metrics.jsonl`, `groups.jsonl` or `evaluations.jsonl` has no step; the
-    error names the line.
+    Returns the new folder, or None if there is nothing to move. If `step` is 0, moves all results. Raises
+    UsageError if a line of `metrics.jsonl`, `groups.jsonl` or `evaluations.jsonl` has no step; the error
+    names the line.
     """
     # An evaluation before the first step is moved only if the whole run is moved (step 0).
     last = step or -1
@@ -109,8 +110,9 @@ def _write(path: Path, lines: list[Line]) -> None:
 
 
 def _new_branch(folder: Path, step: int) -> Path:
-    """Creates and returns the folder of a new branch. Writes the run's config into this folder, changed so
-    that it names the branch as the run."""
+    """Creates and returns a new folder under `branches/` in the run's folder, into which the results after
+    training step `step` are moved. Writes the run's config into this folder, changed so that it describes a
+    run of its own with the new folder's path and name."""
     for number in itertools.count(1):
         branch = folder / FOLDER / (f"after_step_{step}" + (f"-{number}" if number > 1 else ""))
         try:
@@ -146,8 +148,9 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns those evaluation folders of the run in `folder` whose evaluation is later than the resumed step
-    or not finished: those that have no line in `lines.kept`."""
+    """Returns the evaluation folders of the run in `folder` that are to be moved when the run resumes from an
+    earlier step: those whose evaluation was made after this step or is not finished. These have no line in
+    the field `kept` of `lines`, the divided lines of `evaluations.jsonl`."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)
@@ -175,9 +178,9 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _is_later(path: Path, step: int, ended: float) -> bool:
-    """Returns whether the episode of the trajectory `path`, which no group lists, was played after training
-    step `step`. `ended` is the time (seconds since the epoch) at which the last episode of that step
-    ended."""
+    """Returns whether the episode of the trajectory file `path`, which no line of `groups.jsonl` lists, was
+    played after training step `step`. `ended` is the time (seconds since the epoch) at which the last episode
+    of that step ended."""
     first = next(_lines(path), None)
     if first is None:
         return True

@@ -167,8 +167,9 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning if the metric `reasoning_branches` is not 0 in `row`, and was 0 in all `earlier` rows of
-    the run's metrics."""
+    """Logs a warning the first time that episodes with reasoning become several training samples each: if the
+    metric `reasoning_branches`, their number, is not 0 in `row` and was 0 in all `earlier` rows. A row has
+    the metrics of one training step."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -181,7 +182,8 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """Returns metrics over the episodes, by name: means (such as the mean reward), and counts of episodes
-    that ended at the context limit, truncated observations, truncated replies, and refused requests."""
+    that ended at the context limit, truncated observations, truncated replies, and refused requests (requests
+    of a program in the box that did not continue its conversation with the model)."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {

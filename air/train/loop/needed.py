@@ -86,12 +86,14 @@ class NeededModels:
 
     @property
     def scores_here(self) -> bool:
-        """Whether `score` computes with a model in this process, and not only on a teacher's server."""
+        """Whether the method `score` runs a model in this process, and not only on a teacher's server. The
+        inference server must then not sample meanwhile (see `Server.exclusive`)."""
         local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
         return bool(local) or self.values is not None
 
     def score(self, groups: Sequence[Group]) -> Needed:
-        """Returns the numbers of the needed models for the sampled tokens of a step's groups. If there is a
+        """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
+        algorithm needs: log-probabilities, divergences, values, and rewards of greedy episodes. If there is a
         teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
         log-probability minus the policy's, as in prime-rl. Raises InferenceError if the teacher's server
         fails."""
@@ -282,8 +284,9 @@ class _Beside:
     def teacher(
         self, config: TeacherConfig, say: Callable[[str], None], stopping: threading.Event | None
     ) -> Scorer:
-        """Returns the teacher: loads it if it is a folder or a model name; if it is on a server, waits until
-        the server answers. `say` and `stopping` are as in `TeacherEndpoint`."""
+        """Returns the teacher model: loads it if `config` names a folder or a Hugging Face id; if the teacher
+        is on a server, waits until the server answers. `say` is called with one line for the user if the
+        server does not answer at once; setting `stopping` ends the wait with InferenceError."""
         if config.base_url is None:
             key = "orchestrator.algo.teacher.name"
             other = self._load(_expanded(config.name), key, self.policy.model.dtype)

@@ -117,8 +117,8 @@ class Group:
 
     @property
     def lacks_spread(self) -> bool:
-        """Whether `has_spread` is false although there are at least two traces to compare: traces in
-        `rollouts` of episodes that ended without an error."""
+        """Whether there are at least two traces to compare (traces in the field `rollouts` of episodes that
+        ended without an error), but all rewards, including the greedy episode's, are equal."""
         scored = sum(len(rollout.traces) for rollout in self.rollouts if rollout.ok)
         return scored > 1 and not self.has_spread
 
@@ -233,7 +233,8 @@ play."""
 
 Positions = Mapping[str, int]
 """The number of prompts that a run has drawn so far from each source of tasks. A key consists of the source's
-name, its number among the sources of this name and, if the source has curriculum levels, the level."""
+name, its number among the sources of this name and, if the source has curriculum levels, the level. A resumed
+run continues at these positions."""
 
 
 def prompts(
@@ -241,10 +242,10 @@ def prompts(
 ) -> tuple[list[Prompt], Positions]:
     """Returns the prompts of training step `step`, and the sources' positions after this step.
 
-    The source of each prompt is drawn at random, weighted by the sources' ratios; `seed` and `step` seed the
-    random generator. The task is the next of this source, cyclically; `positions` says how many prompts were
-    drawn from the source before, 0 if absent. Prompts are drawn until their groups together have at least
-    `episodes` episodes.
+    The source of each prompt is drawn at random, with probabilities in proportion to the sources' fields
+    `ratio`; `seed` and `step` seed the random generator. The task is the next of this source, cyclically;
+    `positions` says how many prompts were drawn from the source before, 0 if absent. Prompts are drawn until
+    their groups together have at least `episodes` episodes.
     """
     rng = random.Random(f"prompts {seed} {step}")
     names = [source.name for source in sources]

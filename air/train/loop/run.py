@@ -97,8 +97,8 @@ class EmbeddedRun:
         The first SIGINT (Ctrl-C) or SIGTERM stops the run: the weights of the last finished step are saved,
         and CancelledError is raised. Raises UsageError if the run's folder, the model, vLLM or a port cannot
         be used. Raises InfrastructureError if all episodes of the run, or of `max_failed_steps` consecutive
-        steps, failed; if an environment's failure breaker is open (too many infrastructure failures); or if
-        inference failed.
+        steps, failed; if an environment stopped the run, because of too many consecutive infrastructure
+        errors or an error in the user's reward term; or if inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
             monitors.check(self.config)
@@ -141,8 +141,9 @@ class EmbeddedRun:
         return resources
 
     def _set_aside(self) -> None:
-        """Moves the results that an earlier process of this run made after the resumed step into a branch
-        (see the module `branches`), and tells the user."""
+        """Moves the results that an earlier process of this run made after the step from which the run
+        resumes into a folder under `branches/` in the run's folder. Reads the remaining lines of
+        `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.set_aside(self.folder, self._done)
         self.outcome.rows = branches.metrics(self.folder)
@@ -166,8 +167,10 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     async def _play_and_train(self, resources: Resources) -> None:
-        """Does all remaining training steps. With overlap, each episode that ends makes room for an episode
-        of the next step, and episodes of the next step continue during the update of the weights."""
+        """Does all remaining training steps: plays the step's episodes, then updates the weights. If the run
+        allows off-policy steps (`max_off_policy_steps`), steps overlap: each episode that ends makes room for
+        an episode of the next step, and episodes of the next step continue during the update of the
+        weights."""
         first, last = self._done + 1, self.config.max_steps
         batch = self._batch(first, resources.sources, self._positions)
         # With overlap, the number of episodes at once is the same as without.
@@ -205,8 +208,8 @@ class EmbeddedRun:
                 await ended(task)
 
     async def _evaluate(self, resources: Resources) -> None:
-        """Runs the evaluation after the last finished step, if one is due. Saves a checkpoint if this
-        evaluation is the best so far."""
+        """Runs the evaluation after the last finished step, if the run file asks for one after this step.
+        Saves a checkpoint if this evaluation is the best so far."""
         of_run, step = resources.evaluations, self._done
         if of_run is None or not of_run.due(step, self.config.max_steps):
             return
@@ -224,15 +227,16 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns the prompts of training step `step`, from the sources' current curriculum levels.
-        `positions` has the number of prompts drawn from each source before this step."""
+        """Draws the prompts of training step `step` from the sources of tasks, at their current curriculum
+        levels. `positions` has the number of prompts drawn from each source before this step."""
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
     async def _check(self, played: Played, resources: Resources) -> None:
         """Checks the step's episodes before the weights change. Raises an error if the inference server has
-        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment's failure
-        breaker is open, or if an episode lacks the metric that its curriculum needs."""
+        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has stopped
+        the run (see `_check_breakers`), or if an episode lacks the metric that decides about the level of its
+        source's curriculum."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
@@ -254,8 +258,9 @@ class EmbeddedRun:
         seconds: Mapping[str, float],
     ) -> None:
         """Updates the weights, appends the step's lines to `metrics.jsonl` and `groups.jsonl`, and saves a
-        checkpoint if one is due. If an error occurs after the update, the lines are written before the error
-        is raised. `seconds` has the fields of `StepRow` that are already measured."""
+        checkpoint if one is due after this step. If an error occurs after the update, the lines are written
+        before the error is raised. `seconds` has the durations measured so far, by their names in
+        `StepRow`."""
         batch, groups = played.batch, played.groups
         began = time.monotonic()
         determinism.seed_generators(self.config.embedded.seed, batch.step)
@@ -317,8 +322,8 @@ class EmbeddedRun:
             )
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
-        """Raises InfrastructureError if the failure breaker of an environment is open, which means too many
-        infrastructure failures."""
+        """Raises InfrastructureError if the failure breaker of an environment has stopped the run: after too
+        many consecutive infrastructure errors, or after an error in a reward term that the user defined."""
         for source in sources:
             if isinstance(source.env, ResearchEnv):
                 try:

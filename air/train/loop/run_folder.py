@@ -28,8 +28,8 @@ _ADAPTER_FILE = "adapter_config.json"
 """The name of the file that a LoRA adapter's folder has instead of a model's `config.json`."""
 METRICS_FILE = "metrics.jsonl"
 SFT_FILE = "sft.json"
-"""The name of the file with the settings of an `sft` run. It is not `config.json`, because this is a file of
-the trained model in the same folder."""
+"""The name of the file with the settings of an `sft` run (supervised fine-tuning). It is not `config.json`,
+because the trained model, which is saved in the same folder, has a file of that name."""
 CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
 EVALUATIONS = "evaluations"

@@ -150,8 +150,8 @@ def _metrics(group: Group) -> dict[str, float]:
 
 
 def _scored(part: Part, needed: Needed) -> base.Part:
-    """Converts a part of an episode to the type that algorithms take as input, with the numbers of
-    `needed`."""
+    """Converts a part of an episode to the type that algorithms take as input, with the numbers of `needed`
+    for its sampled tokens, such as reference log-probabilities."""
     nodes = part.sampled_nodes
 
     def gathered(by_node: Mapping[int, Sequence[float]] | None) -> list[float] | None:

@@ -176,9 +176,9 @@ def _steps(
 
 
 def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves the results that an earlier process of this run made after training step `step` into a branch
-    (see the module `branches`). Writes `sft.json` with the branch's name into the branch, and tells the user
-    through `say`."""
+    """Moves the results that an earlier process of this run made after training step `step` into a folder
+    under `branches/` in the run's folder. Writes `sft.json`, changed so that it describes a run with the new
+    folder's path and name, into the new folder, and tells the user through `say`."""
     branch = branches.set_aside(config.folder, step)
     if branch is None:
         return

@@ -68,7 +68,8 @@ class StepPlayer:
         self._versions: dict[int | None, int] = {0: served}
         """Maps the inference server's own version numbers to the training steps that made the weights."""
         self._played_until = 0.0
-        """The time (monotonic clock, seconds) at which the last episode of the previous step ended."""
+        """The time (monotonic clock, seconds) at which the last episode of the previous step ended. The
+        playing time of a step counts only from then on, so that the times of overlapping steps add up."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
         """Draws the prompts of training step `step` from `sources`. `positions` has the number of prompts
@@ -90,9 +91,10 @@ class StepPlayer:
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
-        """Plays the groups of episodes of a step. A group whose rewards are all equal is discarded and played
-        again, at most `embedded.replays_without_spread` times. Each episode runs inside the context manager
-        `gate`."""
+        """Plays the groups of episodes of a step on the inference server, and returns them. A group whose
+        rewards are all equal teaches nothing: it is discarded and played again, at most
+        `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
+        can limit the number of simultaneous episodes."""
         greedy, began = resources.needed.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
