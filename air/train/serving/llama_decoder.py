@@ -64,9 +64,9 @@ class LlamaDecoder:
 
     def logits(self, token_ids: Tensor, positions: Tensor, cache: RowCache, bias: Tensor) -> Tensor:
         """Computes one new token in each of R rows, stores its keys and values in `cache`, and returns the
-        logits [R, vocabulary] for the token after it. `token_ids` and `positions` are [R, 1]. `bias` [R, 1,
-        1, columns] is added to the attention scores. The caller must have called `cache.aim` for this
-        pass."""
+        logits [R, vocabulary] for the token after it. A row is a running request. `token_ids` and `positions`
+        are [R, 1]. `bias` [R, 1, 1, columns] is added to the attention scores; a column is a place for a
+        token in the cache. The caller must have called `cache.aim` for this pass."""
         hidden = F.embedding(token_ids[:, 0], self._inner.embed_tokens.weight)
         cosine, sine = self._inner.rotary_emb(hidden, positions)
         half = cosine.shape[-1] // 2
@@ -94,8 +94,9 @@ class _Layer:
     def __call__(
         self, hidden: Tensor, cosine: Tensor, sine: Tensor, cache: RowCache, bias: Tensor
     ) -> Tensor:
-        """Returns the layer's output [R, hidden] for one token in each row. `cosine` and `sine` are the
-        rotary position embedding; `bias` is as in `LlamaDecoder.logits`."""
+        """Returns the layer's output [R, hidden] for one new token in each of R rows (running requests).
+        `cosine` and `sine` are the rotary position embedding. `bias` [R, 1, 1, columns] is added to the
+        attention scores, one for each place of a token in `cache`."""
         attention, mlp, rows, dim = self._attention, self._mlp, len(hidden), self._dim
         normed = _norm(self._before, hidden)
         queries, keys, values = (
@@ -125,8 +126,8 @@ def _norm(part: Any, inputs: Tensor) -> Tensor:
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Returns whether a module's class is known (`_MODULES`) and the module has neither hooks nor a replaced
-    `forward`."""
+    """Returns whether `LlamaDecoder` may compute a module: whether its class is in one of the Python modules
+    `_MODULES`, and it has neither hooks nor a replaced `forward`, which the decoder would skip."""
     known = type(part).__module__.startswith(_MODULES)
     changed = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
     return known and not changed

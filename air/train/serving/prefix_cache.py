@@ -25,15 +25,16 @@ Each tensor is [kv_heads, tokens, head_dim]."""
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The keys and values of the first `count` tokens of `block`, whose tensors never change."""
+    """The keys and values of the first `count` tokens of `block`: a piece of a stored prefix, which running
+    requests read without copying it. The tensors of `block` never change."""
 
     block: Block
     count: int
 
     @property
     def key(self) -> tuple[int, int]:
-        """A value that is equal for two parts if and only if they have the same block and count, provided
-        that both parts exist at the same time."""
+        """A value by which parts are compared without reading their tensors: equal for two parts if and only
+        if they have the same block and count, provided that both parts exist at the same time."""
         return id(self.block), self.count
 
 
@@ -118,8 +119,8 @@ class PrefixCache:
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
         """Returns the nodes that contain the longest stored prefix of `tokens`, in order, each with the
-        number of its tokens that belong to this prefix. Only of the last node may this be a part of its
-        tokens."""
+        number of its tokens that belong to this prefix. The prefix has all tokens of each node, except that
+        it may end within the last node."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
@@ -138,8 +139,9 @@ class PrefixCache:
         return node
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Splits `node` in two after `count` tokens. Returns a new node with the first `count` tokens, which
-        is the parent of `node`; `node` has the remaining tokens."""
+        """Splits `node` in two after `count` tokens, so that another sequence can branch off there. Returns a
+        new node with the first `count` tokens, which becomes the parent of `node`; `node` has the remaining
+        tokens."""
         parent, tokens, block = node.parent, node.tokens, node.block
         assert parent is not None
         # Copies, because a view would keep the other part's memory alive after that part is removed.

@@ -185,8 +185,9 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Converts `parsed`, the result of a renderer's `parse_response`, to an assistant message in OpenAI's
-    format."""
+    """Converts a sampled reply to an assistant message in OpenAI's format. `parsed` is the result of the
+    method `parse_response` of a renderer (package `renderers`): the reply's text, reasoning and tool
+    calls."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

@@ -24,8 +24,9 @@ ordinary tensor."""
 
 
 class RowMask(Tensor):
-    """A boolean attention mask [rows, 1, queries, columns]: true if the query attends to the token in the
-    column. `RowCache.positions` says which token is in which column.
+    """A boolean attention mask [rows, 1, queries, columns]: true if the query (a new token) attends to the
+    token in the column. A row is a running request. The columns are the places for tokens in a `RowCache`,
+    whose method `positions` says which token is in which column.
 
     torch's `scaled_dot_product_attention` with this mask ignores its arguments for keys and values, and reads
     those in the cache. Every other torch function gets an ordinary mask tensor in its place.
@@ -33,11 +34,11 @@ class RowMask(Tensor):
 
     cache: RowCache
     is_causal: bool
-    """Whether no row has earlier tokens and all rows are equally long, so that torch's ordinary causal
-    attention gives the same result."""
+    """Whether no row (request) has earlier tokens and all rows have equally many new tokens, so that torch's
+    ordinary causal attention gives the same result."""
     bias: Tensor
-    """The mask as numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 if visible,
-    minus infinity if hidden."""
+    """The mask as numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 where the
+    mask is true, otherwise minus infinity."""
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
@@ -107,9 +108,10 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
     """Returns the attention output of `queries` over the keys and values of the cache's current layer, in the
     shape of `queries`.
 
-    `queries` is [rows, kv_heads, n, head_dim], in float32 and multiplied by the scale. The n queries are
-    those of all query heads that read the same keys, with one query per new token and head. `bias` [rows, 1,
-    tokens, columns] is added to the scores.
+    `queries` is [rows, kv_heads, n, head_dim], in float32 and multiplied by the scale. A row is a running
+    request. The n queries are those of all query heads that read the same keys, with one query per new token
+    and head. `bias` [rows, 1, tokens, columns] is added to the scores; a column is a place for a token in the
+    cache.
     """
     own_keys, own_values = cache.own()
     rows, kv_heads, count, _ = queries.shape

@@ -13,32 +13,36 @@ from transformers.cache_utils import Cache
 from air.train.serving.prefix_cache import Block, Part
 
 _COLUMNS = 64
-"""The number of columns (tokens) by which the cache grows at a time."""
+"""The number of columns, each with room for one token of every row, by which the tensors of the cache grow at
+a time, so that they are not copied for each new token."""
 NOWHERE = 2**40
-"""The position that marks a column without a token. It is larger than that of any query, so no query attends
-to the column."""
+"""The position that stands for a place in the key-value cache without a token. It is larger than the position
+of any query, so under a causal mask no query attends to this place."""
 
 Rows = slice | Tensor
-"""The numbers of some rows, in a form that can index the first dimension of a tensor."""
+"""The indices of some rows of a batch, in a form that can index the first dimension of a tensor."""
 
 
 @dataclass(frozen=True)
 class SharedPart:
-    """The keys and values of consecutive tokens, at the positions `start` to `stop - 1`, with the rows of a
-    forward pass that share them."""
+    """The keys and values of consecutive tokens of a prefix, at the positions `start` to `stop - 1`. The
+    field `rows` says which rows of a forward pass (requests) begin with this prefix and read this one
+    copy."""
 
     block: Block
     start: int
-    """The position of the first token in each of the rows."""
+    """The position of the part's first token in its sequence: the number of tokens before it."""
     stop: int
     rows: Rows
 
     def keys(self, layer: int) -> Tensor:
-        """Returns the keys of this part in layer `layer`, [kv_heads, tokens, head_dim]."""
+        """Returns the keys of this part's tokens in the model's layer `layer`, [kv_heads, tokens,
+        head_dim]."""
         return self.block[layer][:, : self.stop - self.start]
 
     def values(self, layer: int) -> Tensor:
-        """Returns the values of this part in layer `layer`, [kv_heads, tokens, head_dim]."""
+        """Returns the values (of keys and values) of this part's tokens in the model's layer `layer`,
+        [kv_heads, tokens, head_dim]."""
         return self.block[len(self.block) // 2 + layer][:, : self.stop - self.start]
 
 
@@ -59,7 +63,8 @@ class RowCache(Cache):
         self._capacity = (0, 0)
         self._shared: list[list[Part]] = [[] for _ in range(max_rows)]
         self._offsets = [0] * max_rows
-        """The number of tokens in the shared parts of each row."""
+        """The number of tokens of each row that the row reads from the prefix cache; its own tokens follow
+        them."""
         self._first = 0
         self._starts: list[int] = []
         self._counts: list[int] = []
@@ -69,21 +74,24 @@ class RowCache(Cache):
         self._layer = 0
         self._covered = self._single = False
         self._targets: Tensor | None = None
-        """If each row gets one new token: where its keys and values are stored, as indices [rows · kv_heads]
-        into a layer's tensor, viewed as [rows · kv_heads · columns, head_dim]. None before the first use in a
-        pass."""
+        """If each row gets one new token in this forward pass: the places for its keys and values, as indices
+        [rows · kv_heads] into a layer's tensor, viewed as [rows · kv_heads · columns, head_dim]. Computed
+        once for all layers; None before the first layer."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
-        """Returns whether the shared parts of row `row` are exactly `shared`."""
+        """Returns whether row `row` reads exactly the parts `shared` from the prefix cache, so that it need
+        not be placed again."""
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
-        """Returns the number of tokens in the shared parts of a row."""
+        """Returns the number of tokens that row `row` reads from the prefix cache, and not from its own
+        tensors."""
         return self._offsets[row]
 
     def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
-        """Sets the content of row `row`: `shared` are its shared parts, and `own` has the keys and values of
-        its own tokens, which are copied. An empty list `own` means that the row has no own tokens."""
+        """Sets the content of row `row`. The row begins with the parts `shared` of the prefix cache, which
+        are not copied; `own` has the keys and values of the tokens after them, which are copied into this
+        cache. An empty list `own` means that there are no such tokens."""
         self._shared[row] = list(shared)
         self._offsets[row] = sum(part.count for part in shared)
         if not own:
@@ -98,11 +106,13 @@ class RowCache(Cache):
     def aim(
         self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any, in_parts: bool
     ) -> None:
-        """Prepares the next forward pass, which computes new tokens for consecutive rows from row `first` on.
+        """Prepares the next forward pass, which computes new tokens for consecutive rows (requests) from row
+        `first` on.
 
-        Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. `in_parts` says that
-        `RowMask` computes the attention of this pass from `parts` and `own`. Otherwise, `update` gives the
-        model the keys and values of all tokens in one tensor.
+        Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. If `in_parts`,
+        `RowMask` computes the attention of this pass from the results of the methods `parts` and `own`,
+        without copying shared prefixes. Otherwise, the method `update` gives the model the keys and values of
+        all tokens in one tensor.
         """
         rows = range(first, first + len(starts))
         self._first, self._counts, self._in_parts = first, list(counts), in_parts
@@ -147,7 +157,7 @@ class RowCache(Cache):
     def positions(self, device: Any) -> Tensor:
         """Returns the position of the token in each column of the attention scores, [rows, columns];
         `NOWHERE` for a column without a token. After `aim` with `in_parts`, the first columns are those of
-        shared parts, and the others those of own tokens."""
+        tokens that are read from the prefix cache, and the others those of the rows' own tokens."""
         if not self._in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
@@ -157,13 +167,13 @@ class RowCache(Cache):
         return torch.cat([shared, own], 1)
 
     def parts(self) -> list[SharedPart]:
-        """Returns the shared parts of all rows in the forward pass, each once, with the rows that share
-        it."""
+        """Returns the parts of the prefix cache that the rows of the forward pass read, each once, with the
+        rows that share it."""
         return self._parts
 
     def own(self) -> tuple[Tensor, Tensor]:
-        """Returns the keys and the values of the rows' own tokens in the current layer, each
-        [rows, kv_heads, columns, head_dim]."""
+        """Returns the keys and the values in the current layer of those tokens that the rows do not read from
+        the prefix cache, each [rows, kv_heads, columns, head_dim]."""
         rows = slice(self._first, self._first + len(self._starts))
         columns = self._own_columns()
         keys, values = self._keys[self._layer], self._values[self._layer]
@@ -176,19 +186,20 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether the shared parts of all rows in the forward pass have the same number of tokens, so that no
-        column of shared parts lacks a token in any row."""
+        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. Then
+        every column for such tokens has a token in each row, and attention need not clear unused scores."""
         return self._covered
 
     @property
     def is_fresh(self) -> bool:
         """Whether no row of the forward pass has earlier tokens, and all rows get the same number of new
-        tokens."""
+        tokens. Then torch's ordinary causal attention can be used."""
         return not any(self._starts) and not self._shared_columns() and len(set(self._counts)) == 1
 
     @property
     def layer(self) -> int:
-        """The index of the current layer: that of the last call of `update` or `put`."""
+        """The index of the model's layer whose keys and values were stored last, by `update` or `put`. The
+        method `own` reads those of this layer."""
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
@@ -214,8 +225,8 @@ class RowCache(Cache):
         self.free(source)
 
     def free(self, row: int) -> None:
-        """Drops the references to the shared parts of row `row`, whose request has ended, so that their
-        memory can be freed."""
+        """Drops the references of row `row`, whose request has ended, to parts of the prefix cache, so that
+        their memory can be freed once the prefix cache has removed them."""
         self._shared[row], self._offsets[row] = [], 0
         self._parts = []  # the parts of the last forward pass
 
@@ -261,8 +272,8 @@ class RowCache(Cache):
 
     def _whole(self, store: list[Tensor], kind: int, layer: int) -> Tensor:
         """Returns the keys (if `kind` is 0) or values (if 1) of all tokens of the forward pass's rows in
-        layer `layer`, ordered by position: [rows, heads, tokens, head_dim]. `store` has the own tokens'
-        tensors of this kind."""
+        layer `layer`, ordered by position: [rows, heads, tokens, head_dim]. `store` has, for each layer, the
+        tensor of this kind with the tokens that are not read from the prefix cache."""
         buffer, count = store[layer], len(self._starts)
         if not self._shared_columns():
             return buffer[self._first : self._first + count, :, : self._length]
@@ -286,9 +297,9 @@ class RowCache(Cache):
         self._capacity = have_rows, have_columns
 
     def _buffer(self, store: list[Tensor], layer: int, like: Tensor) -> Tensor:
-        """Returns the tensor of layer `layer` in `store`, created or enlarged to the reserved capacity if
-        necessary. `like` is a tensor from which the number of heads (dimension -3), head_dim (dimension -1),
-        data type and device are taken."""
+        """Returns the tensor of layer `layer` in `store`, created or enlarged if it has less than the number
+        of rows and columns that was reserved. `like` is a tensor from which the number of heads (dimension
+        -3), head_dim (dimension -1), data type and device are taken."""
         rows, columns = self._capacity
         if (
             layer < len(store)

@@ -42,8 +42,9 @@ passes. This number bounds the size of the attention mask."""
 _PREFILL_TOKENS = 8192
 """The largest number of tokens of all prompts together, including padding, that a forward pass computes."""
 _SCORES = 2**22
-"""The largest number of attention scores per layer for which `RowMask` computes the attention. If a forward
-pass has more scores, the model's ordinary attention is used, which needs less memory."""
+"""The largest number of attention scores in one layer and forward pass for which attention reads shared
+prefixes in place (class `RowMask`). For more scores, the model's ordinary attention is used, which needs less
+memory."""
 _WORTH_SHARING = 64
 """The smallest saving for which requests read a common prefix from one shared copy, as the number of tokens
 whose keys and values a forward pass then need not read. With a smaller saving, each request gets its own
@@ -282,9 +283,9 @@ class Sampler:
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
     ) -> Tensor:
-        """Computes new tokens of consecutive rows of `cache`. Row `first` + n gets the tokens `tokens[n]`
-        after the `starts[n]` tokens that it already has. Returns the logits for the token after each row's
-        last token, [rows, vocabulary]."""
+        """Computes new tokens of consecutive rows of `cache` (one row per request). Row `first` + n gets the
+        tokens `tokens[n]` after the `starts[n]` tokens that it already has. Returns the logits for the token
+        after each row's last token, [rows, vocabulary]."""
         device = self.model.device
         width = max(len(part) for part in tokens)
         padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
@@ -361,9 +362,10 @@ def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws each row's next token from `logits` [rows, vocabulary] under the row's sampling parameters, by
-    inverting the cumulative distribution. `uniforms` has one uniformly distributed random number between 0
-    and 1 for each row. Returns the token ids of all rows, and the tokens' log-probabilities in nats."""
+    """Draws the next token of each request (row) from `logits` [rows, vocabulary] under the sampling
+    parameters `params` of the requests, by inverting the cumulative distribution. `uniforms` has one
+    uniformly distributed random number between 0 and 1 for each request. Returns the token ids, and the
+    tokens' log-probabilities in nats."""
     device = logits.device
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
@@ -379,9 +381,9 @@ def sample(
 
 
 def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the cumulative sums of each row of `values`, computed in the type `dtype`. If torch is set to
-    deterministic algorithms, computes the sums on the CPU, because torch has no deterministic algorithm for
-    them on GPUs."""
+    """Returns the cumulative sums of each row of `values` (the probabilities of all tokens), computed in the
+    type `dtype`. If torch is set to deterministic algorithms, computes the sums on the CPU, because torch has
+    no deterministic algorithm for them on GPUs."""
     if not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1, dtype=dtype)
     return values.cpu().cumsum(-1, dtype=dtype).to(values.device)
@@ -389,7 +391,7 @@ def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Returns `scaled`, the logits divided by the temperature, [rows, vocabulary], with -inf for the tokens
-    that the row's top_k or top_p excludes."""
+    that the top_k or top_p of the row's request excludes from sampling."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]

@@ -30,8 +30,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command in `argv` (GRACE, FOLDER, COMMAND…) until the command ends, standard input closes, or
-    SIGTERM arrives. Returns the command's exit code, or 0 if this script ended the command."""
+    """Runs a command until it ends, standard input closes, or SIGTERM arrives. `argv` has three kinds of
+    arguments: the number of seconds to wait after each SIGTERM; a folder that is removed when standard input
+    closes; and the command. Returns the command's exit code, or 0 if this script ended the command."""
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signals: list[int] = []

@@ -62,8 +62,8 @@ def find() -> Vllm | None:
 
 def _probe(python: Path, where: str) -> Vllm | None:
     """Returns the vLLM installation of the interpreter `python`, or None if it has none. Reads only package
-    metadata, because importing vLLM takes seconds. Raises MissingError, which names `where`, if the
-    interpreter cannot be executed."""
+    metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter cannot be executed;
+    the error names `where`, which says where the interpreter was configured."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
@@ -139,8 +139,9 @@ class Launch:
         return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment variables of the server's process: those of this process without Python's
-        paths, plus the settings that vLLM needs."""
+        """Returns the environment variables of the server's process: those of this process, plus the settings
+        that vLLM needs. Leaves out `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV`, so that vLLM's interpreter
+        does not import packages of this process's interpreter."""
         ours = {
             name: value
             for name, value in os.environ.items()
