@@ -23,8 +23,9 @@ from air.train.tree.build import Ints
 from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
 
 QUERIES = 256
-"""The largest number of queries that one attention call computes for a run with ancestors. A longer run is
-computed in chunks of this size, which bounds the size of the mask."""
+"""The largest number of queries for which one attention call computes a run (consecutive tokens, each the
+parent of the next) that attends to tokens before it. A longer run is computed in chunks of this size, which
+bounds the size of the mask."""
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
 """The torch methods that read only the shape of a mask. For these, `TreeMask` builds no ordinary mask
 tensor."""
@@ -32,25 +33,27 @@ tensor."""
 
 @dataclass(frozen=True)
 class Run:
-    """A run: the tokens of a row from `start` to `end - 1`. Each token's parent is the token before it,
-    except that the first token's parent may be any earlier token of the row, or none."""
+    """A range of tokens in a row of a micro-batch, from `start` to `end - 1`, that one attention call can
+    compute. Each token's parent is the token before it, except that the first token's parent may be any
+    earlier token of the row, or none."""
 
     start: int
     end: int
     blocks: tuple[int, ...]
-    """The indices of the row's blocks (see `Runs`) that contain the run's ancestors and the run itself, in
-    order."""
+    """The indices of those blocks of the row that contain the run's ancestors and the run itself, in order:
+    the tokens to which the run attends. `Runs` divides the row into blocks."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """One row, divided into runs and, more finely, into blocks. A run is a range of tokens in which each
-    token's parent is the token before it. A block is a range of tokens to which any other run attends either
-    completely or not at all."""
+    """One row of a micro-batch, divided into runs and, more finely, into blocks, for attention without hidden
+    pairs of tokens. A run is a range of tokens in which each token's parent is the token before it. A block
+    is a range of tokens to which any other run attends either completely or not at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
-    """The number of tokens in each block of the row, in order."""
+    """The number of tokens in each block of the row, in order. A block is a range of tokens to which any
+    other run attends either completely or not at all."""
 
     def parts(self, row: int) -> list[Part]:
         """Returns the attention calls (parts) from which `RunAttention` computes this row's attention. `row`
@@ -69,8 +72,8 @@ class Runs:
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
-        """Returns the division of a row into runs and blocks. `parents` has the position of each token's
-        parent in the row, -1 for the first token of a tree."""
+        """Divides a row into runs and blocks (see `Runs`). `parents` has the position of each token's parent
+        in the row, -1 for the first token of a token tree."""
         places = np.arange(len(parents))
         starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
         forks = {int(parents[start]) + 1 for start in starts}
@@ -89,11 +92,12 @@ class Runs:
 
 
 class TreeMask(Tensor):
-    """A boolean attention mask [B, 1, T, T]: true if the query token (third dimension) attends to the key
-    token (fourth dimension).
+    """A boolean attention mask [B, 1, T, T] for rows that hold token trees: true if the query token (third
+    dimension) attends to the key token (fourth dimension).
 
-    torch's `scaled_dot_product_attention` with this mask is computed run by run. Every other torch function
-    gets an ordinary mask tensor in its place, which is built at the first use.
+    torch's `scaled_dot_product_attention` with this mask is computed separately for each run: a range of
+    tokens in which each token's parent is the token before it. So hidden pairs of tokens cost nothing. Every
+    other torch function gets an ordinary mask tensor in its place, which is built at the first use.
     """
 
     rows: Sequence[Runs]
@@ -104,8 +108,9 @@ class TreeMask(Tensor):
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
-        """Returns the mask of B rows. `parents` has an array [T] for each row, and `ends` is [B, T]; both
-        have the meaning of these fields in `TokenTree`."""
+        """Returns the mask of B rows, each of which holds one token tree. For each row, `parents` has an
+        array [T] with the position of each token's parent (-1: none). `ends` [B, T] has one more than the
+        position of each token's last descendant."""
         count, length = ends.shape
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
@@ -129,9 +134,10 @@ class TreeMask(Tensor):
         return self._plain
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """Returns an additive causal mask [queries, keys], with 0 for a visible key and -inf for a hidden
-        key. The last query attends to all keys, and each query to one key less than the next query. The
-        result is a view of one tensor that all calls share; its type and device are those of `like`."""
+        """Returns an additive causal mask [queries, keys] for a chunk of a run, with 0 for a visible key and
+        -inf for a hidden key. The last query attends to all keys, and each query to one key less than the
+        next query. The result is a view of one tensor that all calls share; its type and device are those of
+        `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])
@@ -164,8 +170,8 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, run by
-    run."""
+    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, separately
+    for each run of tokens (see `Runs`), so that hidden pairs of tokens are not computed."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.parts(), options.get("scale")

@@ -87,8 +87,9 @@ def pack(
 
 
 def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
-    """Divides the sorted `samples` into consecutive ranges at the least cost (see `pack`). Each range becomes
-    one token tree."""
+    """Divides the sorted `samples` into consecutive ranges, each of which becomes one token tree, at the
+    least cost. A tree has at most `max_tokens` tokens, unless it has a single, longer sample. The cost of a
+    tree with T tokens is T + `mask_cost` · T²."""
     costs: list[float] = []  # costs of the ranges that are not yet part of a larger range
     kept: list[tuple[int, int]] = []
     # Backwards, so that a range comes after its parts.
@@ -112,10 +113,11 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Returns candidate ranges of samples, from recursive division in two. Each is a tuple: start, end, the
-    number of tokens of the range's tree, and whether the range is divided further. The order is depth-first:
-    a divided range is followed by its first half with that half's divisions, then by its second half. A range
-    is divided between the two neighbours that share the fewest tokens."""
+    """Returns the ranges of samples that may become one token tree, for `_split` to choose from. They come
+    from recursive division in two. Each is a tuple: start, end, the number of tokens of the range's tree, and
+    whether the range is divided further. The order is depth-first: a divided range is followed by its first
+    half with that half's divisions, then by its second half. A range is divided between the two neighbours
+    that share the fewest tokens."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

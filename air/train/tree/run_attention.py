@@ -36,8 +36,8 @@ class Part:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Returns `ranges`, which must be in ascending order, with each sequence of adjacent ranges merged into
-    one."""
+    """Returns ranges that cover the same positions as `ranges`, which must be in ascending order, with each
+    sequence of adjacent ranges merged into one."""
     result: list[tuple[int, int]] = []
     for start, end in ranges:
         if result and result[-1][1] == start:

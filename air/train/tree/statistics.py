@@ -39,10 +39,11 @@ def entry_statistics(
     entropy_gradient: bool = False,
     reference: Reference | None = None,
 ) -> Predictions:
-    """Returns, for each of the N entries of a micro-batch, the token's log-probability and the entropy of the
-    distribution that predicted the token. With `reference`, also returns the KL divergence of this
-    distribution from the reference model's. All tensors are [N], in nats, at the temperature at which the
-    entry's sample was sampled. The entropy has a gradient only with `entropy_gradient`."""
+    """Returns, for each of the N entries of a micro-batch (an entry is a sampled token and a sample that
+    trains it), the token's log-probability and the entropy of the distribution that predicted the token. With
+    `reference`, also returns the KL divergence of this distribution from the reference model's. All tensors
+    are [N], in nats, at the temperature at which the entry's sample was sampled. The entropy has a gradient
+    only with `entropy_gradient`."""
     hidden = batch_hidden_states(model, batch)
     entries = batch.entries
     # Entries with the same parent and temperature share one prediction.
