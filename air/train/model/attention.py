@@ -54,7 +54,8 @@ def attention_mask(
 
 def windows(config: Any) -> dict[str, int | None]:
     """Returns a dict from each type of attention layer in a text model's config to the size of its sliding
-    window in tokens (None: no window). Raises KeyError for a type that `check_supported` refuses."""
+    window in tokens (None: no window). Raises KeyError for a type of layer that is not supported (see
+    `check_supported`)."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds:

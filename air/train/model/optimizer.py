@@ -24,8 +24,8 @@ Stepper = torch.optim.Optimizer | MasterWeights
 float32."""
 
 _NEARLY_ZERO = 1e-8
-"""If `min_lr` is 0, the learning rate at the start of a warm-up and at the end of a linear decay is this
-number times the peak."""
+"""The ratio of the lowest to the highest learning rate of a schedule whose setting `min_lr` is 0: a warm-up
+starts, and a linear decay ends, at this number times the peak instead of at 0."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:

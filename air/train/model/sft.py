@@ -89,7 +89,7 @@ class SFT:
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
-        """The number of finished steps."""
+        """The number of finished training steps (updates of the weights)."""
         self._batches = _batches(data, config)
 
     def step(self) -> dict[str, float]:
@@ -241,8 +241,9 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 
 @dataclass(frozen=True)
 class _Total:
-    """The result for a batch: the mean cross-entropy in nats (`loss`), the number of trained tokens
-    (`tokens`), and the number of tokens that the model computed (`forward_tokens`)."""
+    """The result of one pass over a batch of demonstrations: the mean cross-entropy in nats (`loss`), the
+    number of trained tokens (`tokens`), and the number of tokens that went through the model
+    (`forward_tokens`)."""
 
     loss: float
     tokens: int

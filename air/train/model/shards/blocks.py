@@ -100,8 +100,8 @@ class Sharded:
     def wrong(
         self, where: str, message: str, remedy: str = "is the checkpoint complete, and of one run?"
     ) -> UsageError:
-        """Returns a UsageError that says why this tensor cannot be assembled. `where` is the file with the
-        problem."""
+        """Returns a UsageError that says with `message` why this tensor cannot be assembled. `where` is the
+        file with the problem, and `remedy` the advice for the user."""
         return UsageError(f"{self.name}: {message}", where=where, remedy=remedy)
 
 
