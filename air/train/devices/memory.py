@@ -32,11 +32,12 @@ besides that weight's gradient. The backward pass makes such a tensor for each u
 weight is often both the input embeddings and the output head, and the head is used for each chunk of logits.
 So two of these tensors and their sum exist before the sum is added to the gradient."""
 _CHUNK_COPIES = 3
-"""The number of tensors of the size of a chunk of float32 logits that exist at once: the logits, the
-log-probabilities, and their gradient."""
+"""The number of float32 tensors that the loss needs at the same time for a chunk of tokens, each with one
+number per token and vocabulary entry: the logits, the log-probabilities, and their gradient."""
 _DIVERGENCE_COPIES = 3
-"""The number of further tensors of that size if the KL divergence from a reference model is computed: the
-reference's logits, its log-probabilities, and the difference of both models' log-probabilities."""
+"""The number of further float32 tensors for a chunk of tokens, each with one number per token and vocabulary
+entry, if the KL divergence from a reference model is computed: the reference's logits, its log-probabilities,
+and the difference of both models' log-probabilities."""
 
 
 _TITLES = {

@@ -136,9 +136,10 @@ class ValueModel:
 def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, clip: float | None
 ) -> tuple[Tensor, float]:
-    """Returns the value loss (see the module's formula) summed over N tokens, and the number of tokens whose
-    loss is the clipped term. All tensors are [N]; `old` has the values before the step. `clip` is None for no
-    clipping."""
+    """Returns the sum of the value loss over N tokens, and the number of tokens whose loss is the clipped
+    term. A token's loss is half the larger of the squared errors of two predictions of its return: the value,
+    and the value clipped to within `clip` of `old`, the value before the step. All tensors are [N]. If `clip`
+    is None, there is only the first term."""
     error = (values - returns).square()
     if clip is None:
         return 0.5 * error.sum(), 0.0
