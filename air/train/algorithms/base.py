@@ -139,8 +139,8 @@ class Credit:
 
 
 GroupCredits = Sequence[Sequence[Credit]]
-"""The credits of a group: for each episode a list with one credit per part, in order. The list of a masked
-episode is empty."""
+"""The credits of a group: for each episode a list with one credit per part, in order. The list of an episode
+that failed, and is therefore not trained, is empty."""
 
 
 class Algorithm(ABC):

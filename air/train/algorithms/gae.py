@@ -52,9 +52,10 @@ class GAEConfig(AlgorithmConfig):
 def gae(
     rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float
 ) -> tuple[list[float], list[float]]:
-    """Returns two lists with one element per sampled token, in order: the advantages A_t, and the returns
-    A_t + V_t, which are the targets of the value model. Raises ValueError if `rewards` and `values` differ in
-    length."""
+    """Computes generalised advantage estimation. Returns two lists with one element per sampled token, in
+    order: the advantages, and the returns, which are the advantages plus `values` and are the targets of the
+    value model. `gamma` is the discount γ, and `lam` the parameter λ. Raises ValueError if `rewards` and
+    `values` differ in length."""
     if len(rewards) != len(values):
         raise ValueError(f"{len(rewards)} rewards for {len(values)} values")
     advantages = [0.0] * len(values)

@@ -220,8 +220,9 @@ def _say_left_out(renderer: Any, talks: Sequence[Demonstration]) -> None:
 
 
 def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, list[Example]]]:
-    """Yields an endless sequence of pairs: the epoch, counted from 1, and a batch of examples. A batch has at
-    most `batch_size * seq_len` tokens. If the config says so, the order is shuffled anew in each epoch."""
+    """Yields an endless sequence of pairs: the number of the epoch that has been reached, counted from 1, and
+    a batch of examples (token sequences). A batch has at most `batch_size * seq_len` tokens. If the setting
+    `shuffle` of the data is true, the order is shuffled anew in each epoch."""
     budget = config.data.batch_size * config.data.seq_len
     batch: list[Example] = []
     size, epoch = 0, 0

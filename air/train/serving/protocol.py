@@ -156,8 +156,8 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one dict per sampled token, with the token's text (or name) and log-probability, in OpenAI's
-    format."""
+    """Returns one dict per sampled token, with the token's text and log-probability, in OpenAI's format.
+    `tokens` may have names such as `token_id:5` instead of texts."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)

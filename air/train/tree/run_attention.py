@@ -27,7 +27,8 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 @dataclass(frozen=True)
 class Part:
     """The queries and keys of one attention call, both in row `row` of a micro-batch. If `causal`, queries
-    and keys are the same run, under a causal mask; otherwise every query attends to every key."""
+    and keys are the same run (tokens of which each is the parent of the next), under a causal mask; otherwise
+    every query attends to every key."""
 
     row: int
     queries: Ranges

@@ -26,11 +26,11 @@ class LossInputs:
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
     """Arrays that the algorithm returned besides advantages, by name (`Sample.arrays`)."""
     samples: Tensor | None = None
-    """The index of each entry's sample in the micro-batch. None if not known; only the loss `custom` needs
-    it."""
+    """The index in the micro-batch of the sample that each entry (a sampled token and a sample that trains
+    it) belongs to. None if not known; only the loss `custom` needs these indices."""
     divergence: Tensor | None = None
-    """For each entry, the KL divergence of the policy's predicted distribution from that of the reference
-    model, with gradient. None unless the KL penalty's estimator is `full`."""
+    """For each sampled token, the KL divergence of the policy's predicted distribution from that of the
+    reference model, with gradient. None unless the KL penalty's estimator is `full`."""
 
     @property
     def log_ratio(self) -> Tensor:
@@ -41,12 +41,13 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """The result of a policy loss, with one element per entry in the tensors `loss` and `left_out`."""
+    """The result of a policy loss. The tensors `loss` and `left_out` have one element per entry: per pair of
+    a sampled token and a sample that trains it."""
 
     loss: Tensor
-    """The loss of each entry, with gradient."""
+    """The loss of each entry (a sampled token and a sample that trains it), with gradient."""
     left_out: Tensor
-    """True for each entry whose policy gradient the loss leaves out, because the token's probability has
-    moved too far from that at sampling."""
+    """True for each entry (a sampled token and a sample that trains it) whose policy gradient the loss leaves
+    out, because the token's probability has moved too far from that at sampling."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
     """Further metrics of the loss by name; each is a scalar, summed over the samples."""

@@ -42,9 +42,10 @@ class SampleInputs:
 
 
 def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
-    """Calls the user's function once per sample and returns losses [N], one per entry. The losses of a
-    sample's entries add up to the loss that the function returned for this sample. Raises ConfigError if the
-    function returns a loss that is not a scalar with a gradient, or a metric that is not a tensor."""
+    """Calls the user's function once per sample. Returns the losses [N] of the micro-batch's entries, which
+    are pairs of a sampled token and a sample that trains it; the losses of a sample's entries add up to the
+    loss that the function returned for this sample. Raises ConfigError if the function returns a loss that is
+    not a scalar with a gradient, or a metric that is not a tensor."""
     function = config.function()
     if inputs.samples is None:
         raise ValueError("a custom loss needs to know which entries are of one sample")
