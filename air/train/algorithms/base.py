@@ -1,9 +1,9 @@
 """Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
 An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
-episodes of one prompt, each as a list of `Part` objects. Its result is one `Credit` for each part. An
-algorithm does not decide which tokens may be trained at all; that is the mask, which the trainer sets. A
-token whose advantage is 0 is not trained.
+episodes of one prompt, each as a list of `Part` objects. Its result is one `Credit` for each part. A token
+whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all; the mask
+of each training sample does (`Sample.mask`).
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.

@@ -263,8 +263,8 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 @dataclass(frozen=True)
 class _Beside:
-    """Loads the models that an algorithm needs besides `policy`, onto its device and with its attention
-    implementation."""
+    """Loads the reference model, the teacher and the value model of a run, onto the device of `policy` and
+    with its attention implementation. Each method loads one of them."""
 
     policy: Policy
     attention: str

@@ -179,10 +179,10 @@ class _Statistics(torch.autograd.Function):
     log-probabilities of tokens, and the entropies and KL divergences of the R predictions. The arguments are
     as in `chosen_logprobs`; `reference` has the logits of the reference model.
 
-    p are the model's probabilities and q the reference's. The gradients with respect to the logits, before
-    division by the temperature, are [token is t] - p for log p_t, -p (log p + H) for the entropy H, and p
-    (log p - log q - D) for the divergence D. Torch's own operations would need twice as many tensors of the
-    size of `logits`.
+    Let p be the model's probabilities over the vocabulary, and q the reference's. The gradients with respect
+    to the logits, before division by the temperature, are: for the log-probability of a token t, 1 at t (0
+    elsewhere) minus p; for the entropy H, -p (log p + H); for the divergence D, p (log p - log q - D).
+    Torch's own operations would need twice as many tensors of the size of `logits`.
     """
 
     @staticmethod

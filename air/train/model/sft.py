@@ -1,8 +1,8 @@
 """Supervised fine-tuning (SFT) on the replies of recorded conversations (demonstrations).
 
-The demonstrations of a step are packed into rows as token trees, as in reinforcement learning. So a common
-prefix of several demonstrations, such as the prompt of a task, is computed once; this does not change the
-loss.
+As in reinforcement learning, the demonstrations of a step are merged into prefix trees (token trees). So a
+common prefix of several demonstrations, such as the prompt of a task, is computed once; this does not change
+the loss.
 """
 
 from __future__ import annotations

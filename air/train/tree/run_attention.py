@@ -1,7 +1,8 @@
-"""Attention in token trees on a CPU, with torch's fused kernel, without computing hidden pairs of tokens.
+"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel, without
+computing pairs of tokens of which one does not attend to the other.
 
 A row is divided into runs: ranges of tokens in which each token's parent is the token before it. There are
-two kinds of attention calls, called parts. In a causal part, a run attends to itself. In the other parts, all
+two kinds of attention calls, called parts. In a causal part, a run attends to itself. In each other part, all
 runs with the same ancestors attend to these ancestors, without any mask. The results of both kinds are
 combined to one softmax: the kernel returns the logarithm of each part's denominator, which gives the part's
 weight. In the backward pass, each part gets the denominator of the combined softmax, so the gradients are

@@ -1,8 +1,8 @@
 """The inputs and outputs of policy losses.
 
 The inputs of a policy loss are tensors [N] with one element per entry. An entry is a pair of a sampled token
-and a sample that trains this token. A policy loss does not know how the tokens are arranged in rows or token
-trees.
+and a sample that trains this token. So a policy loss does not know how the trainer arranges the tokens in
+rows or merges samples with a common prefix.
 """
 
 from __future__ import annotations
