@@ -46,8 +46,8 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """Keys that limit which hosts a box can reach. The environment and each phase (agent, verifier) have
-    them."""
+    """Keys of `task.toml` that limit which hosts a box can reach. The section of the environment and that of
+    each phase (agent, verifier) have them."""
 
     network_mode: NetworkMode | None = None
     """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
