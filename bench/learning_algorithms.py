@@ -122,7 +122,8 @@ def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
 
 
 def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
-    """Trains one policy with the algorithm `name`, and returns the training's result."""
+    """Trains one policy with the algorithm `name`, either for the result (`arm` is `trained`) or as the
+    control, and returns the training's result."""
     began = time.monotonic()
     folder = out / f"seed{seed}"
     starts = {n: folder / f"start{n}" for n in (0, 1)}  # the second is the control's teacher
@@ -217,7 +218,9 @@ def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], b
 
 
 def learns(gains: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether the gain minus two standard errors exceeds the control's gain plus two standard errors."""
+    """Whether an algorithm has learnt: its gain of reward minus two standard errors exceeds the control's
+    gain plus two standard errors. `gains` contains a pair (mean, standard error) for each of `trained` and
+    `control`."""
     (gain, error), (other, others) = gains["trained"], gains["control"]
     return gain - 2 * error > other + 2 * others
 

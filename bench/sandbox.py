@@ -37,7 +37,8 @@ from air.sandbox.pool.box_pool import Pool
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
 """The workspaces that are frozen and copied: (bytes, number of files), by name."""
 ROOM = 6
-"""A workspace is measured only if the free memory is at least this multiple of its size."""
+"""A workspace is measured only if the free memory is at least this multiple of its size, because several
+copies of it exist at once."""
 COPY = "copytree on the disk"
 
 
