@@ -47,7 +47,8 @@ def code_of_function(function: Any) -> str:
 
 
 def _docstrings(text: str) -> Iterator[_Cut]:
-    """Yields the place of each docstring, also of those below an assignment."""
+    """Yields a cut for each docstring in a Python source text, also for those below an assignment. The cut
+    replaces the docstring by `...`."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, _DOCUMENTED):
             continue
@@ -73,7 +74,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _comments(text: str) -> Iterator[_Cut]:
-    """Yields the place of each comment."""
+    """Yields a cut for each comment in a Python source text, which removes the comment."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start

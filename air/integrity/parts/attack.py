@@ -1,9 +1,9 @@
 """Defines `PartAttack`: an attack of an agent on one tool or one answer checker.
 
-The attack is a list of replies in an episode with one question, from a data set with this row only (a task
-`rows:…`). The right answer is `ANSWER`, a word that only the row contains. The attack is broken (the defence
-failed) if the episode fails, so that training would not use it; if it earns more than a plain wrong answer;
-if an observation contains `ANSWER`; or if the attack's own check finds a fault.
+The attack is a list of replies in an episode with one question, the only row of a data set (a task `rows:…`).
+The right answer is `ANSWER`, a word that only the row contains. The attack is broken (the defence failed) if
+the episode fails, so that training would not use it; if it earns more than a plain wrong answer; if an
+observation contains `ANSWER`; or if the attack's own check finds a fault.
 
 Settings and replies may contain placeholders that the battery replaces by real values: `@ROWS@`, the path of
 the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`,

@@ -96,7 +96,7 @@ class McpServer(BaseConfig):
     command: str | None = None
     """The program to start, if `transport` is `stdio`."""
     args: tuple[str, ...] = ()
-    """The program's arguments."""
+    """The arguments of the program `command`."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers of each request to `url`; values may name variables as `${VAR}`."""
 
