@@ -154,8 +154,8 @@ def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
 def trained(
     policy: policies.Policy, config: RunConfig, seed: int, *, shuffled: bool
 ) -> tuple[list[float], float]:
-    """Trains `policy` in place. Returns the mean reward of each step, and the largest mean difference between
-    the sampler's and the trainer's probabilities (`mismatch_kl`)."""
+    """Trains `policy` in place. Returns the mean reward of each step, and the largest `mismatch_kl` of any
+    step: the divergence between the sampler's and the trainer's probabilities."""
     algorithm = config.algorithm()
     models = needed.load(algorithm.needs, config, policy, print)
     trainer = Trainer(policy, config.trainer.optim, loss=config.trainer.loss)

@@ -128,7 +128,7 @@ def step(rng: random.Random, turn: int, output: int) -> dict[str, Any]:
 
 
 def line(kind: str, **fields: Any) -> dict[str, Any]:
-    """Returns the record of one line of a trajectory."""
+    """Returns the JSON object of one line of a trajectory, of the type `kind` with the given fields."""
     return {"v": VERSION, "type": kind, "t": time.time(), **fields}
 
 
