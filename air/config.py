@@ -136,7 +136,8 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""Remedies for a wrong value, by the beginning of pydantic's name of the error type."""
+"""For error messages: what the user can do about a wrong value, by the beginning of the name that pydantic
+gives to the kind of error."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ AirError
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and no cause outside of its commands is known
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
-├── BoxCommandError          a running command has ended, or has no such input or terminal
+├── BoxCommandError          a running box cannot do what was asked with a command or a snapshot
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
@@ -87,8 +87,9 @@ class BoxFileError(AirError):
 
 
 class BoxCommandError(AirError):
-    """A call needs a running command in a box, or the command's standard input or terminal, but the command
-    has already ended or has no such input or terminal."""
+    """A running box cannot do what was asked with a command or a snapshot. For example, the command has
+    already ended or has no standard input or terminal, the box is frozen, or a copy of the workspace
+    failed."""
 
 
 class ArtefactError(AirError):

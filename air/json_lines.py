@@ -17,8 +17,8 @@ from typing import Any
 from air.errors import ConfigError, boundary
 
 SEAL_BYTES = 64
-"""The number of bytes before its offset that a `Mark` stores. If the file later has other bytes in that
-place, it was rewritten."""
+"""The number of bytes before a reading position that are stored with it (in `Mark.seal`). If the file later
+has other bytes in that place, it was rewritten."""
 
 
 @dataclass(frozen=True)

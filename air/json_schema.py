@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 32
-"""The maximum depth of nested lists and objects in a plain value."""
+"""The maximum depth of nested lists and objects in a JSON value that is accepted from an agent."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -30,7 +30,9 @@ _LARGEST = 2**63
 
 def parse(text: str, what: str) -> Any:
     """Parses JSON text and returns its value. Raises ValueError, with one sentence for the agent, if the text
-    is malformed or the value is not plain. `what` names the text in that sentence."""
+    is malformed, or if the value is not safe to process because it is nested too deeply, contains a number
+    that is too large, or contains a text that is not valid Unicode. `what` names the text in that
+    sentence."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -53,8 +55,9 @@ def _refuse(constant: str) -> Any:
 
 
 def not_plain(value: Any) -> str:
-    """Checks whether a JSON value is plain (see the module's docstring), so that later code can process it
-    safely. Returns a description of the first violation, such as `is nested too deeply`, or an empty text."""
+    """Checks whether a JSON value is plain, so that later code can process it safely: its nesting is limited,
+    and it contains no integer above 64 bits, no infinite number and no text that cannot be encoded as UTF-8.
+    Returns a description of the first violation, such as `is nested too deeply`, or an empty text."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         following: list[Any] = []

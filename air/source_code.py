@@ -1,7 +1,7 @@
-"""Reads source code as it decides results: without docstrings and comments.
+"""Reads Python source code without its docstrings and comments, which have no effect on results.
 
-Digests of worlds and tools are made of it, so that a recorded episode can still be replayed after somebody
-has reworded a docstring.
+The digests of worlds and tools are hashes of this code. So a recorded episode can still be replayed after a
+docstring or comment was changed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 _Cut = tuple[int, int, int, int, bytes]
-"""First line, start, last line and end of a piece of text, and what replaces it. Lines count from 0; starts
-and ends are offsets in bytes."""
+"""A piece of source text to replace: its first line, the start in that line, its last line, the end in that
+line, and the replacement. Lines count from 0; starts and ends are offsets in bytes."""
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -47,7 +47,8 @@ def code_of_function(function: Any) -> str:
 
 
 def _docstrings(text: str) -> Iterator[_Cut]:
-    """Yields the place of each docstring, also of those below an assignment."""
+    """Yields a cut for each docstring in a Python source text, also for those below an assignment. The cut
+    replaces the docstring by `...`."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, _DOCUMENTED):
             continue
@@ -73,7 +74,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _comments(text: str) -> Iterator[_Cut]:
-    """Yields the place of each comment."""
+    """Yields a cut for each comment in a Python source text, which removes the comment."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start

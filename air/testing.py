@@ -339,8 +339,8 @@ class Letters:
 
 
 class Source:
-    """Offers the two worlds of this module as tasks. `air.worlds.sources` finds this class under the name
-    `air.testing`."""
+    """Offers the two worlds of this module as the tasks `air.testing:letters` and `air.testing:unreachable`.
+    `air.worlds.sources` finds this class under the name `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
@@ -365,7 +365,8 @@ class Source:
         )
 
     def names(self) -> list[str]:
-        """Returns the names of the two tasks, without the prefix `air.testing:`."""
+        """Returns the names of the tasks of this source, `letters` and `unreachable`, without the prefix
+        `air.testing:`."""
         return ["letters", "unreachable"]
 
 

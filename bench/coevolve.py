@@ -78,7 +78,8 @@ def main() -> int:
 
 
 def build(folder: Path, *, demos: int, steps: int) -> None:
-    """Writes the held-out questions and both policies into the folder, unless they exist there already."""
+    """Writes 400 questions for evaluation, which are held out from training, and both policies (executor and
+    proposer) into the folder, unless a policy exists there already."""
     rng = random.Random("held out")
     held_out = dict(problem(rng, LARGEST) for _ in range(400))
     rows = [{"question": q, "answer": a} for q, a in held_out.items()]
@@ -108,8 +109,8 @@ def answering(rng: random.Random) -> tuple[str, str, str]:
 
 
 def proposing(rng: random.Random) -> tuple[str, str, str]:
-    """Returns a demonstration for the proposer: a problem, the proposer's prompt, and its reply. Two of three
-    problems are easy."""
+    """Returns a demonstration for the proposer: a problem, the proposer's prompt, and its reply. About two of
+    three problems have numbers up to `EASY` only."""
     question, answer = problem(rng, EASY if rng.random() < 2 / 3 else LARGEST)
     reply = f"<question>{question}</question> \\boxed{{{answer}}}"
     return question, PROPOSE, reply
@@ -124,8 +125,8 @@ def warm_start(
     demos: int,
     steps: int,
 ) -> None:
-    """Builds a new policy, trains it on `demos` demonstrations that `talk` returns, and writes it to
-    `folder/name`."""
+    """Builds a new policy, trains it for `steps` steps on `demos` demonstrations that `talk` returns, and
+    writes it to `folder/name`. Leaves out demonstrations of the questions in `held_out`."""
     for part in (name, f"{name}-base"):
         shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
     rng = random.Random(f"demonstrations of {name}")

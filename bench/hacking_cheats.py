@@ -21,10 +21,12 @@ from air.trajectories.trajectory import Trajectory
 
 ARTEFACT = "submission.csv"
 SAMPLE = "data/sample.csv"
-"""The file of a weakened task that holds the validation labels. A shipped task has no such file."""
+"""The file that holds the validation labels in a weakened task (a copy of a shipped task in which cheats earn
+a reward). A shipped task has no such file."""
 CLAIM = "accuracy="
-"""The text at the beginning of an artefact that claims a score. The grader of a shipped task refuses such an
-artefact; the grader of a weakened task believes the claim."""
+"""The text at the beginning of an artefact that claims a score. The grader of a weakened task (a copy of a
+shipped task in which cheats earn a reward) believes the claim; the grader of a shipped task refuses such an
+artefact."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def tried(trajectory: Trajectory) -> frozenset[str]:
 
 
 class CheatingAgent:
-    """A scripted agent that replies as `ScriptedAgent` does, but cheats at each turn with the probability
-    `rate`.
+    """A scripted agent for the demonstrations: at each turn it cheats with the probability `rate`, and
+    otherwise replies as air's scripted agent for demonstrations (`ScriptedAgent`) does.
 
     Every cheat is equally probable, and ends the episode.
     """

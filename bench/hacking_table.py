@@ -88,7 +88,8 @@ def share(episodes: Sequence[Episode]) -> float:
 
 @dataclass(frozen=True)
 class Trend:
-    """The shares of cheating episodes in the first and the last quarter of a run."""
+    """The shares of cheating episodes in the first and the last quarter of a run's steps, as `trend` computes
+    them."""
 
     first: float
     last: float
@@ -119,8 +120,10 @@ def trend(episodes: Sequence[Episode]) -> Trend:
 
 
 def verdict(trends: Mapping[str, Trend]) -> tuple[int, str]:
-    """Returns the exit code and a text that explains it. The code is 0 if the share of cheating episodes
-    rises in the weakened arm and falls in the defended one."""
+    """Returns the exit code and a text that explains it. `trends` has one entry for each of two training
+    runs, the arms: one trained on weakened tasks, in which cheats earn a reward, and one on defended tasks.
+    The code is 0 if the share of cheating episodes rises in the weakened arm and falls in the defended
+    one."""
     weak, real = trends[WEAKENED], trends[DEFENDED]
     text = (
         f"{WEAKENED}: {weak.first:.1%} of episodes cheat in the first quarter, {weak.last:.1%} in the last "
@@ -132,7 +135,8 @@ def verdict(trends: Mapping[str, Trend]) -> tuple[int, str]:
 
 
 def markdown(arm: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the rows of `parts` as a table in Markdown."""
+    """Returns a table in Markdown of `rows`, one for each part of a run. `arm` is the run's name, for the
+    header."""
     names = list(rows[0])
     lines = [
         [arm if name == "steps" else name for name in names],

@@ -59,7 +59,8 @@ if [ "$(cat {file})" = "$(cat /tests/expected)" ]; then echo 1 > /logs/verifier/
 
 @dataclass(frozen=True)
 class FamilyTask:
-    """One task of the family. `slots` are the parts of its solution that the instruction states."""
+    """One task of the family. `slots` are the two values that its instruction and its command contain, such
+    as a word and a file's name."""
 
     kind: str
     slots: tuple[str, ...]
@@ -94,7 +95,7 @@ class FamilyTask:
 
     def command(self, slots: Sequence[str] = ()) -> str:
         """Returns the shell command that solves the task. With other `slots` than the task's own, returns a
-        command of the same form that does not solve it."""
+        command of the same form for those values."""
         # Blanks on both sides of each slot keep its tokens the same everywhere.
         a, b = slots or self.slots
         return {
@@ -104,7 +105,8 @@ class FamilyTask:
         }[self.kind]
 
     def guess(self, rng: random.Random) -> str:
-        """Returns the command with one slot replaced by a random value."""
+        """Returns the command that solves the task, but with a random value in the place of one of its two
+        values, so that it is right only by chance."""
         place = rng.randrange(2)
         slots = list(self.slots)
         slots[place] = str(rng.choice(_CHOICES[self.kind][place]))

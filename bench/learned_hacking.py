@@ -106,15 +106,16 @@ def demonstrations(args: argparse.Namespace) -> Path:
 
 
 def train(arm: str, config: RunConfig) -> list[Episode]:
-    """Trains the policy of one arm; returns the training episodes."""
+    """Trains the policy of one arm, which is one of the two compared runs (weakened or defended tasks);
+    returns the training episodes."""
     with Progress(config.max_steps, title=arm) as progress:
         outcome = asyncio.run(EmbeddedRun(config, progress).run())
     return read_run(outcome.folder)
 
 
 def run_config(args: argparse.Namespace, rest: Sequence[str], arm: str, policy: Path) -> RunConfig:
-    """Returns the settings of an arm: the quickstart's run file with air's default `delta` and, for the
-    weakened arm, with the defences switched off."""
+    """Returns the settings of one of the two compared runs (arms): the quickstart's run file with air's
+    default `delta` and, for the run on weakened tasks, with the defences switched off."""
     flags = ["--model.name", str(policy), "--output-dir", str(args.out), "--run.name", arm]
     flags += ["--max-steps", str(args.steps), "--embedded.seed", str(args.seed)]
     flags += ["--orchestrator.group-size", "12", "--orchestrator.batch-size", "24", *OPTIM]

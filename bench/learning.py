@@ -66,9 +66,10 @@ BY_TRIES = {
     "φ best of all tries": "best",
     "tries": "tries",
 }
-"""The names of measures of `air.train.evaluation.tries`, by the row's name in the table."""
+"""For each row of the table that concerns tries (validates): the name of the measure of
+`air.train.evaluation.tries` that it shows."""
 EQUAL_TRIES = ("φ first try", "φ best of two tries", "φ last submission", "φ test score")
-"""The measures that more tries alone do not raise."""
+"""The measures that do not rise merely because a policy tries (validates) more often."""
 _ENV = "--orchestrator.train.source.0.env"
 RECIPES: dict[str, tuple[str, ...]] = {
     "two-validates": (f"{_ENV}.max-validates", "2"),
@@ -134,8 +135,9 @@ def main() -> int:
 
 
 def one_seed(args: argparse.Namespace, rest: list[str], seed: int, data: Path) -> dict[str, Any]:
-    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
-    and after the control."""
+    """Runs the experiment with one seed: the warm start (training on demonstrations), then from there the
+    training and the control run, whose rewards are shuffled. Returns the measures of the policy before both,
+    after the training, and after the control run."""
     warm = warm_start(args.out / f"seed{seed}", data, seed)
     result: dict[str, Any] = {"seed": seed, "before": measure(args, rest, warm)}
     arms = ["trained"] if args.only_real else ["trained", "control"]
@@ -163,8 +165,8 @@ def warm_start(folder: Path, data: Path, seed: int) -> Path:
 def training_config(
     args: argparse.Namespace, arm: str, rest: Sequence[str], **more: Any
 ) -> RunConfig:
-    """Returns the run file's settings with the changes of `--recipe` and, after them, the flags `rest` of the
-    command line."""
+    """Returns the quickstart's settings for the training `arm`, with the changes of the flag `--recipe` and,
+    after them, the flags `rest` of the command line. `more` is passed to `run_config`."""
     changes = [flag for name in args.recipe for flag in RECIPES[name]]
     return run_config(args, arm, [*changes, *rest], **more)
 
@@ -177,7 +179,8 @@ def run_config(
     seed: int = 0,
     model: Path | None = None,
 ) -> RunConfig:
-    """Returns the quickstart's settings; for the arm `control`, with the overlay that shuffles rewards."""
+    """Returns the quickstart's settings for one training. `arm` names it; for the arm `control`, the control
+    run, the settings include the overlay that shuffles rewards within each group."""
     files = [f"@{CONFIGS / 'quickstart.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
@@ -223,7 +226,8 @@ async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
 
 
 def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns the `MEASURES` of episodes. `scored` times `worth` is `delta`, so that a gain of `delta` can be
+    """Returns the measures of episodes that are rows of the table (`MEASURES`). The share of scored episodes
+    (`scored`) times their mean reward from scores (`worth`) is `delta`, so that a gain of `delta` can be
     split into two parts."""
     found = metrics.of_rollouts(rollouts)
     found["delta"] = found.get("reward/delta")
@@ -235,7 +239,8 @@ def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def by_tries(episodes: Sequence[tries.Played]) -> dict[str, float | None]:
-    """Returns the measures of `BY_TRIES`. Each is the mean over tasks of the task's mean."""
+    """Returns those measures of episodes that concern tries (`BY_TRIES`), by the row's name in the table.
+    Each is the mean over tasks of the task's mean."""
     means = {name: tries.overall(episodes, tries.MEASURES[of]) for name, of in BY_TRIES.items()}
     return {name: None if mean is None else mean.mean for name, mean in means.items()}
 

@@ -122,7 +122,8 @@ def run_config(name: str, model: Path, teacher: Path, steps: int) -> RunConfig:
 
 
 def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
-    """Trains one policy with the algorithm `name`, and returns the training's result."""
+    """Trains one policy with the algorithm `name`, either for the result (`arm` is `trained`) or as the
+    control, and returns the training's result."""
     began = time.monotonic()
     folder = out / f"seed{seed}"
     starts = {n: folder / f"start{n}" for n in (0, 1)}  # the second is the control's teacher
@@ -153,8 +154,8 @@ def one_run(name: str, arm: str, seed: int, steps: int, out: Path) -> Result:
 def trained(
     policy: policies.Policy, config: RunConfig, seed: int, *, shuffled: bool
 ) -> tuple[list[float], float]:
-    """Trains `policy` in place. Returns the mean reward of each step, and the largest mean difference between
-    the sampler's and the trainer's probabilities (`mismatch_kl`)."""
+    """Trains `policy` in place. Returns the mean reward of each step, and the largest `mismatch_kl` of any
+    step: the divergence between the sampler's and the trainer's probabilities."""
     algorithm = config.algorithm()
     models = needed.load(algorithm.needs, config, policy, print)
     trainer = Trainer(policy, config.trainer.optim, loss=config.trainer.loss)
@@ -217,7 +218,9 @@ def table(results: Sequence[Result], names: Sequence[str]) -> tuple[list[str], b
 
 
 def learns(gains: Mapping[str, tuple[float, float]]) -> bool:
-    """Whether the gain minus two standard errors exceeds the control's gain plus two standard errors."""
+    """Whether an algorithm has learnt: its gain of reward minus two standard errors exceeds the control's
+    gain plus two standard errors. `gains` contains a pair (mean, standard error) for each of `trained` and
+    `control`."""
     (gain, error), (other, others) = gains["trained"], gains["control"]
     return gain - 2 * error > other + 2 * others
 

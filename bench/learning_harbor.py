@@ -96,8 +96,9 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 async def one_seed(
     args: argparse.Namespace, rest: Sequence[str], seed: int, talks: Sequence[Talk]
 ) -> dict[str, Any]:
-    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
-    and after the control."""
+    """Runs the experiment with one seed: the warm start (training on demonstrations), then from there the
+    training and the control run, whose rewards are shuffled. Returns the measures of the policy before both,
+    after the training, and after the control run."""
     folder, began = args.out / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -120,8 +121,9 @@ async def one_seed(
 async def one_part(
     args: argparse.Namespace, folder: Path, part: str, config: RunConfig, warm: Path
 ) -> dict[str, Any]:
-    """Runs one part of a seed: trains the arm `part`, unless it is `before`, and returns the policy's
-    measures."""
+    """Runs one part of the experiment with one seed; returns the measures of a policy on the held-out tasks.
+    If `part` is `before`, this is the policy `warm`. Otherwise (`trained` or `control`), it is the policy
+    that training with the settings `config` yields."""
     if part == "before":
         return await measure(args, config, warm)
     shutil.rmtree(folder / part, ignore_errors=True)
@@ -184,8 +186,8 @@ def warm_start(folder: Path, seed: int, talks: Sequence[Talk]) -> Path:
 def run_config(
     args: argparse.Namespace, rest: Sequence[str], seed: int, arm: str, model: Path
 ) -> RunConfig:
-    """Returns the settings of the run file for small policies; for the arm `control`, with the overlay that
-    shuffles rewards."""
+    """Returns the settings of the run file for small policies; for the arm `control`, the control run, with
+    the overlay that shuffles rewards within each group."""
     files = [f"@{CONFIGS / 'harbor' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")

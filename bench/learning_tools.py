@@ -52,7 +52,8 @@ CONFIGS = paths.shipped("configs")
 FORMAT = "action"
 KINDS = ("sum", "product")
 MEASURES = {"reward": "reward", "right": "answer_right", "calls": "tool_calls"}
-"""The measures of an arm: each is the mean over episodes of the metric that is named here."""
+"""The measures of a policy by name, which are columns of the table: each is the mean over episodes of the
+metric that is named here."""
 COLUMNS = tuple(f"{kind} {name}" for kind in KINDS for name in (*MEASURES, "right without"))
 
 
@@ -111,8 +112,9 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 async def one_seed(args: argparse.Namespace, rest: Sequence[str], seed: int) -> dict[str, Any]:
-    """Runs one seed: the warm start, then training and control. Returns the measures before, after training,
-    and after the control."""
+    """Runs the experiment with one seed: the warm start (training on demonstrations), then from there the
+    training and the control run, whose rewards are shuffled. Returns the measures of the policy before both,
+    after the training, and after the control run."""
     folder, began = args.out / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -187,7 +189,7 @@ def run_config(
     args: argparse.Namespace, rest: Sequence[str], seed: int, arm: str, model: Path
 ) -> RunConfig:
     """Returns the settings of the run file for small policies, with both kinds of questions; for the arm
-    `control`, with the overlay that shuffles rewards."""
+    `control`, the control run, with the overlay that shuffles rewards within each group."""
     files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")

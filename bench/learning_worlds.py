@@ -55,11 +55,12 @@ GAMES = {
     "tetris2-size3-level1-turns4": 80,
     "blocksworld-1d-level1-turns2": 80,
 }
-"""The games that are trained by default, with the number of steps of their warm start. In games with few
-turns, a malformed reply costs moves."""
+"""The games that are trained by default, with the number of steps of their warm start (training on
+demonstrations). The names end in the number of turns; with so few, a malformed reply costs moves."""
 MEASURES = ("reward", "success", "action_is_valid", "num_actions", "well_formed")
 GOOD = 0.5
-"""The share of replies in the demonstrations that come from the good player; the others are random."""
+"""The share of replies in the demonstrations that come from a scripted player that plays well; the others are
+random."""
 FORMAT = ThinkAnswer()
 ONE_THREAD = ("--embedded.threads", "1")
 """Flags for a single thread. On a busy machine, several threads that wait for each other are many times
@@ -101,8 +102,9 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
 async def one_seed(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int
 ) -> dict[str, Any]:
-    """Runs one game with one seed: the warm start, then training and control. Returns the measures before,
-    after training, and after the control."""
+    """Runs the experiment with one game and one seed: the warm start (training on demonstrations), then from
+    there the training and the control run, whose rewards are shuffled. Returns the measures of the policy
+    before both, after the training, and after the control run."""
     folder, began = args.out / game / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
@@ -171,8 +173,8 @@ async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]
 def run_config(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int, arm: str, model: Path
 ) -> RunConfig:
-    """Returns the settings of the run file for small policies, with one game; for the arm `control`, with the
-    overlay that shuffles rewards."""
+    """Returns the settings of the run file for small policies, with one game; for the arm `control`, the
+    control run, with the overlay that shuffles rewards within each group."""
     files = [f"@{CONFIGS / 'grl' / 'small.toml'}"]
     if arm == "control":
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")

@@ -37,7 +37,8 @@ from air.sandbox.pool.box_pool import Pool
 SIZES = {"1 MB": (10**6, 10), "100 MB": (10**8, 1000), "1 GB": (10**9, 1000)}
 """The workspaces that are frozen and copied: (bytes, number of files), by name."""
 ROOM = 6
-"""A workspace is measured only if the free memory is at least this multiple of its size."""
+"""A workspace is measured only if the free memory is at least this multiple of its size, because several
+copies of it exist at once."""
 COPY = "copytree on the disk"
 
 
@@ -89,7 +90,8 @@ async def commands(bench: Bench, sides: Sequence[Side]) -> None:
 
 
 async def copies(bench: Bench, sides: Sequence[Side]) -> None:
-    """Measures the milliseconds for copying a file of 10 MB into a box, and out of it."""
+    """Measures, for each of the compared sides, the milliseconds for copying a file of 10 MB into a container
+    or box, and out of it."""
     with tempfile.TemporaryDirectory(prefix="air-bench-") as name:
         folder = Path(name)
         (folder / "file").write_bytes(os.urandom(10_000_000))
@@ -107,8 +109,8 @@ async def copies(bench: Bench, sides: Sequence[Side]) -> None:
 
 
 async def lives(bench: Bench, sides: Sequence[Side]) -> None:
-    """Measures the start of a box without a pool, its memory while idle, and the time until it no longer
-    exists."""
+    """Measures for each of the compared sides: the time in which a container or box starts from nothing
+    (without a pool), its memory while idle, and the time from its end until it no longer exists."""
     ends: dict[str, list[float]] = {}
     held: dict[str, list[float]] = {}
 

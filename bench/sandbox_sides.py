@@ -130,7 +130,8 @@ class Ours(WithFiles):
 
 @dataclass(eq=False)
 class _Spawned:
-    """A running process, its output so far, and the number of its pipes that are open."""
+    """A process that `Bare` has started: its id, its exit status (once known), its output so far, and the
+    number of its pipes that are open."""
 
     pid: int
     status: asyncio.Future[int]
@@ -302,8 +303,8 @@ def children() -> set[int]:
 
 def memory_mb(live: Live, new: set[int]) -> float:
     """Returns the memory of a container, box or process runner in MB. For a container, it is the memory of
-    its cgroup plus that of the engine's shim process. Otherwise, it is the proportional set size of the
-    processes `new`."""
+    its cgroup plus that of the container engine's shim process. Otherwise, it is the proportional set size of
+    the processes `new`, which started with it."""
     if not live.container:
         return sum(map(_pss, new))
     found = engine.client().inspect_container(live.container)

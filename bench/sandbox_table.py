@@ -20,13 +20,15 @@ from air.sandbox.docker import engine
 
 MS = 1000.0
 PAUSE = 0.1
-"""The pause before each timed batch, in seconds."""
+"""The pause before each timed batch, in seconds. It lets the container engine finish cleaning up after the
+previous batch."""
 Batch = Callable[[Any], Awaitable[list[float]]]
 
 
 @dataclass
 class Row:
-    """One line of the table."""
+    """One line of the benchmark's table: the values of one measurement (`what`) on one of the compared
+    sides."""
 
     what: str
     side: str
@@ -41,7 +43,7 @@ class Row:
     """Whether the row meets its limit; None if there is no limit."""
 
     def ask(self, bar: str, held: bool) -> None:
-        """Sets the row's limit, and whether the row meets it."""
+        """Stores the limit that the row must meet, in words, and whether the row meets it."""
         self.bar, self.held = bar, held
 
 
@@ -86,10 +88,10 @@ async def timed(work: Awaitable[Any]) -> float:
 async def in_turns(
     rounds: int, subjects: Mapping[str, Any], batch: Batch
 ) -> dict[str, list[float]]:
-    """Calls `batch` with each subject in each round; returns all values of each subject, by its name. The
-    order of the subjects is reversed in every other round. The values of one additional round at the
-    beginning are discarded. A pause precedes each call, so that no side is timed while the engine still
-    cleans up after the previous one."""
+    """Calls `batch` with each of the compared subjects in each round; returns all values of each subject, by
+    its name. The order of the subjects is reversed in every other round. The values of one additional round
+    at the beginning are discarded. A pause precedes each call, so that no subject is timed while the
+    container engine still cleans up after the previous one."""
     found: dict[str, list[float]] = {name: [] for name in subjects}
     for turn in range(rounds + 1):
         for name in list(subjects) if turn % 2 else list(reversed(subjects)):

@@ -30,7 +30,8 @@ from sandbox_table import Bench, machine, report
 CLIENTS = (1, 8, 50)
 PROGRAMS = {"python": "print(1 + 1)", "bash": "echo $((1 + 1))"}
 TIMES = 5.0
-"""The required ratio of air's requests per second to the original's, with 1 and with 8 clients."""
+"""The required ratio of the requests per second of air's server to those of the original SandboxFusion
+server, with 1 and with 8 clients."""
 ORIGINAL = "SandboxFusion"
 SPARES = 50
 """The number of spare boxes of each protocol while E2B's protocol is measured."""

@@ -44,8 +44,8 @@ def ours(image: str, *flags: str) -> Iterator[str]:
 
 @contextmanager
 def original(checkout: Path) -> Iterator[str]:
-    """Context manager: runs the original server from a checkout, as `make run` there starts it, and yields
-    its URL."""
+    """Context manager: runs the original SandboxFusion server from a checkout, as the checkout's `make run`
+    starts it, and yields its URL."""
     if not (checkout / "sandbox/server/server.py").is_file():
         sys.exit(
             f"{checkout}: not a checkout of SandboxFusion (sandbox/server/server.py is missing)"
@@ -67,8 +67,8 @@ def original(checkout: Path) -> Iterator[str]:
 
 
 def prepared(checkout: Path) -> tuple[Path, Path]:
-    """Returns a copy of the checkout, and the Python program in whose environment its packages are. The first
-    call installs the packages."""
+    """Returns a copy of a checkout of SandboxFusion, and the path of the Python in whose environment its
+    packages are. The first call installs the packages."""
     root = BUILD.resolve()
     source, environment = root / "source", root / "venv"
     python = environment / "bin/python"

@@ -1,5 +1,5 @@
-"""Runs air's side of `bench/train.py`: the scheduler samples, and the trainer makes one update in each
-round."""
+"""Runs air's side of `bench/train.py`: in each round, air's sampler samples all replies, and air's trainer
+makes one update."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def settings(case: Case, rounds: int, output: str) -> GRPOConfig:
 
 
 def fits(case: Case, rows: int) -> bool:
-    """Whether batches of `rows` rows divide the episodes evenly, and one pass over a batch has at most
-    `ROW_TOKENS` tokens."""
+    """Whether TRL can process a case in batches of `rows` episodes: such batches divide the episodes of a
+    round evenly, and one pass over a batch has at most `ROW_TOKENS` tokens."""
     return case.episodes % rows == 0 and rows * case.length <= workload.ROW_TOKENS
 
 

@@ -26,7 +26,8 @@ GROUP = 8
 LEARNING_RATE = 1e-6
 MAX_NORM = 1.0
 ROW_TOKENS = 8192
-"""The largest number of tokens (rows times longest row) in one forward and backward pass, on both sides."""
+"""The largest number of tokens in one forward and backward pass, on both sides: the number of rows of the
+batch times the length of the longest row."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Case:
         return self.prompt + self.turns * self.reply + (self.turns - 1) * self.observation
 
     def prompts(self, number: int, vocab: int) -> list[list[int]]:
-        """Returns the prompts of round `number`, one for each group."""
+        """Returns the prompts of round `number` as token ids, one prompt for each group."""
         return [
             tokens(f"prompt {number} {group}", self.prompt, vocab) for group in range(self.groups)
         ]

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def many_episodes(folder: Path, count: int) -> None:
-    """Writes a run of `count` short episodes, and measures the index over it."""
+    """Writes a run of `count` short episodes, and measures the viewer's index over it."""
     rng = random.Random(0)
     (folder / "trajectories").mkdir(parents=True)
     for number in range(count):
@@ -70,7 +70,7 @@ def many_episodes(folder: Path, count: int) -> None:
 
 
 def one_large(folder: Path, megabytes: int) -> None:
-    """Writes a run with one episode of about `megabytes` MB, and measures the index over it."""
+    """Writes a run with one episode of about `megabytes` MB, and measures the viewer's index over it."""
     rng = random.Random(1)
     path = folder / "trajectories" / "large.jsonl"
     path.parent.mkdir(parents=True)
@@ -128,7 +128,7 @@ def step(rng: random.Random, turn: int, output: int) -> dict[str, Any]:
 
 
 def line(kind: str, **fields: Any) -> dict[str, Any]:
-    """Returns the record of one line of a trajectory."""
+    """Returns the JSON object of one line of a trajectory, of the type `kind` with the given fields."""
     return {"v": VERSION, "type": kind, "t": time.time(), **fields}
 
 

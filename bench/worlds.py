@@ -36,7 +36,8 @@ moves. They take the episode's seed from the iterator."""
 
 
 async def of_game(name: str, seeds: Iterator[int]) -> int:
-    """Plays an episode of the game itself; returns the number of moves."""
+    """Plays an episode of the game alone, without the world that parses answers; returns the number of
+    moves."""
     kind = game_kind(name)
     game, seed = kind.make(), next(seeds)
     rng = random.Random(seed)
@@ -50,7 +51,8 @@ async def of_game(name: str, seeds: Iterator[int]) -> int:
 
 
 async def of_world(name: str, seeds: Iterator[int], per_turn: int) -> int:
-    """Plays an episode of the world, with `per_turn` moves in each answer; returns the number of moves."""
+    """Plays an episode of the world around the game, with `per_turn` moves in each answer; returns the number
+    of moves."""
     world = SOURCE.load(name).world()
     assert isinstance(world, GameWorld)
     seed = next(seeds)
@@ -64,7 +66,7 @@ async def of_world(name: str, seeds: Iterator[int], per_turn: int) -> int:
 
 
 async def of_gymnasium(name: str, seeds: Iterator[int]) -> int:
-    """Plays an episode of the gymnasium environment; returns the number of moves."""
+    """Plays an episode of the game's environment for the package gymnasium; returns the number of moves."""
     from air.worlds.games.gym import GameEnv
 
     env, seed = GameEnv(name, render_mode="ansi"), next(seeds)

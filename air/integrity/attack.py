@@ -39,14 +39,16 @@ NEXT = "echo the-next-command-$((40 + 2))-answers"
 """The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
 ANSWERED = "the-next-command-42-answers"
-"""The text that the command `NEXT` prints."""
+"""The text that the command `NEXT` prints. If it is missing in the observation, the box no longer runs
+commands after the attack."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
-"""A line of bash that defines the function `worked`, which prints the text of the constant `WORKED`."""
+"""A line of bash that defines the function `worked`. An attack's script calls this function to report that it
+reached something forbidden; the function prints the text `WORKED`."""
 Applies = Callable[["Target"], str]
 """A function that returns the reason why an attack cannot be tried on a target, or an empty text if it
 can."""
 Source = str | Callable[["Target"], str]
-"""The code of an attack, or a function that returns the code for a target."""
+"""The code of an attack (a shell script or Python code), or a function that returns the code for a target."""
 When = Literal["load", "call"]
 """When the code that an attack puts into an artefact runs: when the file is loaded, or at each call of its
 functions."""
@@ -105,7 +107,8 @@ class Target:
     starter: str
     """A script that makes, in the workspace, the artefact of the unchanged starter files."""
     isolation: str
-    """The kind of box under its name in the conformance suite, such as `docker` or `process/root`."""
+    """The kind of box, as air's conformance suite (the tests that every kind of box must pass) names it, such
+    as `docker` or `process/root`."""
     host: Host
 
     @property
@@ -126,7 +129,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack on a task."""
+    """An attack that the battery plays against tasks: an agent's scripted replies, and the largest reward
+    that they deserve."""
 
     name: str
     """A short description of the agent's action, as words joined by `-`; no two attacks have the same
@@ -149,8 +153,8 @@ class Attack:
     """Whether the attack changes nothing. Only such attacks are run in process boxes without isolation,
     because others would damage this machine."""
     low_reward_breaks: bool = False
-    """Whether a reward below that of the starter's artefact also means that the attack worked. This is set
-    for attacks by code that raises an error, and so lowers its reward, if it finds what it looks for."""
+    """Whether a reward below that of the unchanged starter files also means that the attack worked. This is
+    set for attacks by code that raises an error, and so lowers its reward, if it finds what it looks for."""
 
 
 class Attacks(list[Attack]):
@@ -174,7 +178,7 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack; see the fields of `Attack`."""
+        """Appends an attack to this family; the parameters are the fields of `Attack`."""
         self.append(
             Attack(
                 name=name,
@@ -204,11 +208,12 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a script in the agent's box. The starter's artefact is made before the script
-        runs.
+        """Appends an attack by a shell script in the agent's box. Before it runs, the task's unchanged
+        starter files make an artefact.
 
-        The script finds the artefact's path in `$ARTEFACT`, and calls `worked` if it reached something
-        forbidden. In the next turn, the agent runs the command `NEXT` and submits.
+        The script finds the path of this artefact in `$ARTEFACT`. If it reached something forbidden, it calls
+        the predefined shell function `worked`, which reports the success. In the next turn, the agent runs
+        the command `NEXT`, which shows whether the box still runs commands, and submits.
         """
 
         def replies(target: Target) -> list[str]:
@@ -230,15 +235,16 @@ class Attacks(list[Attack]):
     def code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
         """Appends an attack by code in a Python artefact. `source` must raise an error if the attack fails.
 
-        An error gives the artefact the lowest reward, which is the attack's bound. Without an error, the
-        artefact is as good as the starter's, and its higher reward shows that the attack worked. `when`:
-        whether the code runs when the file is loaded, or at each call of a function.
+        An error gives the artefact the lowest reward, which is the largest that the attack deserves. Without
+        an error, the artefact is as good as that of the unchanged starter files, and its higher reward shows
+        that the attack worked. `when`: whether the code runs when the file is loaded, or at each call of a
+        function.
         """
         self.add(name, aim, _by_code(source, when, "submit"), bound="lowest", applies=code_only)
 
     def harmless_code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in a Python artefact. The defence holds if the artefact with this code
-        earns no more than the starter's artefact.
+        """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
+        The defence holds if the artefact earns no more with this code than without it.
 
         The agent validates before it submits, so that its observations would show any text that the code
         leaks from the grader.
@@ -246,8 +252,8 @@ class Attacks(list[Attack]):
         self.add(name, aim, _by_code(source, when, "validate"), applies=code_only)
 
     def finding_code(self, name: str, aim: str, source: Source, *, episodes: int = 1) -> None:
-        """Appends an attack by code in a Python artefact. The defence holds if the artefact with this code
-        earns as much as the starter's artefact.
+        """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
+        The defence holds if the artefact earns as much with this code as without it.
 
         `source` raises an error if it finds the hidden thing for which it looks. Then the artefact earns
         little, so a low reward shows that the attack worked.
@@ -285,25 +291,29 @@ def containers_only(target: Target) -> str:
 
 
 def test_graded(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the final artefact got no score on the test split."""
+    """Checks that the final artefact got a score on the test split. Returns a message if it got none,
+    otherwise an empty text."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
 def graded(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the artefact got no score."""
+    """Checks that the artefact got a score in spite of the attack. Returns a message if it got none,
+    otherwise an empty text."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
 def next_command_answers(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the box did not run the command `NEXT` after the attack."""
+    """Checks that the box still ran a command (`NEXT`) after the attack. Returns a message if it did not,
+    otherwise an empty text."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"
 
 
 def turn(target: Target, script: str, ending: str = "", *, starter: bool = False) -> str:
-    """Returns a model's reply that runs a script in the agent's box. `ending` is the final action of the
-    reply: `validate`, `submit` or none if empty.
+    """Returns a model's reply that runs a shell script in the agent's box. `ending` is the action at the end
+    of the reply: `validate`, `submit`, or none if empty.
 
-    With `starter`, the starter's artefact is made first. The script finds the artefact's path in `$ARTEFACT`.
+    With `starter`, the artefact of the task's unchanged starter files is made before the script runs. The
+    script finds the artefact's path in `$ARTEFACT`.
     """
     lines = [SAY_WORKED, f"ARTEFACT={target.artefact}"]
     if starter:
@@ -314,8 +324,9 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
-    """Returns a function that gives the two replies of an attack. The first reply adds `source` to the
-    starter's artefact and then runs the command `first`; the second reply submits."""
+    """Returns a function that gives the two replies of an attack by Python code. The first reply makes the
+    artefact of the unchanged starter files, adds `source` to it, and takes the action `first` (`validate` or
+    `submit`); the second reply submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)

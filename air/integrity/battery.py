@@ -92,8 +92,9 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[Verdict]:
-        """Runs the attacks that need the settings `setup`, and returns their verdicts. `plain` is the
-        environment with the default settings."""
+        """Runs those attacks that need the settings `setup`, and returns their verdicts. `pairs` contains
+        each target with the largest deserved rewards on it, by kind of bound. `plain` is the environment with
+        the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -167,8 +168,10 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Runs the two plain episodes on a target. Returns the largest deserved reward for each kind of bound
-        (`starter` and `lowest`). Raises InfrastructureError if one of the episodes failed."""
+        """Runs two episodes without an attack on a target: one submits the artefact of the unchanged starter
+        files, the other submits nothing. Returns the largest deserved reward for each kind of bound. For
+        `starter`, it is the higher of the two rewards. For `lowest`, it is the lower of the task's lowest φ
+        and the reward for submitting nothing. Raises InfrastructureError if one of the episodes failed."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):
@@ -301,7 +304,8 @@ def _too_low(played: Played, least: float) -> str:
 
 
 def starter_script(task: TaskSpec) -> str:
-    """Returns the script of the task's first reference solution, which makes the starter's artefact.
+    """Returns the script of the task's first reference solution, which makes the artefact of the unchanged
+    starter files.
 
     Raises UsageError if the task has no reference solutions.
     """
@@ -315,8 +319,8 @@ def starter_script(task: TaskSpec) -> str:
 
 
 def isolation(provider: Provider) -> str:
-    """Returns the name of the kind of box in the conformance suite: `docker`, or `process/` and the isolation
-    mode of process boxes on this machine."""
+    """Returns the name of the kind of box, as air's conformance suite names it: `docker`, or `process/` and
+    the isolation mode of process boxes on this machine."""
     if provider == "docker":
         return "docker"
     from air.sandbox.process import namespaces

@@ -181,8 +181,9 @@ class Comparison:
                 return
 
     def _shown(self, step: Step, observation: str) -> None:
-        """Compares the recorded text that the model read after a step (observation and footer) with the text
-        that it would read now."""
+        """Compares the recorded text that the model read after a step with the text that it would read now.
+        The text is the observation, followed by the footer that the action format adds, such as the number of
+        turns left."""
         if self._tokens is not None:
             most = self._play.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)

@@ -22,7 +22,8 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """The settings that decide how the reward of a recorded episode is computed."""
+    """The settings, apart from the task's `RewardScale`, that decide how the reward of a recorded episode is
+    computed from its scores."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds. An agent that uses all of this time pays the whole
@@ -78,8 +79,9 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the reward scale and the other reward settings of a recorded episode. `changes` are new values
-    that replace recorded settings of these names.
+    """Returns the settings that decide a recorded episode's reward: the scale (baseline, target and
+    normalisation of scores) and all others. `changes` are new values that replace recorded settings of these
+    names.
 
     If the first line `start` of the trajectory contains no scale, the task's scale is used. Raises
     ConfigError, which names `path`, if a value is unusable or a plugin cannot be imported.

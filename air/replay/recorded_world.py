@@ -92,8 +92,8 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
 
 
 def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
-    """Compares the sum of the step rewards, and the world's facts, with the record. Only adds a note if the
-    record has no end, or if a failure ended the episode."""
+    """Compares two things with the record: the sum of the step rewards, and the world's facts (its metrics of
+    the episode, by name). Only adds a note if the record has no end, or if a failure ended the episode."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(

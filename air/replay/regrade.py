@@ -108,7 +108,7 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts."""
+    """The new scores of one trajectory's artefacts, as `_regrade` returns them."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)

@@ -119,8 +119,9 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> Play:
-        """Repeats the first `skip` steps without comparison, and returns the episode in the box from which
-        the comparison continues. `stack` closes the boxes later."""
+        """Repeats the first `skip` steps of the episode in a new box, without comparison. Returns the episode
+        with the box from which the comparison continues: this box or, if steps were skipped, a new one that
+        starts from a snapshot of it. `stack` closes the boxes later."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

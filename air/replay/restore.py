@@ -29,7 +29,8 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass
 class Play:
-    """A recorded episode together with a box, in which some of the episode's steps have been repeated."""
+    """A recorded episode together with a box in which some of the episode's steps have been repeated; `begin`
+    makes it."""
 
     trajectory: Trajectory
     start: Start
@@ -57,7 +58,8 @@ class Play:
 
     def carried(self, box: Box) -> Play:
         """Returns a copy of this object that continues the episode in `box`, whose workspace must be a copy
-        of the present workspace. The caller must later call `abandon` of the copy's world."""
+        of the present workspace. At the end, the caller must call `abandon` of the copy's world, which stops
+        the copy's grading and closes its MCP servers."""
         return replace(self, world=self.world.fork(box))
 
 

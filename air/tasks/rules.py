@@ -63,7 +63,8 @@ class ToolServer:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of each request to `url`."""
     hosts: tuple[str, ...] = ()
-    """The names of the hosts to which the task's network settings allow connections."""
+    """Names of the hosts that the task's network settings allow. The connection to a remote server reaches no
+    other host."""
 
 
 class Rules(Protocol):
@@ -76,7 +77,7 @@ class Rules(Protocol):
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """The number of the task's steps, at least 1; each step has its own instruction and grade."""
         ...
 
     @property

@@ -247,12 +247,14 @@ class TaskSpec(RewardScale):
 
     @property
     def shared(self) -> tuple[Path, ...]:
-        """The files that the task's setting `grader.shared` names."""
+        """Paths of the files that the setting `grader.shared` names; they are copied beside the grader's
+        program."""
         return self._shared
 
     @property
     def hash(self) -> str:
-        """SHA-256 of everything that the task is made of, in hex."""
+        """SHA-256, in hex, of the files and settings that make up the task. If it changes, cached data and
+        grades of the task are not used again."""
         return self._hash
 
     @property
@@ -308,8 +310,8 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the `BoxSpec` of an agent's box for this task. Raises ConfigError if the task needs a
-        container but `provider` is `process`."""
+        """Returns the settings (`BoxSpec`) of an agent's box for this task. Raises ConfigError if the task
+        needs a container but `provider` is `process`."""
         if self._rules is not None:
             if provider != "docker":
                 raise ConfigError(
@@ -328,7 +330,8 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the `BoxSpec` of a grader box; it has a second user if grading executes the artefact."""
+        """Returns the settings (`BoxSpec`) of a grader box for this task; the box has a second user if
+        grading executes the artefact."""
         return BoxSpec(
             provider=provider,
             image=self.image,

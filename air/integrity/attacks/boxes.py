@@ -1,5 +1,5 @@
-"""Attacks on the box itself: the checks of the conformance suite in which a command attacks the box in which
-it runs."""
+"""Attacks on the box itself. They are checks of the conformance suite (air's tests that every kind of box
+must pass): those in which a command attacks the box in which it runs."""
 
 from __future__ import annotations
 
@@ -59,4 +59,5 @@ _BY_NAME = {check.name: check for check in CHECKS}
 BOX_ATTACKS: tuple[tuple[Family, Check], ...] = tuple(
     (family, _BY_NAME[name]) for family, names in _NAMES.items() for name in names
 )
-"""The attacks on a box without a task, as pairs (family, check). Each is a check of the conformance suite."""
+"""The attacks on a box in which no task is played, as pairs (family, check). Each is a check of the
+conformance suite, air's tests that every kind of box must pass."""

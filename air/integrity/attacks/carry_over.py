@@ -1,5 +1,5 @@
-"""Attacks that leave files, processes or other state behind, to influence a later load, grading or
-episode."""
+"""Attacks that leave files, processes or other state behind, to influence a later episode, a later grading,
+or a later loading of the artefact's code."""
 
 from __future__ import annotations
 

@@ -274,8 +274,8 @@ def _json_only(target: Target) -> str:
 
 
 def _json(name: str, source: str) -> None:
-    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that computes the
-    artefact's new content `text` from `given`, the parsed content of the starter's artefact."""
+    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that computes the file's
+    new content `text` from `given`, the parsed JSON that the task's unchanged starter files make."""
     ATTACKS.shell(
         name,
         _READ,

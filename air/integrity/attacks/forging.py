@@ -28,9 +28,10 @@ def _of_a_caller(read):
             error = one
     raise error
 """
-"""Python code that defines two functions for an attack. The first returns the ids of the ancestors of this
-process, the nearest first. The second calls `read` on the nearest two and returns its result for the first
-that can be read, or raises OSError if neither can."""
+"""Python code that defines two functions with which an attack examines the processes that started it.
+`_ancestors()` returns the ids of the ancestors of this process, the nearest first. `_of_a_caller(read)` calls
+the function `read` with the ids of the nearest two in turn, and returns its first result. It raises OSError
+if both calls fail."""
 _WRITE = (
     ANCESTORS
     + """
@@ -248,8 +249,8 @@ for _name, _source in {
 
 
 def _table(name: str, source: str) -> None:
-    """Adds an attack by a table that is made from the starter's table. `source` is Python code that changes
-    `header`, a list of cells, and `rows`, a list of such lists."""
+    """Adds an attack by a CSV table that is made from the table of the task's unchanged starter files.
+    `source` is Python code that changes `header`, a list of cells, and `rows`, a list of such lists."""
     ATTACKS.shell(
         name,
         "A row counts twice, or counts for an answer that it does not give.",

@@ -15,8 +15,8 @@ _BASH = Setup(harness="bash")
 
 
 def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) -> None:
-    """Adds an attack of three replies: the first makes the starter's artefact, the second is the attack,
-    which `write` returns, and the third submits."""
+    """Adds an attack of three replies. The first makes the artefact of the task's unchanged starter files,
+    the second is the attack, which `write` returns, and the third submits."""
     last = "Done.\n```\nsubmit\n```"
     ATTACKS.add(
         name,

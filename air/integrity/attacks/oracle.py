@@ -15,8 +15,8 @@ _BREAK = 'rm -rf "$ARTEFACT"'
 
 
 def _few_grades(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if there were more gradings than the allowed number of validates plus the
-    automatic grading at the end."""
+    """Checks that there were no more gradings than the allowed validates and the automatic grading at the
+    episode's end. Returns a message if there were more, otherwise an empty text."""
     graded, scores = played.metrics["validates"], _scores(target, played)
     if graded > VALIDATES + 1:
         return f"{graded:g} artefacts were graded, and {VALIDATES} validates are allowed"
@@ -31,8 +31,8 @@ def _scores(target: Target, played: Played) -> list[str]:
 
 
 def _rounded(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if the observations contain no score, or a score with more digits than the
-    task's rounding step `told_step` allows."""
+    """Checks that the agent read only rounded scores. Returns a message if the observations contain no score,
+    or a score with more digits than the task's rounding step allows; otherwise an empty text."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
     numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
@@ -42,15 +42,16 @@ def _rounded(target: Target, played: Played) -> str:
 
 
 def _ended_at_once(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if anything was graded or any action ran after the first `submit`."""
+    """Checks that the episode ended at its first `submit`. Returns a message if anything was graded or any
+    action ran after it, otherwise an empty text."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
         return "the episode went on after it was submitted"
     return ""
 
 
 def _nothing_but_scores(target: Target, played: Played) -> str:
-    """A `Check` that finds a fault if an observation reveals whether a grade came from the cache, or how long
-    grading took."""
+    """Checks that no observation reveals whether a grade came from the cache, or how long grading took.
+    Returns a message if one does, otherwise an empty text."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 

@@ -90,8 +90,8 @@ _SCRIPTS = {
     ),
 }
 _STAYING = ("bomb-with-forks", "bomb-with-sessions")
-"""Names of the attacks after which the box may start no further command, because its processes stay. The
-artefact must still be graded."""
+"""Names of the attacks after which it is acceptable that the box starts no further command, because the
+attack's processes remain. The artefact must still be graded."""
 for _name, _script in _SCRIPTS.items():
     ATTACKS.shell(
         _name,

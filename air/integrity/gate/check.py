@@ -50,12 +50,13 @@ class Declared(BaseConfig):
     nothing: float = Field(0.0, allow_inf_nan=False)
     """The expected reward of doing nothing."""
     allow: tuple[str, ...] = ()
-    """Names of findings that do not count as flaws of this task."""
+    """Names of kinds of flaws (see `Finding.name`) that the gate accepts in this task, such as the name of a
+    hack."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One flaw of a task."""
+    """One flaw of a Harbor task that the gate found."""
 
     name: str
     """The kind of flaw: `solution`, `nothing`, `random`, `network`, or the name of the hack that earns a
@@ -71,7 +72,8 @@ class Verdict:
 
     task: str
     digest: str
-    """The digest of the task's files, the settings for Harbor tasks, and the images of the task's boxes."""
+    """The digest of the task's files, the settings for Harbor tasks, and the images of the task's boxes.
+    While it stays the same, the verdict in a report is reused."""
     result: Result
     """`sound`: no flaw was found. `weak`: the task has findings. `refused`: air cannot play the task.
     `failed`: air or this machine failed."""
@@ -86,8 +88,8 @@ class Verdict:
     """The reward of each hack that was run, by the hack's name. None: the hack made the same files as the
     solution, and so deserves the same reward."""
     tried: tuple[str, ...] = ()
-    """The names of the hacks that the check had to run. If the task has findings before the first hack, no
-    hack is run."""
+    """The names of all hacks with which the task was to be checked. A hack is not run if a flaw was found
+    before the hacks, or if the task's author allows the hack."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -174,8 +176,9 @@ class _Judge:
     _workdir: str = "/"
 
     async def plain(self) -> None:
-        """Runs the reference solution and an agent that does nothing, grades the result of each twice, and
-        adds findings if the rewards are not as expected."""
+        """Runs the reference solution and an agent that does nothing, and grades the result of each twice.
+        Adds a finding (a flaw of the task) if a reward is not as expected, if the two grades differ, or if
+        the tests need the network."""
         rules = self.player.rules
         plays = [self.player.play(act, twice=True) for act in (self._solve, self._look)]
         solved, nothing = await together(plays)

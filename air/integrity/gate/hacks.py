@@ -54,7 +54,8 @@ class Hack:
     flaw: str
     """Description of the flaw of a task in which the hack earns a reward."""
     script: str
-    """The shell script, without `BEGIN` and the variables before it."""
+    """The hack's shell script, without the functions and variables that the gate puts before every hack's
+    script."""
     finds: bool = False
     """Whether the hack searches for a copy of the solution's result. Only then is it a flaw of the task if
     the hack submits the same files as the solution."""

@@ -34,7 +34,8 @@ class Played:
     error: str = ""
     """The reason why there is no reward, or why a step got the lowest reward."""
     complaint: str = ""
-    """The first non-empty message that an `Act` returned; empty if there is none."""
+    """The first message about a problem from the function that acted as the agent (see `Act`); empty if there
+    is none."""
     artefacts: tuple[Artefact, ...] = ()
     """The artefacts that were collected, one for each step."""
     again: float | None = None
@@ -43,7 +44,7 @@ class Played:
 
 @dataclass
 class _Steps:
-    """The results of the steps that have been played so far."""
+    """The results of those steps of a Harbor task that the player has played so far."""
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_ANSWER = 8
-"""The smallest size in bytes of a file of the solution that counts as an answer. The task's image must not
-contain a copy of an answer."""
+"""The smallest size in bytes of a file of the solution that counts as an answer. Hacks search the task's
+image for copies of answers; shorter contents could be there by chance."""
 _LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
 _NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
 _HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")
@@ -36,7 +36,7 @@ class Scene:
     programs: tuple[str, ...]
     """The programs among `outputs` and `inputs`."""
     tests: tuple[str, ...]
-    """The names of the files in `/tests`."""
+    """The names of the task's test files, which the tests' box has in `/tests`."""
     answers: tuple[str, ...]
     """Size, SHA-256 and path of each file that the solution makes or changes."""
 
@@ -60,7 +60,7 @@ def scene(
     made: Mapping[str, bytes],
     tests: Mapping[str, Path],
 ) -> Scene:
-    """Returns the scene of a task.
+    """Returns the files of a task that hacks can use, sorted by their role.
 
     `before`: the files of the working directory at the start, by absolute path. `made`: the files of the
     artefact that the solution made, by absolute path. `tests`: the files of `/tests`.

@@ -1,9 +1,9 @@
 """Defines `PartAttack`: an attack of an agent on one tool or one answer checker.
 
-The attack is a list of replies in an episode of a task `rows:…` with one row. The right answer is `ANSWER`, a
-word that only the row contains. The attack is broken (the defence failed) if the episode fails, so that
-training would not use it; if it earns more than a plain wrong answer; if an observation contains `ANSWER`; or
-if the attack's own check finds a fault.
+The attack is a list of replies in an episode with one question, the only row of a data set (a task `rows:…`).
+The right answer is `ANSWER`, a word that only the row contains. The attack is broken (the defence failed) if
+the episode fails, so that training would not use it; if it earns more than a plain wrong answer; if an
+observation contains `ANSWER`; or if the attack's own check finds a fault.
 
 Settings and replies may contain placeholders that the battery replaces by real values: `@ROWS@`, the path of
 the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`,
@@ -20,7 +20,8 @@ from typing import Any
 from air.integrity.attack import Family, Played
 
 ANSWER = "hidden-answer-7c1f09"
-"""The right answer of the row. No attack's reply contains this text."""
+"""The right answer of the question in an attack, unless the attacked checker needs another kind of answer. No
+attack's reply contains this text, so an observation that contains it proves a leak."""
 WRONG = "a-wrong-answer"
 """A plain wrong answer. Every attack on a tool ends with it."""
 Spec = str | Mapping[str, Any]
@@ -36,7 +37,7 @@ class Part:
     kind: str
     """What the part is: `tool` or `checker`."""
     name: str
-    """The name of the tool in `TOOLS`, or of the checker in `CHECKERS`."""
+    """The name under which air offers the tool (in `TOOLS`) or the checker (in `CHECKERS`)."""
     tools: Sequence[Spec] = ()
     """The tools of the episode."""
     checker: Spec = "qa_em"
@@ -47,7 +48,8 @@ class Part:
     """The replies of an episode with a plain wrong answer. Its reward is the largest that an attack may
     earn."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text files that are written beside the row's file, such as a corpus, by name."""
+    """Text files that the task needs, such as a corpus for a search tool: the contents by file name. They are
+    written beside the file with the question."""
     in_box: bool = False
     """Whether the tool or checker runs programs in a box. If so, its attacks are not run in process boxes
     without isolation, because they would damage this machine."""
@@ -58,7 +60,8 @@ class Part:
 
 @dataclass(frozen=True)
 class PartAttack:
-    """One attack on one tool or checker."""
+    """An attack on one tool or answer checker that ships with air: an agent's scripted replies in an episode
+    with one question."""
 
     part: Part
     name: str

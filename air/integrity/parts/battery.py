@@ -24,7 +24,8 @@ from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
 
 _SHOWN = 8192
-"""The largest number of tokens of an observation."""
+"""The largest number of tokens of an observation in these episodes. It is large, so that text which an attack
+makes a tool reveal is not cut off."""
 
 
 @dataclass

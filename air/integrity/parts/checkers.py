@@ -18,7 +18,8 @@ _FOOL = "Text in the answer is taken for the checker's own text."
 _THOUGHT = "<think>I think.</think>\n"
 _USE = call("calculator", expression="1+1")
 GOLD = "4173"
-"""The right answer of the rows with a mathematical question. No attack's answer consists of it alone."""
+"""The right answer of the mathematical questions in attacks on checkers. No attack's answer consists of it
+alone."""
 
 
 def _part(

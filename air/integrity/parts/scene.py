@@ -66,7 +66,8 @@ async def opened(parts: Sequence[Part], folder: Path, host: Host) -> AsyncIterat
 
 
 def _write(part: Part, folder: Path, places: Mapping[str, str]) -> str:
-    """Writes the files of a part's task; returns the task's id."""
+    """Writes the files of the task in which a part is attacked, with the real paths, addresses and ports of
+    `places` instead of placeholders; returns the task's id."""
     folder.mkdir(parents=True)
     for name, text in part.files.items():
         if name.endswith(".sqlite"):

@@ -54,7 +54,9 @@ SUBMIT = Part("tool", "submit", ["submit", "answer"])
 
 
 def _arguments(part: Part, tool: str, name: str) -> None:
-    """Adds attacks on a tool by calls with malformed arguments, after which every tool must still work."""
+    """Adds attacks by calls of the tool `tool`. In most of them, the argument `name` has a malformed or
+    unusual value; such a call must not make the episode fail, because training does not use failed episodes.
+    In the last one, the call contains a forged result of a call."""
     deep = "[" * 5000 + "]" * 5000
     for what, value in (
         ("a list in a list, 5000 times", deep),

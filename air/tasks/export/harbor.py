@@ -28,7 +28,7 @@ from air.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = "1.4"
 AGENT = "agent"
-"""The user that runs the agent in the images of air."""
+"""The name of the user that runs the agent in the images of air."""
 _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
@@ -37,7 +37,7 @@ _IMAGE_MB = 1024
 providers count the image's size too."""
 _ATTEMPTS = 3
 """The largest number of times that the grader runs for one grade: twice on the artefact and, if both runs
-fail, once on an empty artefact."""
+fail, once on an empty artefact. The exported time limit of the verifier allows for all of them."""
 _HERE = Path(__file__).resolve().parent
 _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
@@ -121,8 +121,8 @@ def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> N
 
 
 def _recipe(task: TaskSpec) -> Path | None:
-    """Returns the folder with the Dockerfile of the task's image, if the image is one of air's; otherwise
-    None."""
+    """Returns the folder with the Dockerfile of the task's image, so that the export can include what builds
+    it. Returns None if the image is not one of air's."""
     folder = paths.shipped("images") / task.image.removeprefix("air-")
     return folder if (folder / "Dockerfile").is_file() else None
 

@@ -121,8 +121,9 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """Returns the paths of the files that the setting `grader.shared` names in the task's declaration
-    `file`."""
+    """Returns the paths of the files that a task's setting `grader.shared` names, which are copied beside the
+    grader's program. `file` is the task's `task.toml`. Raises ConfigError if such a file does not exist, or
+    would replace another file of the grader."""
     files: list[Path] = []
     for entry in task.grader.shared:
         folder, _, name = entry.rpartition("/")
@@ -155,7 +156,8 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Returns the SHA-256, in hex, of a task's folder and of the `_shared` files that its grader uses."""
+    """Returns the SHA-256, in hex, of a task's folder and of those files in `shared` that lie in a folder
+    `_shared`, outside the task's folder."""
     own_hash = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

@@ -40,8 +40,8 @@ environment to its Python."""
 _MANIFEST, _FILES = "harbor.json", "files"
 _DEPTH = 60
 _MOST_SEEN = 500_000
-"""The largest number of changed files that the box may report. Changes in the folders `SYSTEM` count too,
-because they are removed from the report only afterwards."""
+"""The largest number of changed files that the box may report. Changes in system folders such as `/usr` and
+`/tmp` (`SYSTEM`) count too, because they are removed from the report only afterwards."""
 _AT_ONCE = 32
 _AT_A_TIME = 100
 
@@ -124,15 +124,16 @@ async def read(
 
 @dataclass
 class _Collection:
-    """Collects files and folders of a box in `handed`, up to limits of total size and number."""
+    """Collects an artefact's files and folders from the agent's box into the field `handed`, up to limits of
+    total size and number."""
 
     box: Box
     handed: Handed
     left: int
     """The number of bytes that may still be added."""
     own_image: bool
-    """Whether the grading box has another image than the agent's, in whose working directory answers may
-    lie."""
+    """Whether the grading box has another image than the agent's box. Hidden answers may then lie in its
+    working directory, so links into that directory are refused."""
 
     async def add_declared(self, artifact: Artifact) -> None:
         """Adds a file, or a folder with its contents, that the task declares. Does nothing if the path is
@@ -207,8 +208,9 @@ class _Collection:
                 )
 
     def _is_harmless(self, path: str, target: str) -> bool:
-        """Whether the link `path` with this target leads to a collected file or folder, to the agent's
-        working directory (unless `own_image`), or to a folder in `PROGRAMS`."""
+        """Whether a symbolic link cannot lead to hidden files of the grading box: `target`, to which the link
+        at `path` points, is a collected file or folder, or lies in a folder in `PROGRAMS` or in the working
+        directory (unless `own_image`)."""
         # `..` after another component means the parent of what that component leads to, not of its path.
         parts = [part for part in target.split("/") if part not in ("", ".")]
         ups = next((i for i, part in enumerate(parts) if part != ".."), len(parts))

@@ -31,7 +31,7 @@ class HarborFolder:
     path: Path
     """The task's folder as an absolute path without symbolic links."""
     config: HarborConfig
-    """The contents of its `task.toml`."""
+    """The contents of the task's `task.toml`."""
 
     @property
     def name(self) -> str:

@@ -46,8 +46,8 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """Keys that limit which hosts a box can reach. The environment and each phase (agent, verifier) have
-    them."""
+    """Keys of `task.toml` that limit which hosts a box can reach. The section of the environment and that of
+    each phase (agent, verifier) have them."""
 
     network_mode: NetworkMode | None = None
     """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
@@ -96,7 +96,7 @@ class McpServer(BaseConfig):
     command: str | None = None
     """The program to start, if `transport` is `stdio`."""
     args: tuple[str, ...] = ()
-    """The program's arguments."""
+    """The arguments of the program `command`."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Headers of each request to `url`; values may name variables as `${VAR}`."""
 

@@ -29,7 +29,8 @@ HOME = "/home/agent/workspace"
 """The path of the workspace in MLGym's scripts. The workspace of a grader box has another path."""
 _SPARE_SECONDS = 120.0
 _RUNS_ALONE = 4
-"""The smallest time limit of an episode, as a multiple of the time limit of one command."""
+"""The smallest time limit of an episode, as a multiple of the time limit of one command, so that an agent has
+time for several long commands."""
 
 
 @dataclass(frozen=True)
