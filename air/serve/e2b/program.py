@@ -52,14 +52,15 @@ def script(name: str) -> str:
 
 
 class Events(Protocol):
-    """Interface of an object that receives a program's events: messages that are not answers to requests."""
+    """Interface of an object that receives the events of a helper program in a box: messages that are not
+    answers to requests, such as a changed file or an output."""
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one event. Until this method returns, no further message of the program is read, so the
-        program pauses once the pipe is full."""
+        """Receives one event. Until this method returns, no further message of the helper program is read, so
+        the program pauses once the pipe is full."""
 
     def lost(self, error: AirError) -> None:
-        """Called when the program has ended, so that no more events follow; `error` is the reason."""
+        """Called when the helper program has ended, so that no more events follow; `error` is the reason."""
 
 
 class Program:
@@ -105,7 +106,7 @@ class Program:
         return header, data
 
     async def close(self) -> None:
-        """Kills the program, if it runs."""
+        """Kills the helper program, if it runs."""
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()

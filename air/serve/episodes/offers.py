@@ -59,8 +59,8 @@ class Offer(Protocol):
 
     @property
     def no_reward(self) -> float | None:
-        """The reward of an action that the task rejected: 0, or None for a task without rewards for each
-        action."""
+        """The reward that a client gets for an action that the task rejected: 0, or None in tasks that do not
+        reward each action."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:

@@ -25,7 +25,8 @@ from air.train.coevolve.executor import Executor, answering
 
 @dataclass(frozen=True)
 class EvaluateServer(BaseServer):
-    """The state that the requests of one server share: the model that answers, and the queue of requests."""
+    """The state that all requests to `air serve evaluate` share: the model that answers proposed questions,
+    and the queue of requests."""
 
     config: EvaluateConfig
     executor: Executor
@@ -41,7 +42,8 @@ class EvaluateServer(BaseServer):
 
 
 class Evaluate(Protocol):
-    """The protocol with the route `POST /evaluate`."""
+    """Serves `POST /evaluate`: the server's model answers each proposed question several times, to find out
+    how hard it is."""
 
     name = "evaluate"
 

@@ -58,7 +58,7 @@ Texts = Annotated[list[str], first_fault(str)]
 
 
 class Message(BaseModel):
-    """Base class of request and response bodies."""
+    """Base class of the request and response bodies of SandboxFusion's endpoints."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
 
@@ -131,7 +131,7 @@ class CommandResult(Message):
 
 
 class Answer(Message):
-    """The fields that both kinds of responses have."""
+    """The fields that the responses of `/run_code` and `/run_jupyter` have in common."""
 
     status: Literal["Success", "Failed", "SandboxError"]
     """`Success`: the program exited with status 0. `Failed`: the program failed, or exceeded its time limit.
@@ -154,7 +154,7 @@ class RunCodeAnswer(Answer):
 
 
 class Cell(Message):
-    """The outputs of one cell: text, displayed results, and exceptions."""
+    """The outputs of one notebook cell: text, displayed results, and exceptions."""
 
     stdout: str
     stderr: str

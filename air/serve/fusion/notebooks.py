@@ -37,7 +37,7 @@ class _Result(BaseModel):
 
 
 class Notebooks:
-    """Runs cells in the boxes of one server."""
+    """Runs the notebook cells of `/run_jupyter` requests in the boxes of one server."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs

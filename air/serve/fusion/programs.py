@@ -46,7 +46,7 @@ class BadRequest(AirError):
 
 
 class Programs:
-    """Runs programs in the boxes of one server."""
+    """Runs the programs of SandboxFusion's clients in the boxes of one server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -110,8 +110,9 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work` with a box, as `in_box` does. If the program or the server fails, returns a response
-        of the class `failed` that says so.
+        """Calls `work` with a box, and returns its response. If the program ended the box or the server
+        failed, returns a response of the class `failed` that says so. `asked` and `needed` are seconds, as in
+        `in_box`: the time limits in the request, and the part that the program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """

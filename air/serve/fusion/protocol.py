@@ -36,7 +36,8 @@ _GETS = {
 
 
 class Fusion(Protocol):
-    """The protocol of SandboxFusion's clients, on one server."""
+    """SandboxFusion's HTTP interface on a sandbox server: endpoints that run programs and notebook cells, and
+    that grade completions."""
 
     name = "sandboxfusion"
 

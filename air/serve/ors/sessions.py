@@ -17,9 +17,10 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The maximum number of unfinished calls in a session. Further calls are refused."""
+"""The maximum number of unfinished tool calls in a session (an episode of a client). Further calls are
+refused."""
 KEPT_CALLS = 4
-"""The number of finished calls per session whose results are stored, so that a client can request them
+"""The number of finished tool calls per session whose results are stored, so that a client can request them
 again."""
 OVER_SECONDS = 120.0
 """Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings. In

@@ -19,7 +19,8 @@ from air.serve.tools.settings import ToolsConfig
 
 @dataclass(frozen=True)
 class ToolsServer(BaseServer):
-    """The state that the protocols of a tool server share."""
+    """The state that the protocols of a tool server (`air serve tools`) share: the tools, the sessions, and
+    the metrics."""
 
     config: ToolsConfig
     sessions: Sessions

@@ -17,8 +17,8 @@ MOST_ROWS = 1_000_000
 
 
 def _rows(value: Any) -> Any:
-    """Checks that all items of a list are JSON objects; raises ValueError at the first that is not. Other
-    values are returned unchecked. `first_fault` explains why only the first is reported."""
+    """Raises ValueError at the first item of a list that is not a JSON object; returns any other value
+    unchecked. It stops there because pydantic alone would collect the errors of all items, in much memory."""
     for place, each in enumerate(value) if isinstance(value, list) else ():
         if not isinstance(each, dict):
             raise ValueError(f"item {place} is no object")
@@ -45,8 +45,8 @@ class TestConfig(Message):
     """Python code that finds the code in the variable `completion`, and passes it to `submit_code_blocks`. It
     runs in a box."""
     provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
-    """Problems that the request itself provides, instead of a dataset of the server: a list of rows, or one
-    row."""
+    """Problems that the request itself provides, instead of a dataset of the server: a list of JSON objects,
+    or one object."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further settings, which depend on the grader."""
 
@@ -147,7 +147,7 @@ class MetricsFunction(Message):
 
 
 def unpacked(row: Row, name: str) -> Any:
-    """Returns the field `name` of a row. SandboxFusion's own tables store objects as JSON text, which is
-    parsed."""
+    """Returns the field `name` of a row (a problem of a dataset). SandboxFusion's own tables store objects as
+    JSON text; such a text is parsed."""
     value = row[name]
     return json.loads(value) if isinstance(value, str) else value
