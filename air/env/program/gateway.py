@@ -52,7 +52,8 @@ WATCH_SECONDS = 0.2
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
 _SERVERS_OWN = (401, 403, 407, 408, 425, 429)
-"""HTTP status codes below 500 whose cause is the server and not the content of the request."""
+"""HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. A
+program that fails after such a response is an infrastructure failure, and not the agent's doing."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -108,7 +109,8 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the episode's clock, and appends a text about `validate` and `submit` to the prompt."""
+        """Starts the episode's clock. Adds a text to the trace's first prompt that explains `validate` and
+        `submit` to the agent."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._conversation = Conversation(trace)
         self._began = time.monotonic()

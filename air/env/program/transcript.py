@@ -58,8 +58,9 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, reply: int) -> str:
-        """Returns the text of the messages between the reply in node number `reply` and the assistant message
-        before it. (That message can be a copy of the previous reply in another branch of the trace.)"""
+        """Returns the text that the model got before the reply in node number `reply`: the messages since the
+        assistant message before it. (That message can be a copy of the previous reply in another branch of
+        the trace.)"""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent
         while number is not None and nodes[number].message.role != "assistant":
