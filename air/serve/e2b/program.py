@@ -84,10 +84,11 @@ class Program:
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
-        """Sends the request `op` with `fields` and `body` to the program. Returns the fields and the bytes of
-        its answer.
+        """Sends the request `op` with `fields` and `body` to the helper program in the box. Returns the
+        fields and the bytes of its answer.
 
-        Raises RpcError if the program refuses the request or ends, and BoxDiedError if the box is gone.
+        Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box is
+        gone.
         """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
@@ -126,8 +127,8 @@ class Program:
         return self._command
 
     async def _read(self, command: RunningCommand) -> None:
-        """Reads the program's output until its end, and passes each answer to the `ask` that waits for it,
-        and each event to `events`."""
+        """Reads the helper program's output until its end, and passes each answer to the call of `ask` that
+        waits for it, and each event to `events`."""
         buffer, errors = bytearray(), bytearray()
         error: AirError = BoxCommandError("the program ended")
         try:

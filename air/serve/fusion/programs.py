@@ -137,12 +137,12 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work` with a box. If the box fails through no fault of the program, tries once more with
-        another box.
+        """Calls `work`, which runs the client's program, with a box. If the box fails through no fault of the
+        program, tries once more with another box, if there is time.
 
-        `asked` is the sum of the time limits in the request, and `needed` the part of it that the program can
-        use. The client is assumed to wait for `asked` seconds plus the server's `queue_seconds`; so the
-        request may wait for a box for that time less `needed`.
+        `asked` is the sum in seconds of the time limits in the request, and `needed` the part of it that the
+        program can use. The client is assumed to wait for `asked` seconds plus the setting `queue_seconds`;
+        so the request may wait for a box for that time less `needed`.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS

@@ -24,7 +24,7 @@ MOST_EVENTS = 10_000
 """The maximum number of changes that are stored for a watcher until its client fetches them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
-9999). Modification times of files may lie outside."""
+9999). A file's modification time may lie outside; clients then get the nearest of the two."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 

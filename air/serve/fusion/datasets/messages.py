@@ -85,7 +85,7 @@ class TestCase(Message):
     __test__ = False
     passed: bool
     exec_info: RunCodeAnswer
-    """The result of running the program."""
+    """The result of running the program with the completion's code on this test."""
     test_info: dict[str, Any] | None = None
     """The input and the expected output of the test, for graders whose tests have them; else null."""
 
