@@ -33,7 +33,7 @@ class Transcript:
 
     def write(self, *, all_of_them: bool = False) -> None:
         """Writes all finished turns that are not in the trajectory yet. With `all_of_them`, also writes the
-        last turn; use it after the program has ended."""
+        last turn; use it after the program that plays the agent has ended."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
