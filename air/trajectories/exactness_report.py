@@ -73,7 +73,8 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
-    """Combines the differences of several sets of tokens; means are weighted by the numbers of tokens."""
+    """Combines the log-probability differences of several sets of tokens into those of all tokens; means are
+    weighted by the numbers of tokens."""
     each = [part for part in parts if part.tokens]
     tokens = sum(part.tokens for part in each)
     if not tokens:

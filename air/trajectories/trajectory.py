@@ -109,7 +109,7 @@ class Diff(Line):
     seconds: float = 0.0
     """The time in seconds for computing the diff, which does not count as the agent's time."""
     problem: str = ""
-    """Why the diff could not be computed; empty if it was."""
+    """Why the diff could not be computed; empty if there was no problem."""
 
 
 class WorldInfo(Line):
