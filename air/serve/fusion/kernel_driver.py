@@ -79,7 +79,8 @@ class Cell:
         self.result: dict[str, Any] = {"stdout": "", "stderr": "", "display": [], "error": []}
 
     def add(self, kind: str, content: dict[str, Any]) -> None:
-        """Adds the content of one message from the kernel."""
+        """Adds the content of one message from the Jupyter kernel, such as printed text, to the cell's
+        outputs."""
         if kind == "stream":
             name = content["name"]
             room = self._most - len(self.result[name])
@@ -91,7 +92,8 @@ class Cell:
             self.result["error"].append({name: content[name] for name in names})
 
     def fail(self, name: str, text: str) -> None:
-        """Adds an error that this program found, such as a dead kernel."""
+        """Adds an error that this program, and not the cell's code, found, such as a dead kernel, to the
+        cell's exceptions."""
         self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
 
 

@@ -129,7 +129,7 @@ class CommandResult(Message):
     stdout: str | None = None
     """The standard output; after an exceeded time limit, the output until then."""
     stderr: str | None = None
-    """Standard error."""
+    """The standard error of the command; after an error of the server, the reason."""
 
 
 class Answer(Message):

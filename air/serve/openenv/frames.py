@@ -67,7 +67,7 @@ def text(kind: str, data: dict[str, Any]) -> str:
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns an error message as JSON text."""
+    """Returns, as JSON text, the message with which the server tells a client about an error."""
     return text("error", {"message": message, "code": code, **more})
 
 
@@ -77,7 +77,8 @@ def first(prompt: str, metadata: dict[str, Any]) -> str:
 
 
 def of_turn(turn: Turn, action: Message | CallTool) -> str:
-    """Returns the response to an action."""
+    """Returns, as JSON text, the response to an action: the observation, the reward, and whether the episode
+    has ended."""
     shown: dict[str, Any] = {"text": turn.text}
     if isinstance(action, CallTool):
         shown = {"tool_name": action.tool_name, "result": None, "error": None}
@@ -92,7 +93,7 @@ def of_turn(turn: Turn, action: Message | CallTool) -> str:
 
 
 def of_tools(tools: list[dict[str, Any]]) -> str:
-    """Returns the response to `list_tools`."""
+    """Returns, as JSON text, the response to `list_tools`: the task's tools in OpenEnv's form."""
     return _observation({"tools": tools}, None, False, {})
 
 

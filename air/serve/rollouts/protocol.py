@@ -95,7 +95,8 @@ async def opened(
 
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
-    """Runs the server until SIGINT or SIGTERM. `options` are keyword arguments of `air.serve.server.run`."""
+    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are keyword arguments of
+    `air.serve.server.run`, which listens and handles signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

@@ -61,15 +61,15 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for sessions."""
+        """The number of requests that wait until sessions (sets of opened tools) may be opened for them."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
         """Waits until `count` more sessions (sets of opened tools, each for one trajectory or chat) may be
         opened, and reserves them. Requests are served first come, first served.
 
-        Raises NoBoxInTime if that takes longer than `within` seconds, and QueueFull if too many requests wait
-        already.
+        Raises NoBoxInTime if that takes longer than `within` seconds or `count` exceeds the server's limit,
+        and QueueFull if too many requests wait already.
         """
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
@@ -99,7 +99,7 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Releases the reservation of `count` sessions."""
+        """Gives up `count` sessions that `admit` reserved, so that waiting requests may open theirs."""
         self.taken -= count
         self._let_in()
 

@@ -38,7 +38,8 @@ class Trajectory:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of requests that are using this trajectory."""
+        """The number of requests that are using this trajectory. While there are any, no time limit ends
+        it."""
         self.ended = False
         self.session: Session | None = None
         self.turn = asyncio.Lock()

@@ -84,7 +84,7 @@ async def call_message(request: Request) -> Message:
 
 
 def decoded(body: bytes) -> Message:
-    """Parses a message. Raises RpcError if `body` is not a JSON object."""
+    """Parses a JSON message of the Connect protocol. Raises RpcError if `body` is not a JSON object."""
     try:
         message = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:

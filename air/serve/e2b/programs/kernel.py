@@ -189,6 +189,7 @@ async def run(kernel: Kernel) -> None:
 
 
 def main() -> None:
-    """Runs a kernel whose working folder is the program's first argument."""
+    """Runs the helper program, which handles requests to one Jupyter kernel until standard input ends. The
+    kernel's working folder is the first command-line argument."""
     os.umask(0o022)
     asyncio.run(run(Kernel(sys.argv[1])))

@@ -124,7 +124,8 @@ def serve(joints: Joints) -> None:
 
 
 def main() -> None:
-    """Handles requests and copies bytes until standard input ends."""
+    """Handles requests to connect to ports, and copies bytes between the joined connections, until standard
+    input ends."""
     joints = Joints(int(sys.argv[1]))
     joints.selector.register(0, selectors.EVENT_READ)
     try:

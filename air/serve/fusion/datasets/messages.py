@@ -60,14 +60,15 @@ class DatasetRequest(Message):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Requests up to `limit` problems of a dataset, beginning with the problem number `offset`."""
+    """Requests the prompts of up to `limit` problems of a dataset, beginning with the problem number
+    `offset`."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(MOST_ROWS, ge=0)
 
 
 class GetPromptByIdRequest(DatasetRequest):
-    """Requests one problem by its id."""
+    """Requests the prompt of one problem of a dataset, by the problem's id."""
 
     id: Id
 
@@ -91,7 +92,7 @@ class TestCase(Message):
 
 
 class EvalResult(Message):
-    """The result of grading one completion."""
+    """The response to a request to grade one completion: whether it passed, and the result of each test."""
 
     id: Id
     accepted: bool
@@ -108,7 +109,7 @@ class EvalResult(Message):
 
 
 class GetMetricsRequest(DatasetRequest):
-    """Requests the metrics of grading results."""
+    """Requests the metrics, such as the accepted share, of the grading results in `results`."""
 
     results: Annotated[list[EvalResult], FailFast()]
 
@@ -121,7 +122,7 @@ class ChatMessage(Message):
 
 
 class Prompt(Message):
-    """The prompt of one problem."""
+    """The prompt of one problem of a dataset, as a text or as chat messages, in a response to a client."""
 
     id: Id
     prompt: str | list[ChatMessage]
@@ -129,19 +130,20 @@ class Prompt(Message):
 
 
 class Prompts(RootModel[list[Prompt]]):
-    """The prompts of several problems."""
+    """The response to a request for the prompts of several problems of a dataset."""
 
 
 class Ids(RootModel[list[Id]]):
-    """The ids of several problems."""
+    """The response to a request for the ids of a dataset's problems."""
 
 
 class Metrics(RootModel[dict[str, Any]]):
-    """The metrics of grading results, by name."""
+    """The response with the metrics of grading results, by name."""
 
 
 class MetricsFunction(Message):
-    """The Python source of a function `get_metrics(results)`."""
+    """The response with the Python source of a function `get_metrics(results)`, with which a client can
+    compute the metrics of grading results."""
 
     function: str | None
 
