@@ -95,12 +95,12 @@ class Segment:
     """The payments whose sum is `terms`. They are consecutive in the episode's list of payments."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the segment's own."""
+        """Adds the amounts in `terms` to the segment's own reward terms, name by name."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
     def take(self, payments: Sequence[Payment]) -> None:
-        """Adds payments to this segment, together with their amounts."""
+        """Appends payments to the segment's list, and adds their amounts to its reward terms."""
         for payment in payments:
             self.pay(payment["terms"])
         self.payments += payments

@@ -34,12 +34,12 @@ class Conversation:
     first: HttpRequest | None = None
     """The first request to which the model has replied. None: there is none yet."""
     settings: Json = field(default_factory=dict)
-    """All fields of the first request except its messages."""
+    """All fields of the program's first request except its messages. Every later request is sent to the model
+    with these fields, whatever the program wrote."""
     sent: list[Json] = field(default_factory=list)
     """The messages of the last request to which the model replied, as the program in the box sent them."""
     passed: list[Json] = field(default_factory=list)
-    """The messages of the last request to which the model replied, as the model got them: without unknown
-    fields."""
+    """The messages of the last request to which the model replied, as they were sent to the model."""
     last: bytes = b""
     """The body of the last request to which the model replied, as the program in the box sent it."""
     answer: bytes = b""
