@@ -16,7 +16,7 @@ from air.config import validate
 from air.errors import ConfigError
 
 VERSION = 2
-"""The version of the format that this version of air writes."""
+"""The version of the trajectory format in the files that this version of air writes."""
 
 
 class Line(BaseModel):
