@@ -38,8 +38,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     of other worlds (`game:sokoban6`) may be mixed."""
     weights: dict[str, float] = Field(default_factory=dict)
     """Weights of tasks, by task id: `{ "titanic" = 3 }`. A task with weight 3 gets three times as many
-    prompts as a task with weight 1, the default. To mix lists of tasks with different settings, use two
-    sources, each with a `ratio`."""
+    prompts as a task with weight 1, the default. To mix lists of tasks with different settings, define two
+    sources in the run file, each with the setting `ratio` (its share of the prompts)."""
     task_roots: list[Path] = Field(default_factory=list)
     """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
     mlgym_root: Path | None = None
@@ -251,7 +251,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     max_boxes: int = Field(32, ge=1)
     """The maximum number of agents' boxes that run at the same time in this process."""
     warm_boxes: int = Field(0, ge=0)
-    """The number of boxes that are started in advance, for each combination of box settings."""
+    """The number of boxes that are started in advance, for each combination of box settings (image, limits,
+    GPUs) that the tasks need."""
     reuse_boxes: bool = False
     """Whether a container is reset after an episode and used for another one, which saves the time to start a
     container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if its

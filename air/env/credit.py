@@ -38,8 +38,8 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""If an episode is split into several traces, these values replace the fields with these names in all but the
-last trace. So a mean over traces counts each episode once."""
+"""Replacement values for fields of a verifiers trace. If an episode is split into several traces, all but the
+last get these values, so that sums and means over traces count each episode once."""
 
 
 @dataclass
@@ -95,12 +95,12 @@ class Segment:
     """The payments whose sum is `terms`. They are consecutive in the episode's list of payments."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the segment's own."""
+        """Adds the amounts in `terms` to the segment's own reward terms, name by name."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
     def take(self, payments: Sequence[Payment]) -> None:
-        """Adds payments to this segment, together with their amounts."""
+        """Appends payments to the segment's list, and adds their amounts to its reward terms."""
         for payment in payments:
             self.pay(payment["terms"])
         self.payments += payments
@@ -196,8 +196,8 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call belongs to `segment`. Failed calls, which have no node, belong to the last
-    segment."""
+    """Whether a model call was made in `segment`, so that the segment's trace must contain it. `last` says
+    whether this is the last segment, to which failed calls, which have no node, belong."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

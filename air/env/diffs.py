@@ -52,7 +52,8 @@ _FIND = ("find", ".", "-xdev", "-type", "f", "-printf", r"%s %T@ %C@ %i %P\0")
 class _File:
     size: int
     stamp: str
-    """The file's times and inode as text. If it is unchanged, the content is assumed to be unchanged."""
+    """The file's times (of modification and of change) and its inode as text. While the text stays the same,
+    the content is assumed to be unchanged and is not read."""
 
 
 @dataclass

@@ -106,15 +106,16 @@ class Episode(ABC):
 
     @abstractmethod
     def standing(self, left: int | None) -> Standing:
-        """Returns what action formats may tell the agent about its situation, such as `left`, the number of
-        turns that remain (None: not limited)."""
+        """Returns what an action format may tell the agent about its situation, such as the number of turns
+        that remain (`left`; None: not limited)."""
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
         """Resets the world. This happens before the first line of the trajectory is written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Prepares the first turn. This happens after the first line of the trajectory is written."""
+        """Hook for subclasses: runs after the first line of the trajectory is written, and before the first
+        turn. Does nothing here; a research task reads the workspace then, for diffs."""
 
     @abstractmethod
     def instructions(self) -> str:

@@ -88,13 +88,14 @@ class Breaker:
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
     def _count(self, error: str | None = None, task: str = "") -> _Count:
-        """Updates the count after an episode, and returns the new count. `error` is the message of its
-        infrastructure failure, or "" if it had none. None: returns the count unchanged."""
+        """Updates the counts of failures after an episode of `task`, and returns them. `error` is the message
+        of the episode's infrastructure failure, or "" if it had none. None: no episode has ended, so the
+        counts stay the same."""
         return self._update(lambda count: self._next(count, error, task), task)
 
     def _update(self, change: Callable[[_Count], _Count], task: str = "") -> _Count:
-        """Replaces the count by the result of `change`, and returns it. Logs the opening of the breaker, and
-        warnings about rising failures."""
+        """Replaces the stored counts of failures by the result of `change`, and returns them. Logs the
+        opening of the breaker, and a warning if the failures of `task` rise."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
             self._say(before, self._own, task)

@@ -13,22 +13,25 @@ import math
 from statistics import fmean, variance
 
 WINDOW = 32
-"""The number of latest episodes of a task whose gaps are compared with those of as many episodes before."""
+"""The number of latest episodes of a task whose gaps (φ of the validation score minus φ of the test score)
+are compared with those of as many episodes before."""
 LEAST = 0.1
-"""The smallest increase of the mean gap that causes a warning."""
+"""The smallest increase of the mean gap (validation φ minus test φ) that causes a warning."""
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.gap")
 
 
 class GapAlarm:
-    """Stores the gaps of the latest episodes of each task, and logs a warning when their mean has grown."""
+    """Stores the gaps (φ of the validation score minus φ of the test score) of each task's latest episodes,
+    and logs a warning when their mean has grown, because agents then overfit the validation split."""
 
     def __init__(self) -> None:
         self._gaps: dict[str, list[float]] = {}
 
     def note(self, task: str, gap: float) -> None:
-        """Adds the gap of an episode of `task`. After a warning, later episodes are compared with the latest
-        `WINDOW` gaps."""
+        """Adds the gap (φ of the validation score minus φ of the test score) of an episode of `task`, and
+        warns if the mean gap has grown. After a warning, later episodes are compared with the latest `WINDOW`
+        gaps."""
         gaps = self._gaps.setdefault(task, [])
         gaps.append(gap)
         del gaps[: -2 * WINDOW]
@@ -44,7 +47,8 @@ class GapAlarm:
 
 
 def grown(gaps: list[float]) -> float:
-    """Returns the mean of the last `WINDOW` gaps minus the mean of the gaps before.
+    """Returns by how much the gaps of a task (φ of the validation score minus φ of the test score, oldest
+    first) have grown: the mean of the last `WINDOW` gaps minus the mean of the gaps before.
 
     Returns 0 if there are too few gaps, or if the difference is at most three standard errors or at most
     `LEAST`.

@@ -65,8 +65,8 @@ class WorldBoxes:
             yield WatchedWorld(task.world(box, run), task.unanswered, box=box, box_seconds=seconds)
 
     def runner(self, spec: BoxSpec) -> Run:
-        """Returns a function that runs a command in a new box with the settings `spec`. It raises
-        GradingError if that box fails."""
+        """Returns a function that runs one command in a new box with the settings `spec`, for a checker that
+        runs the agent's code. It raises GradingError if that box fails."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(

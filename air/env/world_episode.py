@@ -255,7 +255,8 @@ class WorldEpisode(Episode):
 
     @property
     def score(self) -> float:
-        """The episode's score: the value called `metric`."""
+        """The episode's score: the world's fact `success` if it has one, else the reward of the world with
+        that for an unanswered end."""
         return (
             self.facts.get("success", 0.0)
             if self.metric == "success"

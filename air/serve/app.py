@@ -32,15 +32,15 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 
 FACTS = "air.facts"
-"""The key of a dict in a request's ASGI scope. A protocol adds fields for the request's log line to this
-dict."""
+"""The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
+server's log."""
 _OPEN_PATHS = ("/health",)
 """Paths that can be requested without the token, because monitoring programs request them."""
 
 
 @dataclass(frozen=True)
 class BaseServer:
-    """The state that all protocols of one server share: settings, metrics and log."""
+    """The state that all protocols (HTTP interfaces) of one server share: settings, metrics and log."""
 
     config: ListenConfig
     metrics: Metrics
@@ -55,7 +55,8 @@ class BaseServer:
 
 @dataclass(frozen=True)
 class Server(BaseServer):
-    """The state that all protocols of a sandbox server share: `BaseServer`, and the server's boxes."""
+    """The state that the protocols of a sandbox server (SandboxFusion's and E2B's) share: settings, metrics,
+    log, and the server's boxes."""
 
     config: ServeConfig
     boxes: Boxes
@@ -72,7 +73,8 @@ class Server(BaseServer):
 
 
 class Protocol(ABC):
-    """Base class of a protocol that a server speaks: its routes, its background work, and its state."""
+    """Base class of a protocol: an HTTP interface, such as E2B's, that a server offers. A subclass has the
+    protocol's routes, its state, and its work in the background."""
 
     name: str
 

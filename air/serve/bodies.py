@@ -13,10 +13,11 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig
 
 PACE = 1 << 16
-"""The number of bytes of a body for which a client gets one more second, in addition to `body_seconds`."""
+"""A client gets one second, in addition to the setting `body_seconds`, for each piece of this many bytes of a
+request's body. So large bodies have more time, at a minimum rate of transfer."""
 LATE_SECONDS = 1.0
-"""Seconds for which the server waits once more after a body's time has run out, because the server itself may
-have been slow to read."""
+"""If a body is not complete at its time limit, the server tries for this many more seconds to read from the
+connection before it refuses the request: the data may have arrived while the server was busy."""
 _BODY = "air.body"
 
 

@@ -17,8 +17,8 @@ _PROGRAM = "print(6 * 7)"
 
 
 async def examine(url: str, token: str) -> AsyncIterator[Finding]:
-    """Checks the server at `url`, and yields a finding as soon as each check ends. `token` is the server's
-    token, or empty."""
+    """Checks whether the server at `url` responds and can run a program, and yields the finding of each check
+    as soon as the check ends. `token` is the server's token, or empty."""
     address = _with_token(url.rstrip("/"), token)
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         try:

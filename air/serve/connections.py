@@ -80,7 +80,9 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
-        """Bytes received since the start of a request's headers, or since the last bytes of a body."""
+        """The number of bytes received since a request's headers began or, while a body arrives, since the
+        last bytes of its content. Its maximum is `HEAD_BYTES`, so headers, and a body's data without content,
+        cannot grow without limit."""
         self._refused = False
         self.idle = False
         """Whether the connection is idle: its last request is finished, and no further request has begun."""
@@ -192,7 +194,7 @@ class Connection(HttpToolsProtocol):
 
     def _watch_answer(self, then: Callable[[], object]) -> None:
         """Calls `then` when the client has read the whole response. Closes the connection if the client reads
-        nothing for `answer_seconds`."""
+        nothing for the time in the setting `answer_seconds`."""
         before = self.transport.get_write_buffer_size()
 
         def look() -> None:

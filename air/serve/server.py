@@ -28,8 +28,8 @@ STOP_SECONDS = 2
 """Seconds that running requests have to finish after a signal. Afterwards, their boxes are closed."""
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 OTHER_FILES = 256
-"""The largest number of files that the server process opens, not counting client connections and its
-boxes."""
+"""The number of open files that the server process needs at most besides client connections. At the start,
+the limit on open files must allow for these and for `max_connections`."""
 
 
 async def serve(

@@ -33,9 +33,9 @@ def value(row: Row, metric: str) -> float | None:
 
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
-    """Raises ConfigError if no evaluation has a metric with this name. Does nothing if no evaluation is
-    complete yet, because only a complete evaluation shows which metrics exist (every source has an episode
-    without an infrastructure failure)."""
+    """Raises ConfigError if no evaluation has a metric with this name. Does nothing if in every evaluation
+    some source has only episodes with an infrastructure failure, because the names of its metrics are then
+    unknown."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
         return
@@ -70,7 +70,8 @@ def _share_ended_well(row: Row) -> float:
 
 
 def _is_complete(row: Row) -> bool:
-    """Whether every source has at least one episode without an infrastructure failure."""
+    """Whether an evaluation (a line of `evaluations.jsonl`) shows all metrics: every source of tasks has at
+    least one episode without an infrastructure failure."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 

@@ -26,7 +26,8 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Exactness:
-    """The report on the differences between trainer and sampler in a run."""
+    """Report on a run: how far the trainer's and the sampler's log-probabilities of the trained tokens
+    differ."""
 
     versions: Mapping[int, Agreement]
     """The differences by the version of the weights that sampled the tokens. A version is the number of the
@@ -45,8 +46,8 @@ class Exactness:
 
 
 def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
-    """Computes the report from a run's rows of metrics. Returns None if they lack the values, as in older
-    runs."""
+    """Computes the report from the lines of a run's `metrics.jsonl`. Returns None if they lack the
+    differences of the log-probabilities, as in older runs."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():
@@ -72,7 +73,8 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
-    """Combines the differences of several sets of tokens; means are weighted by the numbers of tokens."""
+    """Combines the log-probability differences of several sets of tokens into those of all tokens; means are
+    weighted by the numbers of tokens."""
     each = [part for part in parts if part.tokens]
     tokens = sum(part.tokens for part in each)
     if not tokens:

@@ -57,8 +57,8 @@ class About:
     scale: Mapping[str, Any] | None = None
     """The fields of the task's reward scale (`air.tasks.spec.RewardScale`); None if unknown."""
     pay: Callable[[float], Paid] | None = None
-    """A function that returns the reward for a score. It is called with the scores of an episode in order.
-    None: the episode gets no rewards."""
+    """A function that returns the reward for a score, as a task's reward settings define it. It is called
+    with the scores of an episode in order. None: the episode gets no rewards."""
 
 
 def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:

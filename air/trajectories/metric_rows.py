@@ -56,13 +56,14 @@ def of_update(metrics: Mapping[str, float]) -> Row:
 
 
 def current(row: Mapping[str, Any]) -> Row:
-    """Returns a line of a `metrics.jsonl` of any version, with the names of this version."""
+    """Returns a line of a `metrics.jsonl` that any version of air wrote, with the metrics' names of this
+    version."""
     return {_OLD.get(name, name): value for name, value in row.items()}
 
 
 def read(path: Path) -> list[Row]:
-    """Returns one row for each training step in a `metrics.jsonl`, in the order of the file and with the
-    names of this version.
+    """Returns one row (the metrics of one training step) for each step in a `metrics.jsonl`, in the order of
+    the file. Metrics have the names that this version of air uses.
 
     If a step has several lines, they are merged; for each metric, the last value counts. A half-written last
     line is skipped. Returns an empty list if there is no file. Raises ConfigError, which names the line, if a

@@ -36,7 +36,7 @@ POINTS = 500
 
 @dataclass(frozen=True)
 class TaskScores:
-    """The scores of all methods on one task."""
+    """The scores of all methods (models in runs) on one task, and the task's baseline and direction."""
 
     direction: Direction
     baseline: float
@@ -47,13 +47,16 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Ratios:
-    """The ratios r of all methods on one task, including the baseline. 1 is the best; higher is worse."""
+    """How much worse than the best score each method's score is on one task: the ratios r = best / score
+    (score / best if lower is better), including the baseline's. 1 is the best; higher is worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]
-    """The methods whose score is infeasible. Their ratio is 1.05 times `worst`."""
+    """The methods whose score is infeasible (missing, negative, or worse than the baseline) or has no finite
+    ratio. Their ratio is 1.05 times `worst`."""
     worst: float
-    """The worst (highest) ratio of a feasible score on this task."""
+    """The highest ratio of a feasible score on this task. A ratio compares a score with the best one: 1 is
+    equal, higher is worse."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,17 @@ class Profiles:
     """The performance profiles of all methods across tasks, and the areas under them."""
 
     taus: Sequence[float]
-    """The 500 values of τ at which the profiles are computed."""
+    """The 500 values of τ at which the profiles are computed, evenly from 0. At τ, a profile is the share of
+    tasks with log10 r ≤ τ; the ratio r compares a method's score with the best score (1: equal; higher:
+    worse)."""
     rho: Mapping[str, Sequence[float]]
-    """Each method's profile: the share of tasks with log10 r ≤ τ, for each τ."""
+    """Each method's profile, by the method's name: for each τ in `taus`, the share of tasks with log10 r ≤ τ.
+    The ratio r compares the method's score with the best score (1: equal; higher: worse)."""
     aup: Mapping[str, float]
     """The area under each method's profile, by the method's name."""
     ratios: Mapping[str, Ratios]
-    """The ratios of the methods on each task, by the task's name."""
+    """The ratios on each task, by the task's name. A ratio compares a method's score with the best score (1:
+    equal; higher: worse)."""
     left_out: Sequence[str]
     """The tasks that are left out of the profiles, because no score on them is feasible."""
 
@@ -80,7 +87,9 @@ def feasible(score: float | None, baseline: float, direction: Direction) -> bool
 
 
 def ratios(task: TaskScores, methods: Sequence[str]) -> Ratios | None:
-    """Returns the ratios of `methods` and of the baseline on one task, or None if no score is feasible."""
+    """Returns, for one task, the ratios best / score (score / best if lower is better) of `methods` and of
+    the baseline. Returns None if no score is feasible: all are missing, negative, or worse than the
+    baseline."""
     scores = {BASELINE: task.baseline, **{m: task.scores.get(m) for m in methods}}
     usable = {
         method: score
@@ -111,13 +120,14 @@ def _ratio(score: float, best: float, direction: Direction) -> float:
 
 
 def share(ratios: Sequence[float], tau: float) -> float:
-    """Returns ρ(τ), the value of a performance profile at τ: the share of `ratios` r with log10 r ≤ τ."""
+    """Returns ρ(τ), the value of a method's performance profile at `tau`: the share of the method's `ratios`
+    r (one per task; 1 is the best) with log10 r ≤ τ."""
     return sum(math.log10(r) <= tau for r in ratios) / len(ratios)
 
 
 def tau_max(worst: Sequence[float]) -> float:
-    """Returns τ_max, at which profiles end (see the module's documentation). `worst` contains the worst
-    feasible r of each task."""
+    """Returns τ_max, the largest τ of a profile: log10 of the highest ⌈1.05 · r⌉ over all r in `worst`,
+    rounded up to a tenth. `worst` contains, for each task, the highest ratio r of a feasible score."""
     return math.ceil(10 * math.log10(max(math.ceil(r * MARGIN) for r in worst))) / 10
 
 

@@ -25,8 +25,8 @@ VIEWS: dict[str, Callable[[Outcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
-"""The views, by name: functions that compute an episode's score. They return None if no artefact of the
-episode got a score."""
+"""The two ways (views) to compute an episode's score, as functions by name: its best score, or its last one.
+They return None if there is no such score."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a report: the scores of one method (one model in one run) on one task, in one view."""
+    """One row of a report: the scores of one method (one model in one run) on one task. The score of an
+    episode is its best or its last one, depending on the view (see `VIEWS`)."""
 
     task: str
     method: str
@@ -98,11 +99,12 @@ class Report:
     tasks: dict[str, Start]
     """The tasks by id, each as the first line of one of its trajectories."""
     methods: dict[str, str]
-    """The name of the model that each method uses, by the method's name."""
+    """For each method (one model in one run), by its name: the name of its model."""
     rows: dict[str, list[Row]]
-    """The rows of each view (by the keys of `VIEWS`), sorted by task, then in the order of the runs."""
+    """The rows of the report for each view (episodes' best or last scores; the keys of `VIEWS`), sorted by
+    task, then in the order of the runs."""
     profiles: dict[str, Profiles]
-    """The performance profiles of each view (by the keys of `VIEWS`)."""
+    """The performance profiles for each view (episodes' best or last scores; the keys of `VIEWS`)."""
     notes: list[str]
     """Notes that matter for the interpretation, such as unequal numbers of episodes."""
 
@@ -173,7 +175,8 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""All episodes without an infrastructure failure, by method, as pairs of the outcome and the model's name."""
+"""All episodes without an infrastructure failure, by the name of their method (one model in one run), as
+pairs of the outcome and the model's name."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:

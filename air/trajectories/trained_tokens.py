@@ -40,7 +40,7 @@ from air import paths
 from air.errors import UsageError
 
 FOLDER = "tokens"
-"""The subfolder of a run's folder that contains the files."""
+"""The subfolder of a run's folder with the tokens of each training step, one file per step."""
 VERSION = 1
 _NAME = re.compile(r"step_(\d+)\.npz")
 _PER_SAMPLED = ("logprobs", "trainer_logprobs", "advantages")
@@ -107,7 +107,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class StepTokens:
-    """The tokens of one training step: the content of one file."""
+    """The tokens on which one training step trained: the content of one file `tokens/step_N.npz`."""
 
     step: int
     temperature: float

@@ -16,7 +16,7 @@ from air.config import validate
 from air.errors import ConfigError
 
 VERSION = 2
-"""The version of the format that this version of air writes."""
+"""The version of the trajectory format in the files that this version of air writes."""
 
 
 class Line(BaseModel):
@@ -109,7 +109,7 @@ class Diff(Line):
     seconds: float = 0.0
     """The time in seconds for computing the diff, which does not count as the agent's time."""
     problem: str = ""
-    """Why the diff could not be computed; empty if it was."""
+    """Why the diff could not be computed; empty if there was no problem."""
 
 
 class WorldInfo(Line):

@@ -26,20 +26,22 @@ FIRST_ROLES = ("system", "developer", "user")
 
 @dataclass
 class Conversation:
-    """The conversation of one program in the box with the model."""
+    """The conversation with the model of the program that plays the agent inside a box. Checks each request
+    of the program against the conversation so far."""
 
     trace: Any
     """The verifiers trace of the episode, to which verifiers appends every reply of the model."""
     first: HttpRequest | None = None
     """The first request to which the model has replied. None: there is none yet."""
     settings: Json = field(default_factory=dict)
-    """All fields of the first request except its messages."""
+    """All fields of the program's first request except its messages. Every later request is sent to the model
+    with these fields, whatever the program wrote."""
     sent: list[Json] = field(default_factory=list)
-    """The messages of the last request with a reply, as the program sent them."""
+    """The messages of the last request to which the model replied, as the program in the box sent them."""
     passed: list[Json] = field(default_factory=list)
-    """The messages of the last request with a reply, as the model got them."""
+    """The messages of the last request to which the model replied, as they were sent to the model."""
     last: bytes = b""
-    """The body of the last request with a reply, as the program sent it."""
+    """The body of the last request to which the model replied, as the program in the box sent it."""
     answer: bytes = b""
     """The bytes of the model endpoint's response to the last request with a reply."""
 

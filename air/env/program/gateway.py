@@ -52,7 +52,8 @@ WATCH_SECONDS = 0.2
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
 _SERVERS_OWN = (401, 403, 407, 408, 425, 429)
-"""HTTP status codes below 500 whose cause is the server and not the content of the request."""
+"""HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. A
+program that fails after such a response is an infrastructure failure, and not the agent's doing."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -108,7 +109,8 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the episode's clock, and appends a text about `validate` and `submit` to the prompt."""
+        """Starts the episode's clock. Adds a text to the trace's first prompt that explains `validate` and
+        `submit` to the agent."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._conversation = Conversation(trace)
         self._began = time.monotonic()
@@ -178,8 +180,8 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the program's result. Its exit code is 0, except if the program failed because of something
-        outside the box."""
+        """Returns the result of the program that plays the agent. Its exit code is 0, except if the program
+        failed for a reason that may lie outside the box."""
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended
@@ -203,8 +205,9 @@ class Gateway:
         return self._trace is None or not self._trace.num_turns
 
     def _why_dead(self) -> str:
-        """Returns the reason why the program failed: `context` (the prompt became too long), or `killed` (by
-        the agent's commands, or for lack of memory). Returns "" if the cause may be outside the box."""
+        """Returns the reason why the program that plays the agent failed: `context` (the prompt became too
+        long), or `killed` (by the agent's commands, or for lack of memory). Returns "" if the cause may be
+        outside the box."""
         trace = self._trace
         if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
             return ""
@@ -226,8 +229,8 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Writes the last turns of the episode to the trajectory. Computes how long the model and the agent's
-        commands took from `seconds`, the program's run time."""
+        """Writes the last turns of the episode to the trajectory, and computes the times of the model and of
+        the agent's commands. `seconds` is the total time of the program that played the agent."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -238,8 +241,8 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode. Then the gateway ends the program, because some
-        programs would repeat their rejected requests for minutes."""
+        """Waits until verifiers has stopped the episode. Then the gateway ends the program that plays the
+        agent, because some programs would repeat their rejected requests for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -262,8 +265,8 @@ class Gateway:
     async def _pass_on(
         self, conversation: Conversation, request: HttpRequest, writer: asyncio.StreamWriter
     ) -> None:
-        """Forwards a request to the model if it continues the conversation, and the response to the program.
-        Refuses it otherwise."""
+        """Forwards a request of the program in the box to the model, and the response to the program, if the
+        request continues the conversation. Refuses it otherwise."""
         async with self._one_request_at_a_time:
             if self._over or self._model is None:
                 return
@@ -296,8 +299,8 @@ class Gateway:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
 
     def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
-        """Counts a refused request. Ends the episode if the program repeats the same refused request, because
-        some programs would repeat it for minutes."""
+        """Counts a refused request to the model. Ends the episode if the program in the box repeats the same
+        refused request, because some programs would repeat it for minutes."""
         if request.method == "GET":  # programs ask for the list of models, and work without it
             return
         self.episode.counters.refused_requests += 1

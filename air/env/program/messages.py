@@ -16,7 +16,7 @@ from typing import Any
 Json = dict[str, Any]
 CHANGED_REPLY = "it does not contain the model's last reply as the model wrote it"
 MOST_NAME = 256
-"""The maximum number of characters of a name."""
+"""The maximum number of characters in the field `name` of a tool result."""
 
 
 class MessageError(Exception):

@@ -29,7 +29,8 @@ PROGRAM_SECONDS = 24 * 3600.0
 
 
 class _Lent:
-    """Mixin with the methods of `LentDocker` and `LentProcess`, which replace verifiers' own."""
+    """Methods that `LentDocker` and `LentProcess` share. They replace those of verifiers' runtimes, so that
+    commands run in a box of air."""
 
     box: Box
     episode: Episode

@@ -18,7 +18,7 @@ class NoBox(SubprocessRuntime):
 
     @classmethod
     def of(cls, episode: WorldEpisode) -> Self:
-        """Returns the runtime for an episode."""
+        """Returns the runtime for the episode of a world without a box; the episode becomes its attribute."""
         # verifiers parses the type of a runtime in its traces, and accepts only its own types.
         runtime = cls(SubprocessConfig(), name=episode.id)
         runtime.info.id = episode.id
@@ -30,14 +30,14 @@ class NoBox(SubprocessRuntime):
         """Does nothing, because nothing runs here."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Always raises SandboxError."""
+        """Always raises SandboxError, because the episode has no box in which commands could run."""
         self._refuse(" ".join(argv))
 
     async def _read(self, path: str, max_bytes: int | None = None) -> bytes:
         self._refuse(f"read {path}")
 
     async def write(self, path: str, data: bytes) -> None:
-        """Always raises SandboxError."""
+        """Always raises SandboxError, because the episode has no box with files."""
         self._refuse(f"write {path}")
 
     def _refuse(self, what: str) -> NoReturn:

@@ -192,7 +192,8 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(ResearchEpisode):
-    """An episode without an agent, in a runtime that verifiers started."""
+    """An episode of a research task that no agent plays, for the commands `vf-validate` and `vf-debug`: it
+    copies the task's files into a runtime that verifiers started, and grades. `open_episode` makes it."""
 
     graders: Pool
     """The pool of grader boxes, which is open only while `finish` or `check` runs."""

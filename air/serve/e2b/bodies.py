@@ -14,7 +14,7 @@ from air.serve.e2b.sandbox import Wishes
 LONGEST = 86_400
 """The largest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
 MOST_BYTES = 16 << 20
-"""The maximum size in bytes of a request body, and of one message of a remote call."""
+"""The maximum size in bytes of a request body, and of each message in the body of a streamed request."""
 T = TypeVar("T", bound=BaseModel)
 _CLOSED = "0.0.0.0/0"
 

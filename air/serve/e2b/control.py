@@ -28,7 +28,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Control:
-    """The request handlers of the control plane."""
+    """The request handlers of E2B's control plane, the API that creates, lists, changes and ends
+    sandboxes."""
 
     def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain

@@ -71,7 +71,8 @@ class Context:
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Does nothing: after the program's end, each running execution raises its own error."""
+        """Does nothing. It is called when air's helper program in the box has ended, but each running
+        execution then raises an error anyway."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If
@@ -100,7 +101,7 @@ class Context:
 
 
 class Contexts:
-    """All contexts of one sandbox."""
+    """All contexts (Jupyter kernels) of one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -128,8 +129,8 @@ class Contexts:
         return context
 
     async def of(self, body: Execute) -> Context:
-        """Returns the context that an execution names, or else the default context. Raises ApiError if it
-        does not exist."""
+        """Returns the context (Jupyter kernel) that a request to run code names, or else the default context.
+        Raises ApiError if it does not exist."""
         if body.context_id is not None and body.context_id != "default":
             return self.find(body.context_id)
         if (body.language or "python") not in _PYTHON:
@@ -139,17 +140,17 @@ class Contexts:
         return self._default
 
     def find(self, ident: str) -> Context:
-        """Returns the context with this id. Raises ApiError if there is none."""
+        """Returns the context (Jupyter kernel) with this id. Raises ApiError if there is none."""
         if (context := self._contexts.get(ident)) is None:
             raise ApiError(404, f"Context {ident} not found")
         return context
 
     def all(self) -> list[Context]:
-        """Returns all contexts of the sandbox."""
+        """Returns all contexts (Jupyter kernels) of the sandbox."""
         return list(self._contexts.values())
 
     async def remove(self, ident: str) -> None:
-        """Removes a context, and ends its kernel. Raises ApiError if there is no context with this id."""
+        """Removes a context: ends its Jupyter kernel. Raises ApiError if there is no context with this id."""
         context = self.find(ident)
         del self._contexts[ident]
         if context is self._default:
@@ -159,7 +160,7 @@ class Contexts:
 
 
 def contexts_of(sandbox: Sandbox) -> Contexts:
-    """Returns the `Contexts` of a sandbox, which the first call creates."""
+    """Returns the `Contexts` (Jupyter kernels) of a sandbox. The first call creates the object."""
     contexts: Contexts = sandbox.extras.setdefault("contexts", Contexts(sandbox))
     return contexts
 

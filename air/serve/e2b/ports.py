@@ -66,8 +66,9 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles a new connection from the box's port relay. Its first line is a secret word, which assigns
-        the connection to the request that waits for it."""
+        """Handles a new connection that comes from the box through its port relay, which connects the box to
+        this server. The first line is a secret word, by which the connection is assigned to the request that
+        waits for it."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)

@@ -52,14 +52,15 @@ def script(name: str) -> str:
 
 
 class Events(Protocol):
-    """Interface of an object that receives a program's events: messages that are not answers to requests."""
+    """Interface of an object that receives the events of a helper program in a box: messages that are not
+    answers to requests, such as a changed file or an output."""
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one event. Until this method returns, no further message of the program is read, so the
-        program pauses once the pipe is full."""
+        """Receives one event. Until this method returns, no further message of the helper program is read, so
+        the program pauses once the pipe is full."""
 
     def lost(self, error: AirError) -> None:
-        """Called when the program has ended, so that no more events follow; `error` is the reason."""
+        """Called when the helper program has ended, so that no more events follow; `error` is the reason."""
 
 
 class Program:
@@ -83,10 +84,11 @@ class Program:
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
-        """Sends the request `op` with `fields` and `body` to the program. Returns the fields and the bytes of
-        its answer.
+        """Sends the request `op` with `fields` and `body` to the helper program in the box. Returns the
+        fields and the bytes of its answer.
 
-        Raises RpcError if the program refuses the request or ends, and BoxDiedError if the box is gone.
+        Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box is
+        gone.
         """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
@@ -105,7 +107,7 @@ class Program:
         return header, data
 
     async def close(self) -> None:
-        """Kills the program, if it runs."""
+        """Kills the helper program, if it runs."""
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()
@@ -125,8 +127,8 @@ class Program:
         return self._command
 
     async def _read(self, command: RunningCommand) -> None:
-        """Reads the program's output until its end, and passes each answer to the `ask` that waits for it,
-        and each event to `events`."""
+        """Reads the helper program's output until its end, and passes each answer to the call of `ask` that
+        waits for it, and each event to `events`."""
         buffer, errors = bytearray(), bytearray()
         error: AirError = BoxCommandError("the program ended")
         try:

@@ -47,7 +47,8 @@ class Target(NamedTuple):
 
 
 class E2B(Protocol):
-    """The protocol of E2B's clients."""
+    """E2B's HTTP interface on a sandbox server: the control plane, and the services of each sandbox, for
+    E2B's own clients."""
 
     name = "e2b"
 

@@ -16,8 +16,9 @@ OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
 
 
 def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Returns the headers for the program in the box: the client's headers without those for this server and
-    this connection, with the `Host` that the sandbox's settings demand."""
+    """Returns the headers of a request that is forwarded to a program on the port `port` of the sandbox: the
+    client's headers without those for this server and this connection, with the `Host` that the sandbox's
+    settings demand."""
     headers = [
         (name, value)
         for name, value in scope["headers"]
@@ -29,7 +30,7 @@ def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[byt
 
 
 def target(scope: Scope) -> bytes:
-    """Returns a request's path and query, exactly as the client sent them."""
+    """Returns the path and the query of the request to forward, exactly as the client sent them."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
     return path + (b"?" + query if query else b"")

@@ -43,8 +43,8 @@ class Wishes:
 
 
 class Sandbox:
-    """One sandbox. It has no box while it is paused without its processes, and gets a new box when it is
-    resumed."""
+    """One E2B sandbox of a client: its box, its timeout, and air's helper programs in the box. It has no box
+    while it is paused without its processes, and gets a new box when it is resumed."""
 
     def __init__(self, wishes: Wishes, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
@@ -57,7 +57,8 @@ class Sandbox:
         self.lock = asyncio.Lock()
         """Held by a task while it changes the sandbox's state."""
         self.copying = asyncio.Lock()
-        """Held while the box is frozen for a snapshot, so that no command starts in the box."""
+        """Held while the box is frozen for a snapshot. `awake_box` waits for this lock, so that no command
+        starts in the box meanwhile."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
         """The workspace of a sandbox that is paused without its processes; else None."""
@@ -90,7 +91,8 @@ class Sandbox:
         return self.ends_at - time.time()
 
     def program(self, name: str) -> Program:
-        """Returns the helper program called `name`, which runs in the box as root."""
+        """Returns air's helper program called `name` (`files`, `ports` or `kernel`), which runs in the box as
+        root."""
         if name not in self.programs:
             self.programs[name] = Program(self.awake_box, name)
         return self.programs[name]
@@ -124,8 +126,8 @@ class Sandbox:
             self._timer = None
 
     async def forget_programs(self) -> None:
-        """Cancels all tasks and kills all helper programs of the present box. Call it before the box is
-        closed."""
+        """Cancels the sandbox's tasks and kills air's helper programs in its present box. Call it before the
+        box is closed."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:

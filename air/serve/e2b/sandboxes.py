@@ -134,7 +134,7 @@ class Sandboxes:
             await files.close()
 
     async def _give_back(self, sandbox: Sandbox) -> None:
-        """Closes the programs of a sandbox's box, and returns the box to the pool."""
+        """Kills air's helper programs in a sandbox's box, and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
         await sandbox.forget_programs()
         if box is not None:

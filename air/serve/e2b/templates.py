@@ -41,7 +41,8 @@ class Templates:
 
 
 def _exists(name: str) -> bool:
-    """Whether the container engine has an image with this name. Raises ApiError if the engine fails."""
+    """Whether the container engine has an image with this name. Raises ApiError if the container engine
+    fails."""
     if not name.strip() or name.startswith("-"):
         return False
     try:

@@ -17,9 +17,10 @@ from air.serve.e2b.relayed import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20
-"""The maximum size of one message in bytes."""
+"""The maximum size in bytes of one message on a forwarded WebSocket."""
 CLOSE_SECONDS = 5.0
-"""Seconds that the program in the box has to close the connection after the client has disconnected."""
+"""Seconds within which a program in the sandbox must close its WebSocket after the client has disconnected.
+Then the server closes the connection."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -29,8 +30,8 @@ _OF_THE_HANDSHAKE = {
 async def serve(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Opens a WebSocket to the program in the box over the connection `streams`, then copies messages in both
-    directions until one side closes."""
+    """Opens a WebSocket over the connection `streams` to the program that listens on `port` in the sandbox,
+    then copies messages between it and the client until one side closes."""
     reader, writer = streams
     headers = request_headers(sandbox, port, scope)
     host = dict(headers)[b"host"].decode("latin-1")
@@ -55,8 +56,8 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Performs the WebSocket handshake with the program in the box; returns whether it succeeded. Reads
-    nothing beyond the handshake."""
+    """Performs the WebSocket handshake with the program in the sandbox; returns whether it succeeded. Reads
+    no bytes beyond the handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()
@@ -104,8 +105,8 @@ def _message(kind: Opcode, data: bytes) -> dict[str, Any]:
 
 
 async def _to_box(protocol: ClientProtocol, writer: asyncio.StreamWriter, receive: Receive) -> None:
-    """Forwards the client's messages to the box until the client disconnects, then closes the connection to
-    the box."""
+    """Forwards the client's messages to the program in the sandbox until the client disconnects, then closes
+    the connection to the program."""
     while (message := await receive())["type"] == "websocket.receive":
         if (text := message.get("text")) is not None:
             protocol.send_text(text.encode())
@@ -127,7 +128,8 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
 
 
 async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
-    """Reads bytes from the box into `protocol`. Returns False at the end of the stream."""
+    """Passes bytes that the program in the sandbox sent to `protocol`, which parses them. Returns False at
+    the end of the connection."""
     data = await reader.read(PIECE)
     if data:
         protocol.receive_data(data)

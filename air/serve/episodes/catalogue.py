@@ -12,7 +12,7 @@ from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks that a server offers, in the order of its settings."""
+    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order of its settings."""
 
     def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
         self.offers = {offer.id: offer for offer in offers}
@@ -21,12 +21,13 @@ class Catalogue:
     splits = ("train", "validation")
 
     def count(self) -> int:
-        """Returns the number of episodes in the list of a split; all splits have the same number."""
+        """Returns the number of episodes in the list of a split (`train` or `validation`); both lists have
+        the same length."""
         return len(self.offers) * self._seeds
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
-        """Returns the task id and the seed of entry `index` (from 0) in a split's list of episodes. The tasks
-        take turns in the list.
+        """Returns the task id and the seed of the episode number `index` (from 0) in the list of a split
+        (`train` or `validation`). The tasks take turns in the list.
 
         Raises UsageError if there is no such split or index.
         """

@@ -35,7 +35,8 @@ class Mistake(Exception):
 
 
 class Offer(Protocol):
-    """Interface of one task that a server offers."""
+    """Interface of one task that an episode server (for OpenEnv and ORS clients) offers: its tools, limits,
+    actions and rewards."""
 
     @property
     def id(self) -> str:
@@ -49,7 +50,7 @@ class Offer(Protocol):
 
     @property
     def max_turns(self) -> int:
-        """The maximum number of actions in an episode."""
+        """The maximum number of a client's actions in an episode of this task."""
         ...
 
     @property
@@ -59,8 +60,8 @@ class Offer(Protocol):
 
     @property
     def no_reward(self) -> float | None:
-        """The reward of an action that the task rejected: 0, or None for a task without rewards for each
-        action."""
+        """The reward that a client gets for an action that the task rejected: 0, or None in tasks that do not
+        reward each action."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:
@@ -74,7 +75,8 @@ class Offer(Protocol):
         ...
 
     def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts a call of one of `tools` to an action. Raises Mistake if the arguments are invalid."""
+        """Converts the agent's call of one of the task's tools to an action. Raises Mistake if the arguments
+        are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:

@@ -50,8 +50,8 @@ class Turn:
 
 
 class Play:
-    """One episode of a client. `start` begins it, and `close` ends it. The caller must not run two methods at
-    the same time."""
+    """One episode of a server's client, which plays the agent. `start` begins it, and `close` ends it. The
+    caller must not run two methods at the same time."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class Play:
         self._turn_runs = False
 
     async def start(self) -> str:
-        """Starts the episode, and returns the first text for the agent. Raises Failed."""
+        """Starts the episode, and returns the first text for the agent. Raises Failed after an infrastructure
+        failure."""
         try:
             self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
         except BaseException as error:
@@ -103,11 +104,12 @@ class Play:
 
     async def say(self, message: str) -> Turn:
         """Performs the action in a text message of the agent. Raises NotPlaying if no episode runs, and
-        Failed."""
+        Failed after an infrastructure failure."""
         return await self._turn(lambda: self.offer.said(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
-        """Performs the agent's call of the tool `name`. Raises NotPlaying if no episode runs, and Failed."""
+        """Performs the agent's call of the tool `name`. Raises NotPlaying if no episode runs, and Failed
+        after an infrastructure failure."""
 
         def action() -> Action:
             names = [each["function"]["name"] for each in self.offer.tools]

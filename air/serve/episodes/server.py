@@ -18,11 +18,11 @@ from air.serve.metrics import Metrics
 
 
 class Full(Exception):
-    """Error: the maximum number of clients already plays."""
+    """Error: the server's maximum number of clients plays episodes already."""
 
 
 class Places:
-    """Counts the clients that play, and enforces the server's limit."""
+    """Counts the clients that play episodes, and enforces the server's limit on their number."""
 
     def __init__(self, total: int, metrics: Metrics) -> None:
         self.total, self.taken = total, 0
@@ -42,7 +42,8 @@ class Places:
 
 @dataclass(frozen=True)
 class EpisodesServer(BaseServer):
-    """The state that the protocols of an episode server share."""
+    """The state that the protocols of an episode server (OpenEnv or ORS) share: its tasks, and the limit on
+    the number of clients that play."""
 
     config: EpisodesConfig
     catalogue: Catalogue

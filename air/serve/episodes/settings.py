@@ -12,8 +12,8 @@ from air.serve.settings import ListenConfig
 
 
 class EpisodesConfig(ListenConfig):
-    """Settings of an episode server: which tasks it offers, and how many clients may play at the same
-    time."""
+    """Settings of an episode server (`air serve openenv` or `air serve ors`): which tasks it offers, and how
+    many clients may play at the same time."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
     """The ids of the offered tasks, in the form that run files use."""
@@ -35,6 +35,7 @@ class EpisodesConfig(ListenConfig):
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
     """Seconds without a message of the client after which its episode is ended and its box freed."""
     seeds: int = Field(100, ge=1)
-    """The number of episodes that each task has in the list of a split. Each has its own seed."""
+    """The number of episodes of each task in the list that a client gets for a split (`train` or
+    `validation`). Each has its own seed."""
     gpus: tuple[str, ...] = ()
     """The GPUs that boxes may use, named as in run files."""

@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 class Closed(BaseModel):
-    """Base class of request bodies. Unknown fields are refused."""
+    """Base class of the bodies of requests about splits and tasks. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -134,8 +134,8 @@ def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Seq
 
 
 def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
-    """Returns the description of entry `index` in a split's list, as clients get it: task id and seed. Raises
-    UsageError if there is no such entry."""
+    """Returns the description of the episode number `index` in the list of a split, as clients get it: task
+    id and seed. Raises UsageError if there is no such split or index."""
     task, seed = tasks.entry(split, index)
     return {"task": task, "seed": seed}
 

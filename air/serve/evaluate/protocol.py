@@ -1,4 +1,5 @@
-"""The server of `air serve evaluate`. `air.train.coevolve.evaluate_service` handles its requests."""
+"""The server of `air serve evaluate`, in which a model answers proposed questions to find out how hard they
+are. The code that plays the questions is in `air.train.coevolve.evaluate_service`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from air.train.coevolve.executor import Executor, answering
 
 @dataclass(frozen=True)
 class EvaluateServer(BaseServer):
-    """The state that the requests of one server share: the model that answers, and the queue of requests."""
+    """The state that all requests to `air serve evaluate` share: the model that answers proposed questions,
+    and the queue of requests."""
 
     config: EvaluateConfig
     executor: Executor
@@ -41,7 +43,8 @@ class EvaluateServer(BaseServer):
 
 
 class Evaluate(Protocol):
-    """The protocol with the route `POST /evaluate`."""
+    """Serves `POST /evaluate`: the server's model answers each proposed question several times, to find out
+    how hard it is."""
 
     name = "evaluate"
 
@@ -62,7 +65,8 @@ class Evaluate(Protocol):
 async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
-    """Async context manager: loads the model, and yields the server's state."""
+    """Async context manager: loads the model, and yields the state that all requests to `air serve evaluate`
+    share."""
     model, settings = config.played()
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
     async with answering(model, settings, config.seed, name=config.model_name) as executor:
@@ -71,7 +75,8 @@ async def opened(
 
 
 async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
-    """Runs the server until SIGINT or SIGTERM. `options` are keyword arguments of `air.serve.server.run`."""
+    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are keyword arguments of
+    `air.serve.server.run`, which listens and handles signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
     )

@@ -59,8 +59,8 @@ class EvaluateConfig(ListenConfig):
 
     def played(self) -> tuple[str, Settings]:
         """Returns the model's folder, hub id or URL, and the settings with which it answers: those of its
-        training run, if it comes from one, changed by the settings here. Raises ConfigError and
-        MissingError."""
+        training run, if it comes from one, changed by the settings here. Raises ConfigError if the run's
+        configuration is invalid, and MissingError if the run has no checkpoint."""
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}

@@ -28,7 +28,9 @@ NOT_STARTED = 75
 
 
 def main(request_path: str, result_path: str) -> None:
-    """Runs the cells one after another. Stops early only if the total time is over or the kernel has died."""
+    """Runs the notebook cells in the request file one after another, and writes the result file after each.
+    Stops early only if the total time is over, a cell does not end after its interruption, or the kernel has
+    died."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
         request = json.load(file)
     manager, client = _started()
@@ -70,14 +72,15 @@ def _started() -> tuple[Any, Any]:
 
 
 class Cell:
-    """Collects the output, the displayed results and the exceptions of one cell."""
+    """Collects the output, the displayed results and the exceptions of one notebook cell while it runs."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.result: dict[str, Any] = {"stdout": "", "stderr": "", "display": [], "error": []}
 
     def add(self, kind: str, content: dict[str, Any]) -> None:
-        """Adds the content of one message from the kernel."""
+        """Adds the content of one message from the Jupyter kernel, such as printed text, to the cell's
+        outputs."""
         if kind == "stream":
             name = content["name"]
             room = self._most - len(self.result[name])
@@ -89,12 +92,15 @@ class Cell:
             self.result["error"].append({name: content[name] for name in names})
 
     def fail(self, name: str, text: str) -> None:
-        """Adds an error that this program found, such as a dead kernel."""
+        """Adds an error that this program, and not the cell's code, found, such as a dead kernel, to the
+        cell's exceptions."""
         self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
 
 
 def _run(manager: Any, client: Any, code: str, cell: Cell, limit: float) -> str:
-    """Runs one cell, and interrupts it at the time `limit`. Returns `all`, `time` or `died`, as in RESULT."""
+    """Runs one notebook cell, and interrupts it at the time `limit`. Returns `all` if the cell has ended,
+    interrupted or not; `time` if it does not end soon after the interruption; or `died` if the kernel has
+    ended."""
     ident = client.execute(code, store_history=True, allow_stdin=False)
     interrupted = False
     while True:

@@ -55,7 +55,7 @@ class Language:
     compile: tuple[str, ...] = ()
     """The command that compiles the program, without a shell; empty if none is needed."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables for both commands."""
+    """Environment variables for the commands that compile and run the program."""
     needs: tuple[str, ...] = ()
     """Shell tests that must succeed in an image with this language, in addition to a test that the commands
     exist."""
@@ -112,7 +112,8 @@ LANGUAGES: dict[str, Language] = {
         "iverilog -Wall -Winfloop -Wno-timescale -g2012 -s tb -o test.vvp {file}",
     ),
 }
-"""The settings of each supported language. For the other languages in `NAMES`, air has no commands."""
+"""The commands for each supported language. Other languages in `NAMES` are known to SandboxFusion, but air
+has no commands for them."""
 
 
 def source(language: str, code: str) -> str:

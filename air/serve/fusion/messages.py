@@ -58,22 +58,23 @@ Texts = Annotated[list[str], first_fault(str)]
 
 
 class Message(BaseModel):
-    """Base class of request and response bodies."""
+    """Base class of the request and response bodies of SandboxFusion's endpoints."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class FilesRequest(Message):
-    """The fields that `/run_code` and `/run_jupyter` have in common."""
+    """The fields that requests to `/run_code` and `/run_jupyter` have in common: the memory limit, and the
+    files to write and to return."""
 
     memory_limit_MB: int = -1
-    """The memory limit of the program in MiB. -1: the server's own limit."""
+    """The memory limit, in MiB, of the code that the request runs. -1: the server's own limit."""
     files: Files = Field(default_factory=dict)
-    """Files to write before the program runs: base64 content by path in the workspace. A null content means
-    no file."""
+    """Files to write before the request's code runs: base64 content by path in the workspace. A null content
+    means no file."""
     fetch_files: Texts = Field(default_factory=list)
-    """Paths of files whose contents are returned after the run. Files that do not exist are left out.
-    Together they may be as large as the workspace."""
+    """Paths of files whose contents are returned after the request's code has ended. Files that do not exist
+    are left out. Together they may be as large as the workspace."""
 
     def contents(self) -> dict[str, bytes]:
         """Returns the decoded contents of the files to write, by path."""
@@ -114,7 +115,8 @@ class RunJupyterRequest(FilesRequest):
 
 
 class CommandResult(Message):
-    """The result of one command: a compiler, a program, or the program that runs cells."""
+    """The result of one command: a compiler, the client's program, or air's program that runs notebook cells
+    in the box."""
 
     status: Literal["Finished", "Error", "TimeLimitExceeded"]
     """`Finished`: the command ended before its time limit. `TimeLimitExceeded`: it was killed at the limit.
@@ -127,11 +129,11 @@ class CommandResult(Message):
     stdout: str | None = None
     """The standard output; after an exceeded time limit, the output until then."""
     stderr: str | None = None
-    """Standard error."""
+    """The standard error of the command; after an error of the server, the reason."""
 
 
 class Answer(Message):
-    """The fields that both kinds of responses have."""
+    """The fields that the responses of `/run_code` and `/run_jupyter` have in common."""
 
     status: Literal["Success", "Failed", "SandboxError"]
     """`Success`: the program exited with status 0. `Failed`: the program failed, or exceeded its time limit.
@@ -154,7 +156,7 @@ class RunCodeAnswer(Answer):
 
 
 class Cell(Message):
-    """The outputs of one cell: text, displayed results, and exceptions."""
+    """The outputs of one notebook cell: text, displayed results, and exceptions."""
 
     stdout: str
     stderr: str
@@ -169,7 +171,7 @@ class RunJupyterAnswer(Answer):
     interrupted at a time limit."""
 
     driver: CommandResult | None = None
-    """The result of the program in the box that runs the cells."""
+    """The result of air's program in the box that ran the notebook cells."""
     cells: Annotated[list[Cell], FailFast()] = Field(default_factory=list)
 
 

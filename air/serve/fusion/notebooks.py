@@ -25,7 +25,8 @@ RESULT_BYTES = 4 * OUTPUT_BYTES
 """The maximum size in bytes of the result file that the server reads. A cell can overwrite the file, and the
 server needs many times its size as memory to parse it."""
 NOT_STARTED = 75
-"""The exit status of the program in the box if the kernel did not start, so that no cell has run."""
+"""The exit status with which air's program in the box, which runs the notebook cells, says that the Jupyter
+kernel did not start, so that no cell has run."""
 START_SECONDS = 180.0
 """Seconds that the kernel may take to start and to end, in addition to the time limit of the cells."""
 CHECK = 'python3 -c "import ipykernel, jupyter_client"'
@@ -37,7 +38,7 @@ class _Result(BaseModel):
 
 
 class Notebooks:
-    """Runs cells in the boxes of one server."""
+    """Runs the notebook cells of `/run_jupyter` requests in the boxes of one server."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs

@@ -46,7 +46,7 @@ class BadRequest(AirError):
 
 
 class Programs:
-    """Runs programs in the boxes of one server."""
+    """Runs the programs of SandboxFusion's clients in the boxes of one server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -110,8 +110,9 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work` with a box, as `in_box` does. If the program or the server fails, returns a response
-        of the class `failed` that says so.
+        """Calls `work` with a box, and returns its response. If the program ended the box or the server
+        failed, returns a response of the class `failed` that says so. `asked` and `needed` are seconds, as in
+        `in_box`: the time limits in the request, and the part that the program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -136,12 +137,12 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work` with a box. If the box fails through no fault of the program, tries once more with
-        another box.
+        """Calls `work`, which runs the client's program, with a box. If the box fails through no fault of the
+        program, tries once more with another box, if there is time.
 
-        `asked` is the sum of the time limits in the request, and `needed` the part of it that the program can
-        use. The client is assumed to wait for `asked` seconds plus the server's `queue_seconds`; so the
-        request may wait for a box for that time less `needed`.
+        `asked` is the sum in seconds of the time limits in the request, and `needed` the part of it that the
+        program can use. The client is assumed to wait for `asked` seconds plus the setting `queue_seconds`;
+        so the request may wait for a box for that time less `needed`.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS

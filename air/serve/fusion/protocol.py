@@ -36,7 +36,8 @@ _GETS = {
 
 
 class Fusion(Protocol):
-    """The protocol of SandboxFusion's clients, on one server."""
+    """SandboxFusion's HTTP interface on a sandbox server: endpoints that run programs and notebook cells, and
+    that grade completions."""
 
     name = "sandboxfusion"
 
@@ -110,7 +111,7 @@ class Fusion(Protocol):
         ]
 
     async def _run_code(self, request: RunCodeRequest, facts: dict[str, Any]) -> RunCodeAnswer:
-        """Compiles and runs a program, in a box of its own."""
+        """Handles `/run_code`: compiles and runs a client's program, in a box of its own."""
         facts["language"] = request.language
         answer = await self._programs.run(request)
         self._count(answer, request.language, facts)
@@ -119,7 +120,7 @@ class Fusion(Protocol):
     async def _run_jupyter(
         self, request: RunJupyterRequest, facts: dict[str, Any]
     ) -> RunJupyterAnswer:
-        """Runs cells in a new Jupyter kernel, in a box of its own."""
+        """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel, in a box of its own."""
         facts["cells"] = len(request.cells)
         answer = await self._notebooks.run(request)
         self._count(answer, "jupyter", facts)

@@ -25,27 +25,28 @@ class Reset(Closed):
 
 
 class Metadata(Closed):
-    """Base class of the data of `step`. It allows empty metadata, which OpenEnv's own clients may send."""
+    """Base class for the data of a client's WebSocket message `step`. It has the field `metadata`, which must
+    be empty, because OpenEnv's own clients may send it so."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
 
 class Message(Metadata):
-    """The data of `step` from a client that sends actions as text."""
+    """The data of a client's WebSocket message `step`, if the client sends actions as text."""
 
     model_config = ConfigDict(title="MessageAction")
     message: str = Field(description="What the agent does: see the first observation.")
 
 
 class ListTools(Metadata):
-    """The data of a `step` that requests the list of the task's tools. It is not an action, and has no
-    reward."""
+    """The data of a client's WebSocket message `step` that requests the list of the task's tools. It is not
+    an action, and has no reward."""
 
     type: Literal["list_tools"]
 
 
 class CallTool(Metadata):
-    """The data of `step` from a client that sends actions as tool calls."""
+    """The data of a client's WebSocket message `step`, if the client sends actions as tool calls."""
 
     type: Literal["call_tool"]
     tool_name: str
@@ -53,7 +54,7 @@ class CallTool(Metadata):
 
 
 def step_kind(data: dict[str, Any]) -> type[Message | ListTools | CallTool]:
-    """Returns the class with which the data of a `step` must be checked."""
+    """Returns the class with which the data of a client's WebSocket message `step` must be checked."""
     kinds: dict[Any, type[Message | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
     return kinds.get(str(data.get("type")), Message)
@@ -66,7 +67,7 @@ def text(kind: str, data: dict[str, Any]) -> str:
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns an error message as JSON text."""
+    """Returns, as JSON text, the message with which the server tells a client about an error."""
     return text("error", {"message": message, "code": code, **more})
 
 
@@ -76,7 +77,8 @@ def first(prompt: str, metadata: dict[str, Any]) -> str:
 
 
 def of_turn(turn: Turn, action: Message | CallTool) -> str:
-    """Returns the response to an action."""
+    """Returns, as JSON text, the response to an action: the observation, the reward, and whether the episode
+    has ended."""
     shown: dict[str, Any] = {"text": turn.text}
     if isinstance(action, CallTool):
         shown = {"tool_name": action.tool_name, "result": None, "error": None}
@@ -91,7 +93,7 @@ def of_turn(turn: Turn, action: Message | CallTool) -> str:
 
 
 def of_tools(tools: list[dict[str, Any]]) -> str:
-    """Returns the response to `list_tools`."""
+    """Returns, as JSON text, the response to `list_tools`: the task's tools in OpenEnv's form."""
     return _observation({"tools": tools}, None, False, {})
 
 

@@ -30,8 +30,8 @@ RESERVED = {"reset", "step", "state", "close"}
 
 
 class OpenEnv(Protocol):
-    """The protocol of OpenEnv's clients. The constructor raises ConfigError if a task has a tool with a
-    reserved name."""
+    """OpenEnv's interface on an episode server: clients play episodes over a WebSocket. The constructor
+    raises ConfigError if a task has a tool with a reserved name."""
 
     name = "openenv"
 

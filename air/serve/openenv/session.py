@@ -38,7 +38,8 @@ class _Problem(Exception):
 
 
 class Session:
-    """The connection of one client. When the connection ends, its running episode is ended at once."""
+    """The WebSocket connection of one client of OpenEnv. When the connection ends, its running episode is
+    ended at once."""
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket

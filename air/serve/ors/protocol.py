@@ -45,7 +45,8 @@ class _Call(Closed):
 
 
 class Ors(Protocol):
-    """The protocol of ORS's clients."""
+    """The HTTP interface of ORS (Open Reward Standard) on an episode server: clients play episodes by tool
+    calls."""
 
     name = "ors"
 
@@ -64,7 +65,8 @@ class Ors(Protocol):
 
     @property
     def sessions(self) -> int:
-        """The number of sessions that the server holds."""
+        """The number of sessions (episodes of clients) that the server holds, including those whose episode
+        has ended."""
         return self._sessions.count
 
     def routes(self) -> Sequence[BaseRoute]:

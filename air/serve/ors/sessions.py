@@ -17,9 +17,10 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The maximum number of unfinished calls in a session. Further calls are refused."""
+"""The maximum number of unfinished tool calls in a session (an episode of a client). Further calls are
+refused."""
 KEPT_CALLS = 4
-"""The number of finished calls per session whose results are stored, so that a client can request them
+"""The number of finished tool calls per session whose results are stored, so that a client can request them
 again."""
 OVER_SECONDS = 120.0
 """Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings. In
@@ -55,11 +56,11 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether a call of this session is unfinished."""
+        """Whether a tool call of this session (an episode of a client) is unfinished."""
         return any(not call.done() for call in self._calls.values())
 
     async def close(self) -> None:
-        """Cancels the session's calls, and ends its episode."""
+        """Cancels the session's tool calls, and ends its episode."""
         for call in self._calls.values():
             await ended(call)
         await self.play.close()
@@ -167,11 +168,11 @@ class Sessions:
 
     @property
     def count(self) -> int:
-        """The number of sessions, including those whose episode has ended."""
+        """The number of sessions (episodes of clients), including those whose episode has ended."""
         return len(self._sessions)
 
     async def close(self) -> None:
-        """Deletes all sessions."""
+        """Deletes all sessions, and ends their episodes."""
         for session_id in list(self._sessions):
             await self.delete(session_id)
 

@@ -81,8 +81,8 @@ class Played(BaseModel):
 
 
 class Answer(BaseModel):
-    """The response: the episodes in the order of `ids`, and the means over those episodes that have a
-    score."""
+    """The response of `POST /rollouts`: the episodes in the order of `ids`, and the means over those episodes
+    that have a score."""
 
     env: str
     rollouts: list[Played]

@@ -105,7 +105,8 @@ def _agentgym(env: str, number: int) -> str:
 
 
 def _tasks(body: Body, loaded: Sequence[AirTask]) -> list[AirTask]:
-    """Returns the task, with its seed, for each entry of `ids`. `loaded` are the tasks of `_names`."""
+    """Returns the task, with its seed, for each entry of the request's `ids`. `loaded` are the tasks that
+    were loaded for the ids that `_names` returns."""
     if body.env.startswith(_AGENTGYM):
         by_id = {task.data.task_id: task for task in loaded}
         return [by_id[_agentgym(body.env, number)] for number in body.ids]
@@ -149,7 +150,8 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the score, the value from which it was computed, and whether the task was solved."""
+    """Returns the episode's score, the value from which it was computed, and whether the agent solved the
+    task (score at least 1, unless the world itself reports success)."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target

@@ -28,14 +28,15 @@ from air.serve.rollouts.settings import RolloutsConfig
 
 @dataclass(frozen=True)
 class RolloutsServer(BaseServer):
-    """The state that the requests of one server share."""
+    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and the limit on the
+    number of running episodes."""
 
     config: RolloutsConfig
     gate: asyncio.Semaphore
 
 
 class Rollouts(Protocol):
-    """The protocol with the route `POST /rollouts`."""
+    """Serves `POST /rollouts`, which plays episodes with the model whose URL is in the request."""
 
     name = "rollouts"
 
@@ -89,12 +90,13 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the server's state."""
+    """Async context manager: yields the state that all requests to `air serve rollouts` share."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
-    """Runs the server until SIGINT or SIGTERM. `options` are keyword arguments of `air.serve.server.run`."""
+    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are keyword arguments of
+    `air.serve.server.run`, which listens and handles signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

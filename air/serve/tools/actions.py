@@ -38,7 +38,8 @@ class Call:
 
 @dataclass(frozen=True)
 class End:
-    """A reply that ends its trajectory, for instance with a final answer."""
+    """Says that a model's reply ends the trajectory (the client's sequence of actions), for instance because
+    it has a final answer."""
 
 
 def read(

@@ -80,7 +80,8 @@ class ChatBody(BaseModel):
 
 
 class Chat(Protocol):
-    """The protocol with the routes of chat completions and `/v1/models`."""
+    """Serves OpenAI's chat completions and `/v1/models`: a model calls the server's tools in a loop, and the
+    client gets the final answer."""
 
     name = "chat"
 

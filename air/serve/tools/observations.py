@@ -39,7 +39,8 @@ LONGEST_REPLY = 1_000_000
 
 
 class Body(BaseModel):
-    """The body of a request. Other fields are ignored, as in verl-tool."""
+    """The body of a request to `/get_observation`: actions, each with the id of its trajectory (the client's
+    sequence of actions). Fields not declared here are ignored, as in verl-tool."""
 
     trajectory_ids: list[str] = Field(min_length=1)
     actions: list[str]
@@ -67,8 +68,8 @@ class Body(BaseModel):
         return (self.extra_fields[index] if self.extra_fields else None) or {}
 
     def flag(self, name: str, index: int) -> bool:
-        """Returns the flag `name` (`finish` or `is_last_step`) of the action number `index`. A flag in the
-        action's `extra_fields` takes precedence over the request's list."""
+        """Returns the flag `name` (`finish` or `is_last_step`) of the action number `index` (from 0). A flag
+        in the action's `extra_fields` takes precedence over the request's list."""
         values: list[bool] | None = getattr(self, name)
         return bool(self.extra(index).get(name, values[index] if values else False))
 
@@ -83,8 +84,8 @@ class Outcome:
 
 
 def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
-    """Returns for each action its tool call (`Call`), the end of its trajectory (`End`), or None if it is
-    neither."""
+    """Returns for each action its tool call, or `End` if the reply ends its trajectory. None: the action does
+    neither, has the flag `finish`, or is too long. `tools` are the names of the server's tools."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -94,7 +95,7 @@ def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
 
 
 class Observations(Protocol):
-    """The protocol with the route `POST /get_observation`."""
+    """Serves `POST /get_observation`, with which clients of verl-tool send actions and get observations."""
 
     name = "observations"
 

@@ -19,7 +19,8 @@ from air.serve.tools.settings import ToolsConfig
 
 @dataclass(frozen=True)
 class ToolsServer(BaseServer):
-    """The state that the protocols of a tool server share."""
+    """The state that the protocols of a tool server (`air serve tools`) share: the tools, the sessions, and
+    the metrics."""
 
     config: ToolsConfig
     sessions: Sessions
@@ -51,8 +52,9 @@ async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterat
 async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
-    """Runs a tool server until SIGINT or SIGTERM. `options` are keyword arguments of
-    `air.serve.server.run`."""
+    """Runs the server of `air serve tools` until SIGINT or SIGTERM. `protocols` are the constructors of its
+    protocols; `options` are keyword arguments of `air.serve.server.run`, which listens and handles
+    signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

@@ -18,7 +18,8 @@ from air.serve.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0
-"""Seconds within which the box of a new session must start. Waiting for a free session is not included."""
+"""Seconds within which the box of a new session (the tools opened for one client) must start. The time of
+waiting until a session may be opened is not included."""
 
 BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
 """The observation for the model if its own commands ended the box of its session."""
@@ -41,7 +42,8 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one server: limits how many are open at the same time, and provides their boxes."""
+    """The sessions of one tool server, each with the tools opened for one trajectory or chat of a client:
+    limits how many are open at the same time, and provides their boxes."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
@@ -59,15 +61,15 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for sessions."""
+        """The number of requests that wait until sessions (sets of opened tools) may be opened for them."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
-        """Waits until `count` more sessions may be opened, and reserves them. Requests are served first come,
-        first served.
+        """Waits until `count` more sessions (sets of opened tools, each for one trajectory or chat) may be
+        opened, and reserves them. Requests are served first come, first served.
 
-        Raises NoBoxInTime if that takes longer than `within` seconds, and QueueFull if too many requests wait
-        already.
+        Raises NoBoxInTime if that takes longer than `within` seconds or `count` exceeds the server's limit,
+        and QueueFull if too many requests wait already.
         """
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
@@ -97,7 +99,7 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Releases the reservation of `count` sessions."""
+        """Gives up `count` sessions that `admit` reserved, so that waiting requests may open theirs."""
         self.taken -= count
         self._let_in()
 

@@ -27,7 +27,7 @@ class ToolsFile(BaseConfig):
 
 
 class ToolsConfig(ListenConfig):
-    """Settings of a tool server."""
+    """Settings of a tool server (`air serve tools`), which runs tools for clients."""
 
     tools: tuple[str, ...] = Field(min_length=1)
     """The tools. Each is a name, a function (`FILE.py:NAME` or `MODULE:NAME`), or a TOML file with the key
@@ -35,15 +35,17 @@ class ToolsConfig(ListenConfig):
     public: tuple[str, ...] = ()
     """The keys of a request's `extra_fields` that tools may read, such as the position in a game."""
     max_sessions: int = Field(32, ge=1)
-    """The maximum number of open trajectories and chats. Each has its own box if the tools need one."""
+    """The maximum number of trajectories (sequences of a client's tool calls that share their state) and
+    chats that are open at the same time. Each has its own box if the tools need one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a trajectory without requests is ended."""
+    """Seconds after which a trajectory (a sequence of a client's tool calls that share their state) is ended
+    if no request uses it."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The lifetime of a trajectory in seconds, however often it is used. A running request is not
-    interrupted; the trajectory ends after it."""
+    """The lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their state),
+    however often it is used. A running request is not interrupted; the trajectory ends after it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds for which a request waits until its new trajectories or chats may be opened. Then it is
-    refused."""
+    """Seconds for which a request waits, while `max_sessions` trajectories and chats are open, until its own
+    may be opened. Then it is refused."""
     max_queued: int = Field(1000, ge=0)
     """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
     once."""

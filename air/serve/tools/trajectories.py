@@ -19,23 +19,27 @@ from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult
 
 MOST_REMEMBERED = 10_000
-"""The maximum number of trajectories that ended without their client's request and are remembered, so that a
-further request for them gets an error."""
+"""The maximum number of trajectory ids that are remembered after a trajectory ended without its client's
+request, for instance at a time limit, so that a further request with such an id gets an error instead of a
+new trajectory."""
 _LOG = logging.getLogger(__name__)
 
 
 class TrajectoryLost(AirError):
-    """Error: the trajectory has ended without its client's request, so its state is lost."""
+    """Error: the trajectory that a request names has ended without its client's request, for instance at a
+    time limit, so the state of its tools is lost."""
 
 
 class Trajectory:
-    """One trajectory of a client. Its first tool call opens its session."""
+    """A sequence of a client's tool calls under one id, which share the state of their tools. The first call
+    opens the tools."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of requests that are using this trajectory."""
+        """The number of requests that are using this trajectory. While there are any, no time limit ends
+        it."""
         self.ended = False
         self.session: Session | None = None
         self.turn = asyncio.Lock()
@@ -43,7 +47,8 @@ class Trajectory:
 
 
 class Trajectories:
-    """All open trajectories of one server, by id."""
+    """All open trajectories (sequences of a client's tool calls that share their state) of one server, by
+    id."""
 
     def __init__(self, sessions: Sessions, config: ToolsConfig, metrics: Metrics) -> None:
         self._sessions, self._config, self._metrics = sessions, config, metrics
@@ -110,11 +115,12 @@ class Trajectories:
                 )
 
     async def call(self, name: str, tool: str, arguments: Any) -> ToolResult:
-        """Calls a tool in a trajectory; call it inside the block of `used`. Calls in one trajectory run one
-        after the other.
+        """Calls a tool in the trajectory `name`; call it inside the block of `used`. Calls in one trajectory
+        run one after the other.
 
-        Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError, and
-        TrajectoryLost if an earlier call of the same request ended the trajectory.
+        Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError if something
+        failed that the agent cannot cause, and TrajectoryLost if an earlier call of the same request ended
+        the trajectory.
         """
         trajectory = self.open.get(name)
         if trajectory is None:

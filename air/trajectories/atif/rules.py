@@ -29,7 +29,7 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule of the ATIF format."""
+    """One rule that ATIF documents must satisfy, with a function that finds its violations."""
 
     name: str
     says: str

@@ -24,7 +24,7 @@ MOST_EVENTS = 10_000
 """The maximum number of changes that are stored for a watcher until its client fetches them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
-9999). Modification times of files may lie outside."""
+9999). A file's modification time may lie outside; clients then get the nearest of the two."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
@@ -71,7 +71,8 @@ async def remove(files: Program, user: str, message: Message) -> Message:
 
 
 class Watcher:
-    """A watcher of one folder. It stores the changes that its client has not received yet."""
+    """Watches one folder of a sandbox for a client, and stores the changes that the client has not received
+    yet."""
 
     def __init__(self) -> None:
         self.changes: deque[Message] = deque()
@@ -79,8 +80,9 @@ class Watcher:
         self.error: AirError | None = None
 
     def put(self, change: Message) -> None:
-        """Stores a change. If the client has not fetched `MOST_EVENTS` changes, or the box lost some, the
-        watcher fails instead: later, `take` raises RpcError."""
+        """Stores a change. If more than `MOST_EVENTS` changes are not fetched, or `change` says that
+        inotify's queue in the box overflowed, the watcher fails instead: after the stored changes, `take`
+        raises RpcError."""
         if "overflow" in change or len(self.changes) >= MOST_EVENTS:
             self.error = RpcError("resource_exhausted", "changes were lost: there were too many")
         elif "entry" in change:
@@ -101,14 +103,16 @@ class Watcher:
 
 
 class Watchers:
-    """All watchers of one sandbox. It receives the changes that air's program in the box reports."""
+    """The watchers (watched folders) of one sandbox. Passes each change that air's helper program in the box
+    reports to its watcher."""
 
     def __init__(self, files: Program) -> None:
         self._files = files
         self._watchers: dict[int, Watcher] = {}
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
-        """The watchers whose clients poll for changes: watcher numbers by the ids that the clients know."""
+        """The watchers that clients created with `CreateWatcher`, and whose changes they request now and
+        then: maps the id that the client knows to the watcher's number."""
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
@@ -120,7 +124,7 @@ class Watchers:
             self._early.append((header["watch"], header["event"]))
 
     def lost(self, error: AirError) -> None:
-        """Marks all watchers as failed with this error, because the program in the box has ended."""
+        """Marks all watchers as failed with this error, because air's helper program in the box has ended."""
         for watcher in self._watchers.values():
             watcher.error = error
             watcher.news.set()

@@ -28,7 +28,8 @@ _STREAM = "application/connect+json"
 
 
 def frame(message: Message, flag: int = 0) -> bytes:
-    """Returns the bytes of one message in a stream."""
+    """Returns the bytes of one message in a stream of the Connect protocol. `flag` is the message's flag
+    byte: 0, or 2 for the last message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return _HEAD.pack(flag, len(body)) + body
 
@@ -56,8 +57,8 @@ async def frames(request: Request) -> AsyncIterator[Message]:
 
 
 async def only_message(request: Request) -> Message:
-    """Returns the only message of a request whose body is a stream. Raises RpcError unless there is exactly
-    one message."""
+    """Returns the message of a request that sends a stream with a single message. Raises RpcError unless
+    there is exactly one."""
     only: Message | None = None
     async for message in frames(request):
         if only is not None:
@@ -83,7 +84,7 @@ async def call_message(request: Request) -> Message:
 
 
 def decoded(body: bytes) -> Message:
-    """Parses a message. Raises RpcError if `body` is not a JSON object."""
+    """Parses a JSON message of the Connect protocol. Raises RpcError if `body` is not a JSON object."""
     try:
         message = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:

@@ -97,8 +97,9 @@ def as_code(error: OSError) -> Refused:
 
 
 class Operations:
-    """The operations of the program: one method for each value of a request's field `op`. A method gets the
-    request's fields and bytes, and returns the fields of the answer."""
+    """The operations of the helper program `files`, such as reading a file: one method for each value of a
+    request's field `op`. A method gets the request's fields and bytes, and returns the fields of the
+    answer."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
@@ -273,7 +274,8 @@ def number_in(path: str, key: str) -> int:
 
 
 def serve(operations: Operations) -> None:
-    """Reads one request from standard input, carries it out, and writes the answer."""
+    """Reads one request about files from standard input, carries it out with the method of `operations`, and
+    writes the answer to standard output."""
     header, body = receive()
     answer: dict[str, Any] = {}
     data = b""

@@ -154,7 +154,7 @@ def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def say(header: dict[str, Any]) -> None:
-    """Sends a frame. An output that is too large is replaced by an error."""
+    """Sends a message to the server. An output that is too large is replaced by an error."""
     if "output" in header and len(json.dumps(header)) > MOST_BYTES:
         cut = "the output is larger than 16 MiB"
         error = {"type": "error", "name": "OutputTooLarge", "value": cut, "traceback": cut}
@@ -171,7 +171,8 @@ async def answer(kernel: Kernel, header: dict[str, Any]) -> None:
 
 
 async def run(kernel: Kernel) -> None:
-    """Handles requests concurrently until standard input ends; then stops the kernel."""
+    """Handles the server's requests to the Jupyter kernel concurrently until standard input ends; then stops
+    the kernel."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb"))
     tasks = set()
@@ -188,6 +189,7 @@ async def run(kernel: Kernel) -> None:
 
 
 def main() -> None:
-    """Runs a kernel whose working folder is the program's first argument."""
+    """Runs the helper program, which handles requests to one Jupyter kernel until standard input ends. The
+    kernel's working folder is the first command-line argument."""
     os.umask(0o022)
     asyncio.run(run(Kernel(sys.argv[1])))

@@ -23,7 +23,8 @@ DIAL_SECONDS = 5.0
 
 
 class End:
-    """One of two joined connections, with the bytes that must still be sent on it."""
+    """One of two connections that are joined: bytes received on either are sent on the other. Holds the bytes
+    that must still be sent on this one."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -53,7 +54,7 @@ class End:
 
 
 class Joints:
-    """All pairs of joined connections."""
+    """All pairs of joined connections: bytes received on one connection of a pair are sent on the other."""
 
     def __init__(self, relay_port: int) -> None:
         self.relay_port = relay_port
@@ -111,7 +112,8 @@ class Joints:
 
 
 def serve(joints: Joints) -> None:
-    """Reads one request from standard input, carries it out, and writes the answer."""
+    """Reads one request (`dial`, to connect to a port) from standard input, carries it out, and writes the
+    answer to standard output."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:
@@ -122,7 +124,8 @@ def serve(joints: Joints) -> None:
 
 
 def main() -> None:
-    """Handles requests and copies bytes until standard input ends."""
+    """Handles requests to connect to ports, and copies bytes between the joined connections, until standard
+    input ends."""
     joints = Joints(int(sys.argv[1]))
     joints.selector.register(0, selectors.EVENT_READ)
     try:

@@ -61,7 +61,8 @@ class Watches:
                 _LIBC.inotify_rm_watch(self.fd, number)
 
     def events(self) -> list[tuple[int, dict[str, Any]]]:
-        """Returns the changes since the last call, as pairs of a watch's number and an event."""
+        """Returns the changes in watched folders since the last call, as pairs of a watch's number and a JSON
+        object that describes the change."""
         data, at, news = os.read(self.fd, 1 << 16), 0, []
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)

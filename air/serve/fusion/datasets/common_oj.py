@@ -101,8 +101,8 @@ def _short(text: str) -> str:
 
 
 def equal(output: str, expected: str) -> bool:
-    """Whether two outputs have the same lines, ignoring case and space around lines. Two numbers are the same
-    if their relative difference is below `RELATIVE`."""
+    """Whether two outputs have the same lines, ignoring case and space around lines. Two numbers count as the
+    same if their relative difference is below 1e-5 (`RELATIVE`)."""
     lines, wanted = (text.strip().lower().split("\n") for text in (output, expected))
     pairs = zip(lines, wanted, strict=False)
     return len(lines) == len(wanted) and all(_same(a.strip(), b.strip()) for a, b in pairs)

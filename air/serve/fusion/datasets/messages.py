@@ -17,8 +17,8 @@ MOST_ROWS = 1_000_000
 
 
 def _rows(value: Any) -> Any:
-    """Checks that all items of a list are JSON objects; raises ValueError at the first that is not. Other
-    values are returned unchecked. `first_fault` explains why only the first is reported."""
+    """Raises ValueError at the first item of a list that is not a JSON object; returns any other value
+    unchecked. It stops there because pydantic alone would collect the errors of all items, in much memory."""
     for place, each in enumerate(value) if isinstance(value, list) else ():
         if not isinstance(each, dict):
             raise ValueError(f"item {place} is no object")
@@ -45,8 +45,8 @@ class TestConfig(Message):
     """Python code that finds the code in the variable `completion`, and passes it to `submit_code_blocks`. It
     runs in a box."""
     provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
-    """Problems that the request itself provides, instead of a dataset of the server: a list of rows, or one
-    row."""
+    """Problems that the request itself provides, instead of a dataset of the server: a list of JSON objects,
+    or one object."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further settings, which depend on the grader."""
 
@@ -60,14 +60,15 @@ class DatasetRequest(Message):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Requests up to `limit` problems of a dataset, beginning with the problem number `offset`."""
+    """Requests the prompts of up to `limit` problems of a dataset, beginning with the problem number
+    `offset`."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(MOST_ROWS, ge=0)
 
 
 class GetPromptByIdRequest(DatasetRequest):
-    """Requests one problem by its id."""
+    """Requests the prompt of one problem of a dataset, by the problem's id."""
 
     id: Id
 
@@ -85,13 +86,13 @@ class TestCase(Message):
     __test__ = False
     passed: bool
     exec_info: RunCodeAnswer
-    """The result of running the program."""
+    """The result of running the program with the completion's code on this test."""
     test_info: dict[str, Any] | None = None
     """The input and the expected output of the test, for graders whose tests have them; else null."""
 
 
 class EvalResult(Message):
-    """The result of grading one completion."""
+    """The response to a request to grade one completion: whether it passed, and the result of each test."""
 
     id: Id
     accepted: bool
@@ -108,7 +109,7 @@ class EvalResult(Message):
 
 
 class GetMetricsRequest(DatasetRequest):
-    """Requests the metrics of grading results."""
+    """Requests the metrics, such as the accepted share, of the grading results in `results`."""
 
     results: Annotated[list[EvalResult], FailFast()]
 
@@ -121,7 +122,7 @@ class ChatMessage(Message):
 
 
 class Prompt(Message):
-    """The prompt of one problem."""
+    """The prompt of one problem of a dataset, as a text or as chat messages, in a response to a client."""
 
     id: Id
     prompt: str | list[ChatMessage]
@@ -129,25 +130,26 @@ class Prompt(Message):
 
 
 class Prompts(RootModel[list[Prompt]]):
-    """The prompts of several problems."""
+    """The response to a request for the prompts of several problems of a dataset."""
 
 
 class Ids(RootModel[list[Id]]):
-    """The ids of several problems."""
+    """The response to a request for the ids of a dataset's problems."""
 
 
 class Metrics(RootModel[dict[str, Any]]):
-    """The metrics of grading results, by name."""
+    """The response with the metrics of grading results, by name."""
 
 
 class MetricsFunction(Message):
-    """The Python source of a function `get_metrics(results)`."""
+    """The response with the Python source of a function `get_metrics(results)`, with which a client can
+    compute the metrics of grading results."""
 
     function: str | None
 
 
 def unpacked(row: Row, name: str) -> Any:
-    """Returns the field `name` of a row. SandboxFusion's own tables store objects as JSON text, which is
-    parsed."""
+    """Returns the field `name` of a row (a problem of a dataset). SandboxFusion's own tables store objects as
+    JSON text; such a text is parsed."""
     value = row[name]
     return json.loads(value) if isinstance(value, str) else value
