@@ -3,12 +3,12 @@
 The reward has these terms:
 
     world        the sum of what the world gave for the agent's actions
-    unanswered   the task's `unanswered` if no step ended the episode
+    unanswered   if no step ended the episode, what brings a loss in `world` to the task's `unanswered`
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · replies that were no action
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
 With `credit = "segment"`, every action with a reward of the world ends a segment. If the agent's commands end
-the box, the episode ends with what it earned until then and the task's `unanswered`.
+the box, the episode ends in the same way, and this reward is that of the action that ended it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from air.env.observation_truncation import counter_for
 from air.errors import BoxEndedError, InfrastructureError, RewardTermError
 from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
-from air.worlds.base import Observation, Step, World
+from air.worlds.base import Observation, Step, World, without_end
 from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
@@ -49,7 +49,7 @@ class WatchedWorld:
 
     world: World[Action]
     unanswered: float = 0.0
-    """What the task pays for an episode that its world does not end, or whose box its agent ends."""
+    """The task's `unanswered`."""
     box: Box | None = None
     """The box in which the agent acts; None without one."""
     box_seconds: float = 0.0
@@ -107,7 +107,7 @@ class WatchedWorld:
     @property
     def end_reward(self) -> float:
         """What the episode is paid if it ends now."""
-        return 0.0 if self.ended else self.unanswered
+        return 0.0 if self.ended else without_end(self.unanswered, self.rewards)
 
     async def close(self) -> dict[str, Any]:
         """Ends the world once, even if the caller is cancelled meanwhile. A failure is only stored in

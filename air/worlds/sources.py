@@ -75,9 +75,10 @@ class WorldTask:
     format_penalty: float = 0.0
     """What a reply that is no action costs, once for each turn. Not negative."""
     unanswered: float = 0.0
-    """What an episode is paid that its world does not end: out of turns, context or time, or its agent has
-    ended the box. Not positive. If answers may earn less than 0, it is the least that they earn: else an
-    agent would escape from a bad answer by giving none."""
+    """The reward to which an episode is brought that its world does not end: out of turns, context or time,
+    or its agent has ended the box (`air.worlds.base.without_end`). Not positive. If an episode may earn less
+    than 0, it is the least that one earns which the world ends: else an agent would escape from a bad answer
+    by giving none."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that the world offers, as JSON schemas in the form of OpenAI's `tools`; empty if none."""
     answers: bool = False

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from air.actions.base import Action, ToolCall
 from air.env.environment import ResearchEnv
-from air.worlds.base import Step, World
+from air.worlds.base import Step, World, without_end
 from air.worlds.sources import WorldTask
 
 Schema = Mapping[str, Any]
@@ -76,9 +76,9 @@ class Offer(Protocol):
         """Returns the reward of a step; None if the task gives none for such a step."""
         ...
 
-    async def at_limit(self, world: World[Action]) -> float | None:
-        """Ends an episode that reached a limit. Returns the reward of this end, or None if it has no
-        reward."""
+    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
+        """Ends an episode that reached a limit. `rewards` are those of its actions. Returns the reward of
+        this end, or None if it has no reward."""
         ...
 
 
@@ -126,8 +126,8 @@ class WorldOffer:
     def reward(self, step: Step) -> float | None:
         return step.reward
 
-    async def at_limit(self, world: World[Action]) -> float | None:
-        return self.task.unanswered or None
+    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
+        return without_end(self.task.unanswered, rewards) or None
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:

@@ -62,6 +62,8 @@ class Play:
         self.offer, self.seed = offer, seed
         self.id = uuid.uuid4().hex
         self.turns = 0
+        self.rewards: list[float] = []
+        """The rewards of the actions so far."""
         self.done = False
         self.failed = False
         """Whether air or the machine ended the episode: after a failure, or long after its time limit."""
@@ -154,6 +156,7 @@ class Play:
             text = str(error)
         if reward is not None and not math.isfinite(reward):
             raise InfrastructureError(f"the reward of {self.offer.id} is {reward}")
+        self.rewards.append(reward or 0.0)
         if done or self.turns < self.offer.max_turns:
             return Turn(text, reward, done, mistake, self._metadata(world))
         return await self._limit(world, f"{text}\n[no actions are left]", reward, mistake)
@@ -162,7 +165,7 @@ class Play:
         self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
     ) -> Turn:
         """Ends the episode because it reached a limit. The reward of the end is added to the last reward."""
-        last = await self.offer.at_limit(world)
+        last = await self.offer.at_limit(world, self.rewards)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})
 
