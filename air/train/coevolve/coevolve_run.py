@@ -176,8 +176,7 @@ class CoevolveRun:
         """Async context manager: loads an executor that answers questions."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        tools = self._config.answers.tools
-        return answering(model, settings, self._config.seed, tools=tools)
+        return answering(model, settings, self._config.seed, tools=self._plan.tool_set())
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
         """Writes the settings of a task in which the executor has tools; nothing if it has none."""

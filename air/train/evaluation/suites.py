@@ -39,8 +39,8 @@ class Benchmark:
     """The name of the user's file, without its end."""
     title: str
     samples: int = 1
-    """How often each question is asked by default. Benchmarks with few questions ask each of them more
-    often."""
+    """How often each question is asked by default. It is air's choice, not a published number: benchmarks
+    with few questions ask each of them more often."""
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by model."""
     above: float | None = None
