@@ -82,8 +82,8 @@ def without_end(unanswered: float, rewards: Iterable[float]) -> float:
     and `rewards` are those that the world has given.
 
     If the world has taken more than it has given, this loss counts towards `unanswered`: both together are
-    the larger of the two losses, not their sum. So a wrong try never makes such an episode dearer than the
-    worst answer, nor cheaper than no try at all. What the world has given beyond its losses stays."""
+    the larger of the two losses, not their sum. So a wrong try is not charged twice, and an episode with a
+    wrong try is never cheaper than one without a try. What the world has given beyond its losses stays."""
     loss = min(0.0, math.fsum(rewards))
     return min(0.0, unanswered - loss)
 
