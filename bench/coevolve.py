@@ -168,7 +168,7 @@ def warm_start(
     for part in (name, f"{name}-base"):
         shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
     rng = random.Random(f"demonstrations of {name}")
-    talks = []
+    talks: list[Messages] = []
     while len(talks) < demos:
         question, messages = talk(rng)
         if question not in held_out:
