@@ -3,12 +3,12 @@
 The reward has these terms:
 
     world        the sum of the world's rewards for the agent's actions
-    unanswered   the task's value `unanswered` if no step ended the episode
+    unanswered   if no step ended the episode: what lowers the loss in `world` to the task's `unanswered`
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
 With `credit = "segment"`, every action with a nonzero reward of the world ends a segment. If the agent's
-commands end the box, the episode ends with the rewards so far and the task's `unanswered`.
+commands end the box, the episode ends like one that no step ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from air.env.observation_truncation import counter_for
 from air.errors import BoxEndedError, InfrastructureError, RewardTermError
 from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
-from air.worlds.base import Observation, Step, World
+from air.worlds.base import Observation, Step, World, without_end
 from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
@@ -51,7 +51,7 @@ class WatchedWorld:
 
     world: World[Action]
     unanswered: float = 0.0
-    """The reward for an episode that no step of the world ends, or whose box the agent's commands end."""
+    """The task's `unanswered` (`air.worlds.sources.WorldTask`)."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
@@ -108,9 +108,9 @@ class WatchedWorld:
 
     @property
     def end_reward(self) -> float:
-        """The reward that is added if the episode ends now: `unanswered`, or 0 if a step has ended the
+        """The reward that is added if the episode ends now: 0 if a step of the world has ended the
         episode."""
-        return 0.0 if self.ended else self.unanswered
+        return 0.0 if self.ended else without_end(self.unanswered, self.rewards)
 
     async def close(self) -> dict[str, Any]:
         """Closes the world once, even if the caller is cancelled meanwhile. An error is only stored in

@@ -3,7 +3,8 @@ interface."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -76,6 +77,17 @@ class Step:
     """Exit status of the action's script; None if no script ran."""
     exec_seconds: float = 0.0
     timed_out: bool = False
+
+
+def without_end(unanswered: float, rewards: Iterable[float]) -> float:
+    """Returns the reward for the end of an episode that its world does not end. `unanswered` is the task's,
+    and `rewards` are those that the world has given.
+
+    If the world has taken more than it has given, this loss counts towards `unanswered`: both together are
+    the larger of the two losses, not their sum. So a wrong try is not charged twice, and an episode with a
+    wrong try is never cheaper than one without a try. What the world has given beyond its losses stays."""
+    loss = min(0.0, math.fsum(rewards))
+    return min(0.0, unanswered - loss)
 
 
 ActionT = TypeVar("ActionT", contravariant=True)

@@ -79,8 +79,9 @@ class WorldTask:
     format_penalty: float = 0.0
     """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
     unanswered: float = 0.0
-    """The reward of an episode that ends without the world's `done`, because turns, context or time ran out
-    or the agent ended its box. It must not be positive. If answers can earn less than 0, set it to the
+    """The least reward of an episode that ends without the world's `done`, because turns, context or time ran
+    out or the agent ended its box: such an episode's loss is brought to this value
+    (`air.worlds.base.without_end`). It must not be positive. If answers can earn less than 0, set it to the
     lowest reward of an answer: otherwise an agent could avoid a bad answer's reward by not answering."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the world offers, in the format of the field `tools` in OpenAI's

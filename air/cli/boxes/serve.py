@@ -24,6 +24,7 @@ EXAMPLES = (
     "air serve tools code_interpreter --max-sessions 64",
     "air serve tools tools.toml --model-url http://127.0.0.1:8000/v1 --model MODEL",
     "air serve evaluate outputs/RUN",
+    "air serve evaluate outputs/RUN --tools calculator",
 )
 TOKEN_ENV = "AIR_SERVE_TOKEN"
 
@@ -48,8 +49,10 @@ _TOOLS = (
     *("tools", "public", "max_sessions", "idle_seconds", "session_seconds", "queue_seconds"),
     *("max_queued", "max_actions", "model_url", "model", "format", "max_turns", "model_seconds"),
 )
+_TOOL_NAMES = "names of tools, FILE.py:NAME, or a TOML file with `tools = […]`"
 _EVALUATE = (
-    *("model", "model_name", "temperature", "max_tokens", "context", "seed"),
+    *("model", "model_name", "tools", "format", "provider"),
+    *("temperature", "max_tokens", "context", "seed"),
     *("max_requests", "max_queued"),
 )
 
@@ -161,7 +164,7 @@ def _add_tools(parser: argparse.ArgumentParser) -> None:
         "tools",
         nargs="+",
         metavar="TOOL",
-        help="names of tools, FILE.py:NAME, or a TOML file with `tools = […]`",
+        help=_TOOL_NAMES,
     )
     parser.add_argument(
         "--public", nargs="+", metavar="NAME", help="`extra_fields` that tools may read"
@@ -202,6 +205,18 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
         "model", help="run's folder, checkpoint, model folder, hub id, or an endpoint's URL"
     )
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        metavar="TOOL",
+        help=f"{_TOOL_NAMES} (default: none)",
+    )
+    parser.add_argument("--format", help="action format (default: the run's, or tool_calls)")
+    parser.add_argument(
+        "--provider",
+        choices=["docker", "process"],
+        help="kind of box of tools that need one (default: the run's, or docker)",
+    )
     parser.add_argument(
         "--temperature", type=float, help="sampling temperature (default: the run's, or 1)"
     )

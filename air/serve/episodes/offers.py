@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from air.actions.base import Action, ToolCall
 from air.env.environment import ResearchEnv
-from air.worlds.base import Step, World
+from air.worlds.base import Step, World, without_end
 from air.worlds.sources import WorldTask
 
 Schema = Mapping[str, Any]
@@ -84,9 +84,9 @@ class Offer(Protocol):
         reward."""
         ...
 
-    async def at_limit(self, world: World[Action]) -> float | None:
-        """Settles an episode that reached its limit of actions or time. Returns the additional reward for
-        this end, or None."""
+    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
+        """Settles an episode that reached its limit of actions or time. `rewards` are the rewards of its
+        actions so far. Returns the additional reward for this end, or None."""
         ...
 
 
@@ -134,8 +134,8 @@ class WorldOffer:
     def reward(self, step: Step) -> float | None:
         return step.reward
 
-    async def at_limit(self, world: World[Action]) -> float | None:
-        return self.task.unanswered or None
+    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
+        return without_end(self.task.unanswered, rewards) or None
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:

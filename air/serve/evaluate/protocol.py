@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from air.sandbox.contract.box import NOT_ISOLATED
 from air.serve import server as http_server
 from air.serve.app import BaseServer, Protocol
 from air.serve.boxes import QueueFull
@@ -20,6 +21,7 @@ from air.serve.evaluate.settings import EvaluateConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.request_queue import RequestQueue
+from air.tools import ToolSet
 from air.train.coevolve.evaluate_service import evaluated
 from air.train.coevolve.executor import Executor, answering
 
@@ -31,6 +33,7 @@ class EvaluateServer(BaseServer):
 
     config: EvaluateConfig
     executor: Executor
+    tools: ToolSet
     queue: RequestQueue
 
     def facts(self) -> dict[str, Any]:
@@ -39,7 +42,7 @@ class EvaluateServer(BaseServer):
         model = (
             self.config.model_name or Path(self.config.model).name
         )  # its folder is nobody's business
-        return {"model": model, "requests": counts}
+        return {"model": model, "tools": list(self.tools.tools), "requests": counts}
 
 
 class Evaluate(Protocol):
@@ -65,12 +68,16 @@ class Evaluate(Protocol):
 async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
-    """Async context manager: loads the model, and yields the state that all requests to `air serve evaluate`
-    share."""
+    """Async context manager: loads the tools and the model, and yields the state that all requests to
+    `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used."""
     model, settings = config.played()
+    tools = config.tool_set(settings)
+    if tools.box is not None and settings.envs[0].provider == "process":
+        log.event("warning", text=NOT_ISOLATED)
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
-    async with answering(model, settings, config.seed, name=config.model_name) as executor:
-        yield EvaluateServer(config, metrics, log, executor, queue)
+    loading = answering(model, settings, config.seed, name=config.model_name, tools=tools)
+    async with loading as executor:
+        yield EvaluateServer(config, metrics, log, executor, tools, queue)
     log.event("stop", requests=queue.running)
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from air.env.config import AirHarnessConfig, ResearchEnvConfig
+from air.errors import ConfigError
 from air.serve.settings import ListenConfig
+from air.serve.tool_names import calling, load_named
+from air.tools import ToolSet
 from air.train.config.run_config import ComputeConfig
 from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import Settings, of_run, run_of
+from air.worlds.proposals.posed import tool_set
 
 TASK = "posed:later"
 """The id of a placeholder task, which the model's environment needs at its start. Each request then brings
@@ -34,6 +40,14 @@ class EvaluateConfig(ListenConfig):
     context: int | None = Field(None, ge=1)
     """The maximum number of tokens of an episode. None: that of the model's training run, or 8192 without
     one."""
+    tools: tuple[str, ...] = ()
+    """The tools with which the model answers: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML
+    files with the key `tools`."""
+    format: str = ""
+    """The action format. Empty: that of the model's training run. Without a run it is `tool_calls` if there
+    are tools; otherwise the whole reply is the answer."""
+    provider: Literal["docker", "process"] | None = None
+    """The kind of box for tools that need one. None: that of the model's training run, or `docker`."""
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""
@@ -61,6 +75,44 @@ class EvaluateConfig(ListenConfig):
         """Returns the model's folder, hub id or URL, and the settings with which it answers: those of its
         training run, if it comes from one, changed by the settings here. Raises ConfigError if the run's
         configuration is invalid, and MissingError if the run has no checkpoint."""
+        model, settings = self._played()
+        return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
+
+    def tool_set(self, settings: Settings) -> ToolSet:
+        """Loads the tools for a model that answers with `settings`. Raises UsageError if a tool does not
+        exist or cannot be used, or if the action format cannot call tools."""
+        tools = tool_set(load_named(self.tools), "--tools")
+        harness = settings.envs[0].agent.harness
+        name = harness.format if isinstance(harness, AirHarnessConfig) else None
+        if name and calling(name, tools).scripts:
+            raise ConfigError(
+                f"the action format {name!r} writes shell scripts, which a question cannot run",
+                where="--format",
+                remedy="give another, such as tool_calls",
+            )
+        return tools
+
+    def _changed(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
+        """Returns the settings of episodes with this server's format and kind of box."""
+        agent = env.agent
+        if self.format:
+            harness = agent.harness or AirHarnessConfig()
+            if not isinstance(harness, AirHarnessConfig):
+                raise ConfigError(
+                    "goes with air's own harness, which the model's run does not use",
+                    where="--format",
+                    remedy="leave it out",
+                )
+            agent = agent.model_copy(
+                update={"harness": harness.model_copy(update={"format": self.format})}
+            )
+        if self.provider is not None:
+            kind = "docker" if self.provider == "docker" else "subprocess"
+            other = research_env([TASK], runtime=kind, max_turns=1)
+            agent = agent.model_copy(update={"runtime": other.agent.runtime})
+        return env.model_copy(update={"agent": agent})
+
+    def _played(self) -> tuple[str, Settings]:
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
-from air import actions
 from air.actions import ActionFormat
-from air.config import BaseConfig, read_toml, validate
 from air.errors import ConfigError
 from air.serve.settings import ListenConfig
-from air.tools import ToolSet, load
+from air.serve.tool_names import calling, load_named
+from air.tools import ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"
 """The name of the environment variable with the API key for the model's endpoint."""
-
-
-class ToolsFile(BaseConfig):
-    """A TOML file that lists tools with their settings."""
-
-    tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
-    """The tools. Each is a name, a function (`FILE.py:NAME` or `MODULE:NAME`), or a table with the key `name`
-    and settings. Relative paths start at this file's folder."""
 
 
 class ToolsConfig(ListenConfig):
@@ -74,7 +64,7 @@ class ToolsConfig(ListenConfig):
     def tool_set(self) -> ToolSet:
         """Loads the tools. Raises UsageError if a tool does not exist or cannot be used, and ConfigError if a
         tool's limits do not suit `session_seconds` or `max_sessions`."""
-        tools = ToolSet(tool for name in self.tools for tool in _load(name))
+        tools = ToolSet(load_named(self.tools))
         if tools.box is not None and tools.box.limits.seconds < self.session_seconds:
             raise ConfigError(
                 f"{self.session_seconds:g} s are more than the {tools.box.limits.seconds:g} s of a box",
@@ -95,16 +85,4 @@ class ToolsConfig(ListenConfig):
     def action_format(self, tools: ToolSet) -> ActionFormat:
         """Returns the action format of chats, prepared for these tools. Raises ConfigError if the format
         cannot express tool calls."""
-        try:
-            return actions.get(self.format).with_tools(tools.schemas, answers=True)
-        except ConfigError as error:
-            text = str(error).removeprefix("env.agent.harness.format: ")
-            raise ConfigError(text, where="--format") from error
-
-
-def _load(name: str) -> list[Any]:
-    if not name.endswith(".toml"):
-        return load(name)
-    path = Path(name).expanduser()
-    file = validate(ToolsFile, read_toml(path), where=str(path))
-    return [tool for spec in file.tools for tool in load(spec, path.absolute().parent)]
+        return calling(self.format, tools)

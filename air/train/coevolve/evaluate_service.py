@@ -58,7 +58,8 @@ class EvaluateBody(BaseConfig):
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
-    max_turns: int = Field(1, ge=1, le=64)
+    max_turns: int | None = Field(None, ge=1, le=64)
+    """None: 4 if the executor has tools, else 1."""
     sampling: SamplingBody = SamplingBody()
 
 

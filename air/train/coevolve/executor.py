@@ -1,8 +1,8 @@
 """The executor of a co-evolution: a model, whose weights do not change, that answers each question k times.
 
-Each answer comes from an episode like those of the executor's training, with the same tools. The answer is
-read from the reply that ended the episode. The number of tool calls counts only calls that a tool carried
-out.
+Each answer comes from an episode like those of the executor's training, with the same tools. The tools are
+loaded once, so that all answers share a search index or a bound on simultaneous calls. The answer is read
+from the reply that ended the episode. The number of tool calls counts only calls that a tool carried out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError
 from air.rewards.proposals.reading import last_boxed
+from air.tools import ToolSet
 from air.train.config.run_config import SourceConfig
 from air.train.evaluation.local_model import LocalModel, loaded
 from air.train.evaluation.play import endpoint
 from air.train.evaluation.settings import Settings
 from air.train.loop.rollout import Rollout, play, seeded, serving
+from air.worlds.proposals.posed import LENT
 from air.worlds.proposals.scorer import Answered
 
 AT_ONCE = 64
@@ -38,23 +40,26 @@ KEY_ENV = "OPENAI_API_KEY"
 
 
 class Executor:
-    """A model that answers questions. `env` holds the settings of its episodes. For the same question, seed
-    and settings, the answers are the same, apart from effects of rounding."""
+    """A model that answers questions, with `tools` if there are any. `env` holds the settings of its
+    episodes. For the same question, seed and settings, the answers are the same, apart from effects of
+    rounding."""
 
     def __init__(
         self,
         model: LocalModel,
         env: ResearchEnvConfig,
         seed: int = 0,
-        tools: Sequence[str | Mapping[str, Any]] = (),
+        tools: ToolSet | None = None,
     ) -> None:
-        self._model, self._env, self._seed, self._tools = model, env, seed, list(tools)
+        self._model, self._env, self._seed = model, env, seed
+        self._tools = tools or ToolSet(())
 
     async def answers(
-        self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
+        self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns k answers to each question, in the order of `questions`. An episode that fails is played a
-        second time; if it fails again, raises InfrastructureError."""
+        """Returns k answers to each question, in the order of `questions`. If `max_turns` is None, an episode
+        has at most 4 turns with tools, and 1 turn without. An episode that fails is played a second time; if
+        it fails again, raises InfrastructureError."""
         ctx = self._model.ctx
         settings = ctx.sampling.model_copy(update=dict(sampling))
         ctx = replace(ctx, sampling=settings)
@@ -62,30 +67,43 @@ class Executor:
             path = Path(folder) / "questions.jsonl"
             rows = ({"question": question, "answer": ""} for question in questions)
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            if self._tools:
-                named = {"rows": path.name, "tools": self._tools, "folder": str(Path.cwd())}
-                path = path.with_name("posed.json")
-                path.write_text(json.dumps(named))
             env = self._model.settle(self._environment(path, len(questions), max_turns))
-            config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
-            async with serving([config], 1) as (source,):
-
-                async def one(number: int, sample: int) -> Rollout:
-                    name = hashlib.sha256(questions[number].encode("utf-8", "replace")).hexdigest()
-                    own = seeded(ctx, f"answers {self._seed} {name} {sample}")
-                    return await play(source, source.tasks[number], own)
-
-                work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
-                rollouts = await together(work, AT_ONCE)
-                # A second attempt, so that a short outage is not blamed on the proposer's question.
-                failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
-                again = [one(*divmod(number, k)) for number in failed]
-                for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
-                    rollouts[number] = rollout
+            with self._lending():
+                rollouts = await self._played(env, ctx, questions, k)
         each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
         return [_answered(of_question) for of_question in each]
 
-    def _environment(self, path: Path, count: int, max_turns: int) -> ResearchEnvConfig:
+    async def _played(
+        self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
+    ) -> list[Rollout]:
+        """Plays k episodes of each question, in order. One that failed is played once more."""
+        config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
+        async with serving([config], 1) as (source,):
+
+            async def one(number: int, sample: int) -> Rollout:
+                name = hashlib.sha256(questions[number].encode("utf-8", "replace")).hexdigest()
+                own = seeded(ctx, f"answers {self._seed} {name} {sample}")
+                return await play(source, source.tasks[number], own)
+
+            work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
+            rollouts = await together(work, AT_ONCE)
+            # Once more: an outage for a moment must not be charged to whoever wrote the question.
+            failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
+            again = [one(*divmod(number, k)) for number in failed]
+            for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
+                rollouts[number] = rollout
+        return rollouts
+
+    @contextmanager
+    def _lending(self) -> Iterator[None]:
+        """Context manager: the tools are those of all questions that are loaded in it."""
+        token = LENT.set(self._tools)
+        try:
+            yield
+        finally:
+            LENT.reset(token)
+
+    def _environment(self, path: Path, count: int, max_turns: int | None) -> ResearchEnvConfig:
         taskset = self._env.taskset.model_copy(
             update={
                 "tasks": [f"posed:{path}"],
@@ -108,11 +126,11 @@ async def answering(
     seed: int,
     *,
     name: str = "",
-    tools: Sequence[str | Mapping[str, Any]] = (),
+    tools: ToolSet | None = None,
 ) -> AsyncIterator[Executor]:
-    """Async context manager: yields an executor whose episodes have the settings `settings`. Without `name`,
-    `model` is a folder or hub id, and the model is loaded. With `name`, `model` is the URL of an endpoint,
-    and `name` is the model's name there."""
+    """Async context manager: yields an executor whose episodes have the settings `settings` and the tools
+    `tools`. Without `name`, `model` is a folder or hub id, and the model is loaded. With `name`, `model` is
+    the URL of an endpoint, and `name` is the model's name there."""
     async with AsyncExitStack() as stack:
         if name:
             ctx = endpoint(

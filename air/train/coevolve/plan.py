@@ -13,7 +13,7 @@ from typing import Any
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
-from air.tools import load
+from air.tools import ToolSet, load
 from air.train.coevolve.files import (
     EXECUTOR,
     FILE,
@@ -31,7 +31,7 @@ from air.train.config.run_config import RunConfig
 from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.matrix.plan import single_taskset
-from air.worlds.proposals.posed import read_rows
+from air.worlds.proposals.posed import read_rows, tool_set
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,12 @@ class Plan:
     def check(self) -> None:
         """Raises MissingError or ConfigError if the held-out questions or the tools cannot be read."""
         read_rows(self.held_out_rows)
-        for spec in self.config.answers.tools:
-            load(spec)
+        self.tool_set()
+
+    def tool_set(self) -> ToolSet:
+        """Loads the executor's tools. Raises MissingError or ConfigError if one cannot be used."""
+        specs = self.config.answers.tools
+        return tool_set((tool for spec in specs for tool in load(spec)), "answers.tools")
 
     def claim(self) -> None:
         """Writes `coevolve.json`. Raises UsageError if the folder has other content, or belongs to a

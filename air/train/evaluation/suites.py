@@ -40,7 +40,7 @@ class Benchmark:
     title: str
     samples: int = 1
     """How often the model answers each question by default. Benchmarks with few questions need more samples
-    of each question."""
+    of each question. The number is air's choice, not a published one."""
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by the name of the model."""
     above: float | None = None

@@ -8,7 +8,8 @@ and −1 otherwise; an episode without an answer also earns −1. Seed n uses ro
 `p_hat`, which the algorithm ADPO uses (`share = "p_hat"`). The label itself is in no prompt, observation,
 fact or record.
 
-FILE.toml or FILE.json has the keys of `PosedSettings`, which name the rows and tools.
+FILE.toml or FILE.json has the keys of `PosedSettings`, which name the rows and tools. Tools that are loaded
+already can be lent to tasks that name rows only, by `LENT`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +33,7 @@ from air.errors import ConfigError, MissingError
 from air.rewards.proposals.agreement import same
 from air.rewards.proposals.reading import last_boxed
 from air.sandbox.contract.box import Box
-from air.tools import OpenTools, ToolContext, ToolSet, load
+from air.tools import OpenTools, Tool, ToolContext, ToolSet, load
 from air.worlds.base import Observation, Step
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.sources import VALIDATION_SEED, WorldTask
@@ -44,6 +46,8 @@ TURNS_WITH_TOOLS = 4
 ENDING_TOOLS = ("answer", "submit")
 """Shipped tools that would end an episode. They are not allowed here, because only a reply with the answer
 may end it."""
+LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
+"""The loaded tools that tasks `posed:FILE.jsonl` use in this context. None: these tasks have no tools."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -155,26 +159,12 @@ class PosedSource:
         path = Path(name).expanduser().absolute()
         if path.suffix not in (".toml", ".json"):
             rows, digest = read_rows(path)
-            return _task(name, rows, PosedSettings(rows=name), ToolSet(()), digest)
+            return _task(name, rows, PosedSettings(rows=name), LENT.get() or ToolSet(()), digest)
         settings = validate(PosedSettings, read_toml(path), where=str(path))
         rows, digest = read_rows(path.parent / Path(settings.rows).expanduser())
         folder = path.parent / Path(settings.folder).expanduser()
-        tools = ToolSet(tool for spec in settings.tools for tool in load(spec, folder))
-        for tool in ENDING_TOOLS:
-            if tool in tools.tools:
-                raise ConfigError(
-                    f"the tool `{tool}` would end an episode without an answer",
-                    where=str(path),
-                    remedy="remove it from `tools`: the answer is the \\boxed{…} of a reply",
-                )
-        for each in tools.tools.values():
-            if each.outcome is not None:
-                raise ConfigError(
-                    f"the outcome of the tool `{each.name}` would not count",
-                    where=str(path),
-                    remedy="remove it from `tools`: the answer is the \\boxed{…} of a reply",
-                )
-        return _task(name, rows, settings, tools, digest)
+        loaded = (tool for spec in settings.tools for tool in load(spec, folder))
+        return _task(name, rows, settings, tool_set(loaded, str(path)), digest)
 
     def names(self) -> list[str]:
         """Returns no names, because the files belong to the user."""
@@ -182,6 +172,22 @@ class PosedSource:
 
 
 SOURCE = PosedSource()
+
+
+def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
+    """Returns the tools of posed questions. Raises ConfigError, which names `where`, if one of them would end
+    an episode without an answer, or decide the answer."""
+    result = ToolSet(tools)
+    for tool in result.tools.values():
+        if tool.name in ENDING_TOOLS:
+            problem = f"the tool `{tool.name}` would end an episode without an answer"
+        elif tool.outcome is not None:
+            problem = f"the outcome of the tool `{tool.name}` would not count"
+        else:
+            continue
+        remedy = "remove it from `tools`: the answer is the \\boxed{…} of a reply"
+        raise ConfigError(problem, where=where, remedy=remedy)
+    return result
 
 
 def _task(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,15 +15,16 @@ from typing import Any
 import httpx
 import pytest
 
-from air.errors import InfrastructureError
+from air.errors import InfrastructureError, UsageError
 from air.serve.app import application
 from air.serve.evaluate.protocol import Evaluate, opened
 from air.serve.evaluate.settings import EvaluateConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.request_queue import RequestQueue
-from air.testing import ScriptedServer
+from air.testing import ScriptedServer, replies
 from air.worlds.proposals.scorer import Scorer
+from tests import fork_server
 from tests.tools_server import running
 from tests.until import until
 
@@ -75,6 +78,153 @@ async def test_answers_of_an_endpoint_are_counted_as_specified() -> None:
             page = {"origin": "http://example.com", "content-type": "text/plain"}
             refused = await http.post("/evaluate", content="{}", headers=page)
             assert refused.status_code == 403
+
+
+OWN = '''
+from pathlib import Path
+from threading import Lock
+
+from air.tools import ToolError, ToolSettings, tool
+
+HERE = Path(__file__).parent
+
+
+def note(what):
+    with (HERE / "notes").open("a") as file:
+        file.write(f"{what}\\n")
+
+
+class Sums(ToolSettings):
+    pool_size: int = 1
+
+    def tools(self, folder):
+        note("loads")
+        lock, open_ = Lock(), []
+
+        class State:
+            def __init__(self, context):
+                with lock:
+                    open_.append(self)
+                    note(f"open={len(open_)}")
+
+            def close(self):
+                with lock:
+                    open_.remove(self)
+
+        @tool(state=State, pool_size=self.pool_size)
+        def total(state, text: str) -> str:
+            """Adds."""
+            if text != "2 + 2":
+                raise ToolError("unknown")
+            return "4"
+
+        return [total]
+'''
+
+
+def calls_first(messages: Sequence[Any]) -> str:
+    """Calls the tool, and believes what it says."""
+    text = str(messages[-1]["content"])
+    if any(message["role"] == "assistant" for message in messages):
+        return "\\boxed{unknown}" if "unknown" in text else "\\boxed{4}"
+    asked = text.partition("What is ")[2].partition("?")[0]
+    return f'<tool_call>{{"name": "total", "arguments": {{"text": "{asked}"}}}}</tool_call>'
+
+
+async def test_tools_are_loaded_once_for_all_requests(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "tools.toml").write_text('tools = [{ name = "own.py:Sums", pool_size = 2 }]')
+    body = {"tasks": TASKS[:2], "k": 3}
+    settings: dict[str, Any] = {"model_name": "m", "tools": [f"{tmp_path}/tools.toml"]}
+    with ScriptedServer(calls_first) as model:
+        async with service(model=model.url, **settings) as (_, http):
+            assert (await http.get("/health")).json()["tools"] == ["total"]
+            first = await http.post("/evaluate", json=body)
+            assert first.status_code == 200, first.text
+            right, unknown = first.json()["results"]
+            assert (right["answers"], right["tool_calls_mean"]) == (["4"] * 3, 1.0)
+            assert (unknown["answers"], unknown["tool_calls_mean"]) == (["unknown"] * 3, 0.0)
+            again = await asyncio.gather(*[http.post("/evaluate", json=body) for _ in range(3)])
+            assert [one.json() for one in again] == [first.json()] * 3
+            notes = (tmp_path / "notes").read_text().split()
+            assert notes[0] == "loads"
+            assert len(notes) == 1 + 4 * 6
+            assert set(notes[1:]) <= {"open=1", "open=2"}  # the bound holds for all requests
+        async with service(model=model.url, **settings):
+            assert (tmp_path / "notes").read_text().split().count("loads") == 2
+
+
+async def test_turns_and_the_format_are_chosen(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    tools = [f"{tmp_path}/own.py:Sums", "calculator"]
+
+    def react(messages: Sequence[Any]) -> str:
+        if str(messages[-1]["content"]).startswith("4"):
+            return "Thought: done\nAnswer: \\boxed{4}"
+        return 'Thought: I add.\nAction: total\nInput: {"text": "2 + 2"}'
+
+    with ScriptedServer(react) as model:
+        settings: dict[str, Any] = {"model": model.url, "model_name": "m", "tools": tools}
+        async with service(**settings, format="react_input") as (_, http):
+            body = {"tasks": TASKS[:1], "k": 1}
+            (found,) = (await http.post("/evaluate", json=body)).json()["results"]
+            assert (found["answers"], found["tool_calls_mean"]) == (["4"], 1.0)
+            (found,) = (await http.post("/evaluate", json=body | {"max_turns": 1})).json()[
+                "results"
+            ]
+            assert (found["answers"], found["tool_calls_mean"]) == ([None], 1.0)
+
+
+async def test_a_tool_has_a_box_of_the_chosen_kind() -> None:
+    code = '{"name": "code_interpreter", "arguments": {"code": "print(2 + 2)"}}'
+    with ScriptedServer(replies(f"<tool_call>{code}</tool_call>", "\\boxed{4}")) as model:
+        settings: dict[str, Any] = {"tools": ["code_interpreter"], "provider": "process"}
+        async with service(model=model.url, model_name="m", **settings) as (_, http):
+            answer = await http.post("/evaluate", json={"tasks": TASKS[:1], "k": 2})
+            (found,) = answer.json()["results"]
+            assert (found["answers"], found["tool_calls_mean"]) == (["4", "4"], 1.0)
+
+
+async def test_the_command_serves_tools(tmp_path: Path) -> None:
+    code = '{"name": "calculator", "arguments": {"expression": "2 + 2"}}'
+    out, err = tmp_path / "out", tmp_path / "err"
+    with (
+        ScriptedServer(replies(f"<tool_call>{code}</tool_call>", "\\boxed{4}")) as model,
+        out.open("wb") as printed,
+        err.open("wb") as logged,
+    ):
+        argv = ["air", "serve", "evaluate", model.url, "--model-name", "m", "--port", "0"]
+        argv += ["--tools", "calculator"]
+        with fork_server.of_this_run().spawn(
+            argv, cwd=tmp_path, env=dict(os.environ), streams=[printed, logged]
+        ) as process:
+            await until(lambda: "\n" in out.read_text() or process.poll() is not None)
+            assert out.read_text().startswith("serving on "), err.read_text()
+            url = out.read_text().split()[2]
+            async with httpx.AsyncClient(base_url=url, timeout=300) as http:
+                answer = await http.post("/evaluate", json={"tasks": TASKS[:1], "k": 2})
+            (found,) = answer.json()["results"]
+            assert (found["answers"], found["tool_calls_mean"]) == (["4", "4"], 1.0)
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 120) == 0, err.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"tools": ["answer"]}, "--tools: the tool `answer` would end an episode"),
+        ({"tools": ["calc"]}, "there is no tool 'calc'"),
+        ({"tools": ["absent.toml"]}, "absent.toml"),
+        ({"tools": ["calculator", "code_interpreter"], "format": "code"}, "--format: "),
+        ({"format": "fenced"}, "--format: .*writes shell scripts"),
+    ],
+)
+async def test_what_cannot_be_used_is_refused_at_the_start(
+    settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        async with service(model="http://127.0.0.1:9/v1", model_name="m", **settings):
+            pass
 
 
 async def test_a_client_that_leaves_makes_room_and_a_full_queue_refuses() -> None:

@@ -124,6 +124,17 @@ async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, ru
     assert str(recorded.steps[-1].observation) == "[the box has ended]"
 
 
+@pytest.mark.parametrize(("script", "earned"), [("false", 0.0), ("true", 4.0)])
+async def test_commands_are_no_answers(script: str, earned: float, runtime: str) -> None:
+    """The world's actions are texts, as answers are. All turns pass without its end."""
+    async with played_by(replies(*[script] * 4), config("owing", runtime)) as play:
+        episode = await play()
+    (trace,) = episode.traces
+    assert episode.ok, trace.errors
+    assert trace.rewards["world"].value == earned
+    assert trace.rewards["unanswered"].value == -3.0
+
+
 @pytest.mark.docker
 async def test_a_box_that_something_outside_ended_masks_the_episode(tmp_path: Path) -> None:
     doomed: list[str] = []

@@ -53,6 +53,34 @@ async def test_a_posed_question_without_an_answer_is_a_wrong_one(
     assert episode.traces[0].reward == -1.0
 
 
+SEVEN = "<think>Seven.</think><answer>7</answer>"
+TRIES = {
+    # turns of the run, replies, and the terms `world`, `unanswered` and `format`
+    "a wrong try": (1, [SEVEN], -0.1, 0.0, 0.0),
+    "no action": (1, [""], 0.0, -0.1, -0.1),
+    "two wrong tries": (2, [SEVEN], -0.2, 0.0, 0.0),
+    "a wrong try, then no action": (2, [SEVEN, ""], -0.1, 0.0, -0.1),
+    "no action, then a wrong try": (2, ["", SEVEN], -0.1, 0.0, -0.1),
+    "no action twice": (2, [""], 0.0, -0.1, -0.2),
+    "all wrong tries of the world": (None, [SEVEN], -0.5, 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("way", TRIES)
+async def test_a_wrong_try_counts_towards_what_no_answer_costs(way: str) -> None:
+    """The world allows five tries, and the run may allow fewer turns."""
+    turns, said, world, unanswered, form = TRIES[way]
+    async with played_by(
+        replies(*said, *said[-1:] * 4), config("question:gsm8k5", max_turns=turns)
+    ) as play:
+        episode = await play()
+    assert episode.ok, episode.errors
+    (trace,) = episode.traces
+    assert {name: term.value for name, term in trace.rewards.items()} == pytest.approx(
+        {"world": world, "unanswered": unanswered, "format": form, "time": 0.0}
+    )
+
+
 async def test_a_checker_of_the_user_that_fails_ends_the_run(tmp_path: Path) -> None:
     """Else a reply that makes the checker fail would be no worse than no episode."""
     (tmp_path / "rows.jsonl").write_text(json.dumps({"question": "1 + 1?", "answer": "2"}) + "\n")

@@ -241,6 +241,26 @@ async def test_messages_that_wait_are_bounded_in_number() -> None:
                 await socket.recv()
 
 
+@pytest.mark.parametrize(
+    ("said", "rewards"),
+    [
+        (["7", "7"], [-0.1, -0.1]),  # two wrong tries, and no more
+        (["7", " "], [-0.1, 0.0]),  # a wrong try and an empty message
+        ([" ", " "], [0.0, -0.1]),  # no try
+    ],
+)
+async def test_a_wrong_try_counts_towards_what_no_answer_costs(
+    said: list[str], rewards: list[float]
+) -> None:
+    offer = WorldOffer(sources.load("question:gsm8k5"), 2, seconds=3600.0)
+    play = Play(offer, 1, lambda task, how: None, lambda: None)
+    await play.start()
+    turns = [await play.say(message) for message in said]
+    assert [turn.reward for turn in turns] == pytest.approx(rewards)
+    assert turns[-1].done
+    await play.close()
+
+
 async def test_an_episode_ends_by_itself_some_time_after_its_limit() -> None:
     ends: list[str] = []
     offer = WorldOffer(sources.load("air.testing:letters"), 3, seconds=0.01)

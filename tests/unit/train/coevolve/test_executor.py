@@ -13,6 +13,7 @@ from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError
 from air.testing import ScriptedServer
+from air.tools import ToolSet, load
 from air.train.coevolve.executor import Executor, _answered
 from air.train.evaluation.local_model import LocalModel
 from air.train.loop.rollout import Rollout
@@ -23,7 +24,7 @@ WRONG_CALL = CALL.replace("3 + 4", "3 +")
 
 
 async def answers(
-    *said: str, turns: int = 3, tools: Sequence[Any] = ("calculator",), env: Any = None
+    *said: str, turns: int | None = 3, tools: Sequence[Any] = ("calculator",), env: Any = None
 ) -> Answered:
     """Lets an executor that gives these replies answer one question twice."""
 
@@ -37,7 +38,8 @@ async def answers(
         model = LocalModel(ctx, lambda env: env, "scripted")
         agent = {"runtime": {"type": "subprocess"}, "harness": {"id": "air", **(env or {})}}
         config = ResearchEnvConfig.model_validate({"taskset": {"id": "air"}, "agent": agent})
-        (found,) = await Executor(model, config, tools=tools).answers(["3 + 4?"], 2, turns, {})
+        loaded = ToolSet(tool for spec in tools for tool in load(spec))
+        (found,) = await Executor(model, config, tools=loaded).answers(["3 + 4?"], 2, turns, {})
     return found
 
 
@@ -52,6 +54,14 @@ async def test_a_call_is_no_answer() -> None:
     plain = {"format": "air.worlds.proposals.whole_reply:WholeReply"}
     told = await answers(f"\\boxed{{8}} {CALL}", tools=(), turns=1, env=plain)
     assert told == Answered(["8", "8"], 0.0)  # text that looks like a call
+
+
+async def test_there_are_four_turns_with_tools_and_one_without() -> None:
+    said = [CALL, CALL, CALL, "\\boxed{7}"]
+    assert await answers(*said, turns=None) == Answered(["7", "7"], 3.0)
+    assert await answers(CALL, *said, turns=None) == Answered([None, None], 4.0)
+    assert await answers("\\boxed{7}", turns=None, tools=()) == Answered(["7", "7"], 0.0)
+    assert await answers(*said, turns=None, tools=()) == Answered([None, None], 0.0)
 
 
 async def test_an_interpreter_works_in_a_box_of_its_own() -> None:

@@ -81,6 +81,8 @@ def test_tools_are_checked_before_anything_starts(tmp_path: Path) -> None:
         config(tmp_path, answers={"tools": ["calculator"]})
     with pytest.raises(MissingError, match="there is no tool 'calc'"):
         plan(config(tmp_path, answers={"tools": ["calc"], "max_turns": 2})).check()
+    with pytest.raises(ConfigError, match="`submit` would end an episode without an answer"):
+        plan(config(tmp_path, answers={"tools": ["submit"], "max_turns": 2})).check()
 
 
 def test_folders_without_tools_stay_valid(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ EMBEDDED = {
 }
 MATRICES = {"grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
-COEVOLUTIONS = {"agent0/small.toml"}
+COEVOLUTIONS = {"agent0/small.toml", "agent0/small_tools.toml"}
 """Files of `air coevolve`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
 OTHERS = {*MATRICES, *COEVOLUTIONS, *OVERLAYS, VERIFIERS}
@@ -142,6 +142,7 @@ def test_both_trainings_of_a_coevolution_can_be_read(name: str) -> None:
     planned = coevolution(overrides.build(CoevolveConfig, sources))
     assert planned.executor_run(1, "model", 7).orchestrator.algo.type == "adpo"
     assert planned.proposer_run(1, "model").model.name == "model"
+    assert list(planned.tool_set().tools) == (["calculator"] if "tools" in name else [])
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -1,0 +1,48 @@
+"""Loads the tools that a command line names, and the action format that calls them, for the servers of tools
+and of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from air import actions
+from air.actions import ActionFormat
+from air.config import BaseConfig, read_toml, validate
+from air.errors import ConfigError
+from air.tools import Tool, ToolSet, load
+
+
+class ToolsFile(BaseConfig):
+    """A TOML file that names tools with their settings."""
+
+    tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
+    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
+    settings. Relative paths begin at the file's folder."""
+
+
+def load_named(names: Iterable[str]) -> list[Tool]:
+    """Returns the tools that names stand for: shipped ones, functions as `FILE.py:NAME` or `MODULE:NAME`, or
+    TOML files with the key `tools`. Raises UsageError if one does not exist or cannot be used."""
+    return [tool for name in names for tool in _load(name)]
+
+
+def calling(name: str, tools: ToolSet) -> ActionFormat:
+    """Returns the action format with a name, for these tools. Raises ConfigError, which names `--format`, if
+    there is no such format or it cannot call them."""
+    try:
+        return actions.get(name).with_tools(tools.schemas, answers=True)
+    except ConfigError as error:
+        text = str(error).removeprefix("env.agent.harness.format: ")
+        raise ConfigError(text, where="--format") from error
+
+
+def _load(name: str) -> list[Tool]:
+    if not name.endswith(".toml"):
+        return load(name)
+    path = Path(name).expanduser()
+    file = validate(ToolsFile, read_toml(path), where=str(path))
+    return [tool for spec in file.tools for tool in load(spec, path.absolute().parent)]
