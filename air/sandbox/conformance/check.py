@@ -31,9 +31,11 @@ class Check:
     container: bool = False
     """Whether the check tests isolation that is certain only in a container."""
     open: bool = False
-    """Whether the check needs an open box, with the default settings `OpenBox()`."""
+    """Whether the check needs an open box (a container that its commands may use as a whole; see
+    `BoxSpec.open`), with the default settings `OpenBox()`."""
     keep: bool = False
-    """Whether the check needs an open box that keeps the files of its image in the workspace."""
+    """Whether the check needs an open box (see `BoxSpec.open`) whose workspace keeps the files that the image
+    has there."""
     second_user: bool = False
     """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)

@@ -21,15 +21,18 @@ from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
 KEPT_EVENTS = 256
-"""Number of past events that the Docker engine remembers. A restart of the engine deletes all of them."""
+"""Number of past events that Docker remembers. air reads the events to find out what ended a container. A
+restart of Docker deletes all of them."""
 EVENT_SECONDS = 1.0
-"""Seconds to wait for events, because the engine reports an event slightly after it happened."""
+"""Seconds to wait for the container engine's events about a container that has ended, because the engine
+reports an event slightly after it happened."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class Attached:
-    """A container whose first process runs one of air's programs, and the stream to that program."""
+    """A container (a box, or a helper of air) whose first process runs a program of air, and the stream over
+    which this process exchanges frames with that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name

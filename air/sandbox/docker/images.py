@@ -55,8 +55,8 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the files in an image's folder. Raises MissingError if the folder has no
-    Dockerfile."""
+    """Returns a digest of the files from which an image is built, which shows whether a built image is up to
+    date. Raises MissingError if the image's folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"

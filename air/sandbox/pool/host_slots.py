@@ -57,8 +57,8 @@ class HostShare:
 
 
 class HostSlots:
-    """Takes host slots and GPUs for the boxes of one pool. The arguments have the same meaning as those of
-    `Pool`."""
+    """Takes the host slots and GPUs that the boxes of one pool need, so that boxes do not exceed the limits
+    of this machine. The arguments have the same meaning as those of `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())

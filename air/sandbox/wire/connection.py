@@ -51,8 +51,8 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of Python tokens after which a statement can begin. Within brackets, such tokens also come before
-a line that begins no statement."""
+"""The kinds of Python tokens after which a statement can begin. `stripped` finds docstrings by them: strings
+that are a whole statement. Within brackets, such tokens also come before a line that begins no statement."""
 
 Reply = tuple[dict[str, Any], bytes]
 
@@ -141,17 +141,18 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes all frames of the port relay."""
+    """The interface of the object to which a `Connection` passes all frames of the port relay
+    (`Box.forward`)."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest."""
+        """Handles one frame that the guest sent about a network connection to a forwarded port."""
 
     def lose(self, reason: str) -> None:
         """Reacts to the end of the stream to the guest. `Connection` calls this method once; `reason` says
         why the stream ended."""
 
     async def close(self) -> None:
-        """Ends all relayed network connections."""
+        """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
 class Sink(Protocol):
