@@ -55,7 +55,7 @@ class Checks(list[Check]):
         **limits: Any,
     ) -> Callable[[Play], Play]:
         """Returns a decorator that makes a check from an async function, and appends the check to this list.
-        The check's name is the function's name.
+        The check's name is the function's name, with `-` instead of `_`.
 
         The arguments are fields of `Check`; `limits` are fields of `BoxLimits`.
         """

@@ -146,16 +146,17 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns the build argument `CUDA` as a dict; empty if the Dockerfile has no such argument. Its value is
-    empty on a machine without GPUs."""
+    """Returns a dict with the build argument `CUDA` for a Dockerfile that declares it: CUDA's major version,
+    or an empty text on a machine without GPUs. Returns an empty dict if the Dockerfile does not declare
+    it."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the engine's events of a build until the build ends. Raises BoxStartError with the reason if the
-    build failed."""
+    """Reads the container engine's messages about a build until the build ends. Raises BoxStartError with the
+    reason if the build failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]

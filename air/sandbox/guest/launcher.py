@@ -87,8 +87,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the launcher's parent process: maps the box's user ids, waits until the box has ended, removes its
-    folder, and exits."""
+    """Runs the parent process of the launcher, which started the process `child` to become the box's guest:
+    maps the box's user ids, waits until the box has ended, removes its folder, and exits."""
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:

@@ -98,13 +98,13 @@ def run(
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
     """Returns the environment variables of the box's commands, without those of `BoxSpec.env`. `description`
-    is the engine's description of the container."""
+    is the container engine's description of the container."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
 
 def _user(description: dict[str, Any]) -> str:
-    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the engine's
+    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the container engine's
     description of the container."""
     grader = any(row.startswith(f"{SECOND_UID_ENV}=") for row in description["Config"]["Env"])
     return "0:0" if grader else f"{INSIDE_UID}:{INSIDE_UID}"

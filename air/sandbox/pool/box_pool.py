@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`): those that
-callers requested last."""
+"""The number of different box settings (`BoxSpec`) for which the pool keeps spare boxes: those that callers
+requested last, and in addition those of boxes that callers now have or wait for."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
 """Spare boxes start only after no caller has got a box for `QUIET_SECONDS`, but are not delayed for more than
 `BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the callers'
@@ -77,9 +77,9 @@ class Pool:
     Args:
         max_boxes: the maximum number of boxes at once, including those that start, close, or wait for GPUs or
             a host slot.
-        warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare box
-            never waits for GPUs or a host slot. It is removed when any process on this machine waits for
-            them.
+        warm: the number of spare boxes to have ready for each `BoxSpec` that callers request, within
+            `max_boxes`. A spare box never waits for GPUs or a host slot. It is removed when any process on
+            this machine waits for them.
         run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.

@@ -27,8 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns the maximum number of boxes on this host: `AIR_MAX_BOXES`, or by default the larger of 128 and
-    8 per CPU core.
+    """Returns the maximum number of boxes from pools on this host at once, without graders' (nested) boxes,
+    which have their own limit: the value of `AIR_MAX_BOXES`, or by default the larger of 128 and 8 per CPU
+    core.
 
     Raises ConfigError if the variable is not a positive integer.
     """

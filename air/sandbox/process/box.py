@@ -112,7 +112,8 @@ class ProcessBox(GuestBox):
     @property
     def _proxied(self) -> bool:
         """Whether the commands of the box reach the network through the egress proxy. False if the box has no
-        allowed hosts, or no namespaces (mode `plain`): then commands use the host's network directly."""
+        allowed hosts. Also false in a box without namespaces (mode `plain`), whose commands use the host's
+        network directly."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:

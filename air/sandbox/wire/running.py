@@ -108,7 +108,7 @@ class CommandStream:
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
         """The number of bytes that the command's output has used so far of what the host allowed the guest to
-        send (the credit). Each piece also costs the fixed number of bytes `COST`."""
+        send (the credit). Each piece of output costs a fixed number of bytes (`COST`) in addition."""
         self._granted = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._name = name
