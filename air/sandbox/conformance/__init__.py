@@ -47,7 +47,8 @@ CHECKS: tuple[Check, ...] = (
     *ports.CHECKS,
     *limits.CHECKS,
 )
-"""All checks of the suite, ordered by topic."""
+"""All checks that every provider of boxes must pass, except for its `KNOWN_GAPS` (the conformance suite),
+ordered by topic."""
 
 LIMITS = frozenset(
     {

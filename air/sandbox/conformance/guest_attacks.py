@@ -114,9 +114,10 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""When a check has used up a box's memory and killed the processes that hold it, it starts small Python
-processes in the box, one after another. The memory counts as free after `FREE_IN_A_ROW` of them in a row have
-succeeded. The check fails if this takes more than `FREE_SECONDS`."""
+"""When a check has used up a box's memory and killed the processes that hold it, it starts Python processes
+in the box, one after another, which need far more memory than the check's shell commands. The memory counts
+as free after `FREE_IN_A_ROW` of them in a row have succeeded. The check fails if this takes more than
+`FREE_SECONDS`."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:

@@ -37,8 +37,8 @@ class OpenBox(BaseConfig):
     keep: bool = False
     """Whether the workspace keeps the files that the image has in it. If true, the workspace may be any
     folder, also `/`; the workspace and `/tmp` are ordinary folders of the container; and commands get the
-    image's environment variables. If the files that commands write take more than `disk_mb`, the box is
-    ended. Such a box has no snapshots."""
+    image's environment variables. If the files that commands write take more than `BoxLimits.disk_mb`, the
+    box is ended. Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

@@ -104,8 +104,8 @@ class Attached:
         return outside_cause(events, self.container, complete=not podman.answers(client))
 
     async def close(self) -> None:
-        """Closes the stream and removes the container; returns when the container is gone. Raises
-        BoxDiedError if that fails."""
+        """Closes the stream to the container's program and removes the container; returns when the container
+        is gone. Raises BoxDiedError if that fails."""
         if self._connection is not None:
             await self._connection.close()
         elif self._socket is not None:

@@ -32,9 +32,9 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The helper's capabilities. SYS_ADMIN and SYS_CHROOT allow mounts in other mount namespaces. SYS_PTRACE
-allows access to guests in /proc, although they are not dumpable. The others are for overlay file systems,
-which act with the rights of the process that mounted them."""
+"""The capabilities of the helper container that stores snapshots. SYS_ADMIN and SYS_CHROOT allow mounts in
+other mount namespaces. SYS_PTRACE allows access to guests in /proc, although they are not dumpable. The
+others are for overlay file systems, which act with the rights of the process that mounted them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 

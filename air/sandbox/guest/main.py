@@ -53,8 +53,8 @@ HOST_SILENT = "its host was silent for too long"
 """The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. A command can
 never cause it."""
 PATIENCE = 2.0
-"""Seconds that the guest waits for its configuration; without it, the guest ends. See
-`connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration from the host. If none comes, for example because the
+host's process has died, the guest ends. See `connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
@@ -249,8 +249,8 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels the request with the id `target` (a `write`, an `input`, or a request with several
-        answers), because nobody waits for its answer any more."""
+        """Cancels the request with the id `header["target"]` (a `write`, an `input`, or a request with
+        several answers), because nobody waits for its answer any more."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])

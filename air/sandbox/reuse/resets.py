@@ -163,10 +163,12 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records that the command in the fork `pid` was killed, if nothing else can report it.
+        """Records that the command in the fork `pid` of the interpreter was killed, if the fork is gone and
+        its exit status is lost.
 
-        This happens if the interpreter was killed after it had collected the fork's exit status and before it
-        had reported it: a timeout kills both.
+        The interpreter normally reports the exit status of its forks to the guest. A status is lost if a
+        timeout kills both the fork and the interpreter, after the interpreter had collected the status and
+        before it reported it.
         """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
@@ -208,8 +210,8 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if a sweep has killed a process, which means that the process had hidden from the
-        earlier listing.
+        """Raises Unfit if a reset's sweep has killed a process: that process had hidden from the list of
+        processes that `_check_processes` read before.
 
         A sweep kills all processes except those of `_own_pids`. After it, nothing can start a process, so a
         new listing is complete. The guest reaps the killed processes, because orphans become its children.

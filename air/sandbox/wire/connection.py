@@ -34,7 +34,8 @@ BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and the number of consecutive heartbeats without an answer after which the
 guest counts as dead."""
 CLOSED = "it is closed"
-"""The reason that `Connection.reason` has if this process itself closed the stream."""
+"""The text of `Connection.reason` (why the stream to the guest has ended) if this process itself closed the
+stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "started", "main"),
@@ -148,8 +149,8 @@ class FrameHandler(Protocol):
         """Handles one frame that the guest sent about a network connection to a forwarded port."""
 
     def lose(self, reason: str) -> None:
-        """Reacts to the end of the stream to the guest. `Connection` calls this method once; `reason` says
-        why the stream ended."""
+        """Reacts to the end of the stream to the guest: no relayed network connection can continue.
+        `Connection` calls this method once; `reason` says why the stream ended."""
 
     async def close(self) -> None:
         """Ends all network connections that programs in the box have opened to forwarded ports."""

@@ -46,8 +46,8 @@ class RunningCommands:
     ) -> RunningCommand:
         """Starts a command, and returns a handle to it when the guest has reported its process id.
 
-        `request` has the fields that `exec` and `start` have in common. `info` describes the command, still
-        without its process id.
+        `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
+        describes the command, still without its process id.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()

@@ -105,7 +105,7 @@ def _rows(container: str) -> list[dict[str, Any]]:
 
 def answer(path: str) -> Iterator[bytes]:
     """Sends a GET request with the URL path `path` to the container engine, and yields the answer's body in
-    pieces. Raises BoxDiedError if that fails."""
+    pieces, because the answer may be large. Raises BoxDiedError if that fails."""
     client = engine.client()
     url = f"{client.base_url}/v{client.api_version}/{path}"
     try:
