@@ -47,7 +47,8 @@ CHECKS: tuple[Check, ...] = (
     *ports.CHECKS,
     *limits.CHECKS,
 )
-"""All checks of the suite, ordered by topic."""
+"""All checks that every provider of boxes must pass, except for its `KNOWN_GAPS` (the conformance suite),
+ordered by topic."""
 
 LIMITS = frozenset(
     {
@@ -65,7 +66,7 @@ LIMITS = frozenset(
 )
 """Names of the checks that pass only if the container engine enforces all limits of a box.
 
-A rootless engine does this only if it may use the controllers of cgroup v2; see
+A rootless container engine does this only if it may use the controllers of cgroup v2; see
 `air.sandbox.docker.limit_check`.
 """
 
@@ -74,7 +75,8 @@ def _may_order() -> bool:
     """Whether a container engine on this machine can decide which processes the kernel kills first if memory
     runs out (see `users.KEPT`).
 
-    The engine needs the capability SYS_RESOURCE for this. Root lacks it if the machine is itself a container.
+    The container engine needs the capability SYS_RESOURCE for this. Even root lacks this capability if the
+    machine is itself a container.
     """
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     bounding = next(row.split()[1] for row in status.splitlines() if row.startswith("CapBnd"))
@@ -148,8 +150,9 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
 }
 """The checks that each kind of box is known to fail: {kind of box: {name of the check: reason}}.
 
-`podman` is rootless Podman. `process/…` are process boxes in their three namespace modes. Do not run a check
-on a kind of box that is known to fail it: some checks would then harm this machine.
+The kind `podman` means containers of rootless Podman. The kinds `process/…` mean process boxes with the
+namespaces that root can make, with those of another user, or without namespaces. Do not run a check on a kind
+of box that is known to fail it: some checks would then harm this machine.
 """
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]

@@ -31,9 +31,11 @@ class Check:
     container: bool = False
     """Whether the check tests isolation that is certain only in a container."""
     open: bool = False
-    """Whether the check needs an open box, with the default settings `OpenBox()`."""
+    """Whether the check needs an open box (a container that its commands may use as a whole; see
+    `BoxSpec.open`), with the default settings `OpenBox()`."""
     keep: bool = False
-    """Whether the check needs an open box that keeps the files of its image in the workspace."""
+    """Whether the check needs an open box (see `BoxSpec.open`) whose workspace keeps the files that the image
+    has there."""
     second_user: bool = False
     """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -53,7 +55,7 @@ class Checks(list[Check]):
         **limits: Any,
     ) -> Callable[[Play], Play]:
         """Returns a decorator that makes a check from an async function, and appends the check to this list.
-        The check's name is the function's name.
+        The check's name is the function's name, with `-` instead of `_`.
 
         The arguments are fields of `Check`; `limits` are fields of `BoxLimits`.
         """

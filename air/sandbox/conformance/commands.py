@@ -275,8 +275,8 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _started(box: Box, *ends: str) -> None:
-    """Waits until exactly those `sleep` processes of the checks run in the box whose arguments end in one of
-    `ends`. Raises `Unmet` after a minute."""
+    """Waits until the `sleep` processes that the checks started in the box are exactly the expected ones: one
+    for each text in `ends`, sleeping for `_NAP` followed by that text. Raises `Unmet` after a minute."""
     give_up = time.monotonic() + 60
     while (await _sleepers(box)).split() != [f"{_NAP}{end}" for end in ends]:
         expect(time.monotonic() < give_up, f"no process sleeps {_NAP} s")
@@ -284,8 +284,8 @@ async def _started(box: Box, *ends: str) -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Returns the arguments of the `sleep` processes of the checks that run in the box: one line per process,
-    sorted."""
+    """Returns the durations for which the checks' `sleep` processes in the box sleep, to show which of them
+    still run: one line per different duration, sorted."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

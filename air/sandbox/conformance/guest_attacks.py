@@ -114,16 +114,18 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""How a check waits for free memory after it has killed processes: until `FREE_IN_A_ROW` Python processes in
-a row have run to their end, at most `FREE_SECONDS`. Such a process needs far more memory than the commands of
-the check."""
+"""When a check has used up a box's memory and killed the processes that hold it, it starts Python processes
+in the box, one after another, which need far more memory than the check's shell commands. The memory counts
+as free after `FREE_IN_A_ROW` of them in a row have succeeded. The check fails if this takes more than
+`FREE_SECONDS`."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:
     """Uses up the box's memory in two ways, by files in memory and by many small processes. After each, frees
     the memory and checks that the box still answers.
 
-    Both are Python scripts; `before` is Python code that is put at their beginning.
+    Two Python scripts in the box do this. `before` is Python code that is put at the beginning of each
+    script.
     """
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)

@@ -13,8 +13,8 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. With glibc, child processes
-ignore two of these signals."""
+"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. The check of a command's signal
+settings leaves them out: with glibc, child processes may ignore two of them."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

@@ -43,7 +43,8 @@ c.sendall(b'hello')
 c.shutdown(1)
 print(c.makefile().read())
 """
-"""A script for `program` that sends `hello`, closes its sending side, and prints the answer."""
+"""Python code to run in a box by the function `program`: connects to the forwarded port, sends `hello`,
+closes its sending side, and prints what comes back."""
 
 
 @CHECKS.add()
@@ -210,6 +211,7 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 def kernel_bytes() -> int:
     """Returns an upper bound for the number of bytes that a sender can write to a connection that nobody
-    reads. Most of these bytes wait in the kernel."""
+    reads. Most of these bytes wait in the kernel. If a sender could send more, the port relay would store
+    bytes without limit."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -125,8 +125,9 @@ async def a_timeout_ends_a_started_command(box: Box) -> None:
 
 
 def _own_seconds() -> str:
-    """Returns a number of seconds near 60 that no other box uses, as text. Needed because some boxes see the
-    processes of the host and of other boxes."""
+    """Returns, as text, a number of seconds near 60 for which no other box runs `sleep`, so that a check can
+    count its own `sleep` processes. Needed because some boxes see the processes of the host and of other
+    boxes."""
     return f"60.{secrets.randbelow(10**9):09d}"
 
 

@@ -182,8 +182,8 @@ class Box(ABC):
     def note_use(self, **facts: str | int | None) -> None:  # noqa: B027 — no log, no record
         """Records in the box's command log what the box is used for. `air box ls` shows this record.
 
-        The keyword arguments `facts` are the names of the `run`, its `folder`, the `task` and the `episode`,
-        and the number of the training `step`.
+        The keyword arguments, all optional, are `run` (the run's name), `folder` (the run's folder), `task`
+        and `episode` (their names), and `step` (the number of the training step).
         """
 
     async def outside_cause(self) -> str:
@@ -359,8 +359,8 @@ class Box(ABC):
         max_entries: int = MOST_CHANGES,
         user: str | None = None,
     ) -> Sequence[BoxFile]:
-        """Reads many files in one request. If `tree` is true and a path names a folder, also reads everything
-        in it.
+        """Reads many files with few requests to the box. If `tree` is true and a path names a folder, also
+        reads everything in it.
 
         Paths that do not exist are left out. Links in the middle of a path are followed as in `read`. A link
         at the end of a path, or inside a folder, is returned as a link. Raises BoxFileError if all files

@@ -28,17 +28,17 @@ class OpenBox(BaseConfig):
     """
 
     user: str = ""
-    """The user of commands and file operations that name no user. Empty means `user` or, with `keep`, the
-    user of the image. If the image lacks this user, the user is added to the box or, with `keep`, the start
-    fails."""
+    """The user of commands and file operations that name no user. Empty means the user called `user` or, if
+    the field `keep` is true, the user that the image sets. If the image has no such user, the user is added
+    to the box or, if `keep` is true, the start fails."""
     workspace: str = ""
-    """The absolute path of the workspace. Empty means `/home/user` or, with `keep`, the image's working
-    directory. Without `keep`, the workspace begins empty."""
+    """The absolute path of the workspace. Empty means `/home/user` or, if the field `keep` is true, the
+    image's working directory. If `keep` is false, the workspace begins empty."""
     keep: bool = False
     """Whether the workspace keeps the files that the image has in it. If true, the workspace may be any
     folder, also `/`; the workspace and `/tmp` are ordinary folders of the container; and commands get the
-    image's environment variables. If the files that commands write take more than `disk_mb`, the box is
-    ended. Such a box has no snapshots."""
+    image's environment variables. If the files that commands write take more than `BoxLimits.disk_mb`, the
+    box is ended. Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

@@ -25,8 +25,9 @@ OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see
 `mark_children`."""
 WARM_SECONDS = 3600.0
-"""Maximum number of seconds for which a started box may wait in the box pool for a caller. The time in a
-box's expiry label includes them."""
+"""Maximum number of seconds for which a started box may wait in the box pool for a caller. A box's expiry
+label, after whose time `air box gc` may remove the box, allows for this wait in addition to the time to
+live."""
 
 
 def owner() -> str:

@@ -47,14 +47,14 @@ from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
 """Maximum number of failed starts after which air starts the box again with other settings, because the
-failure showed what the engine or the image lacks."""
+failure showed what the container engine or the image lacks (a capability or Python)."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
 would fail for the same reason."""
 
 
 class DockerBox(GuestBox):
-    """A box that is a container of Docker or Podman."""
+    """A box that is a container of Docker or Podman. `open_box` and the box pool start it."""
 
     isolation: Isolation = "container"
 

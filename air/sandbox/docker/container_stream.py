@@ -21,15 +21,18 @@ from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
 KEPT_EVENTS = 256
-"""Number of past events that the Docker engine remembers. A restart of the engine deletes all of them."""
+"""Number of past events that Docker remembers. air reads the events to find out what ended a container. A
+restart of Docker deletes all of them."""
 EVENT_SECONDS = 1.0
-"""Seconds to wait for events, because the engine reports an event slightly after it happened."""
+"""Seconds to wait for the container engine's events about a container that has ended, because the engine
+reports an event slightly after it happened."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class Attached:
-    """A container whose first process runs one of air's programs, and the stream to that program."""
+    """A container (a box, or a helper of air) whose first process runs a program of air, and the stream over
+    which this process exchanges frames with that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -81,8 +84,8 @@ class Attached:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns what ended the container, if the cause lies outside of it, such as a request to the engine
-        or the engine's restart. Returns an empty text if no such cause is known."""
+        """Returns what ended the container, if the cause lies outside of it, such as a request to the
+        container engine or the engine's restart. Returns an empty text if no such cause is known."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -101,8 +104,8 @@ class Attached:
         return outside_cause(events, self.container, complete=not podman.answers(client))
 
     async def close(self) -> None:
-        """Closes the stream and removes the container; returns when the container is gone. Raises
-        BoxDiedError if that fails."""
+        """Closes the stream to the container's program and removes the container; returns when the container
+        is gone. Raises BoxDiedError if that fails."""
         if self._connection is not None:
             await self._connection.close()
         elif self._socket is not None:
@@ -115,13 +118,13 @@ class Attached:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns what ended a container, if the engine's `events` show a cause outside of the container; else an
-    empty text.
+    """Returns what ended a container, if the container engine's `events` show a cause outside of the
+    container; else an empty text.
 
-    `events` are the engine's events since the container's start. `complete` says that the engine remembers
-    its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may not. Commands in
-    a container cannot cause the event `kill`, and cannot make the engine forget that it started the
-    container.
+    `events` are the events of the container engine since the container's start. `complete` says that the
+    engine remembers its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may
+    not. Commands in a container cannot cause the event `kill`, and cannot make the engine forget that it
+    started the container.
     """
     actors = [event.get("Actor", {}) for event in events]
     names = [(actor.get("ID"), actor.get("Attributes", {}).get("name")) for actor in actors]
@@ -147,8 +150,8 @@ async def abandon(what: Attached | Box) -> None:
 def detach_socket(stream: Any) -> socket.socket:
     """Closes a stream of the Docker SDK, and returns a duplicate of the stream's socket, which stays open.
 
-    Raises BoxStartError if the connection to the engine is encrypted (TLS, SSH): then its socket carries no
-    plain bytes.
+    Raises BoxStartError if the connection to the container engine is encrypted (TLS, SSH): then its socket
+    carries no plain bytes.
     """
     try:
         if type(getattr(stream, "_sock", stream)) is not socket.socket:
@@ -163,8 +166,8 @@ def detach_socket(stream: Any) -> socket.socket:
 
 
 def create(arguments: dict[str, Any]) -> str:
-    """Creates a container and returns its id. `arguments` are written for Docker; if the engine is Podman,
-    this function adapts them. Blocks."""
+    """Creates a container and returns its id. `arguments` are written for Docker; if the container engine is
+    Podman, this function adapts them. Blocks."""
     client = engine.client()
     if podman.answers(client):
         arguments = podman.adapted(arguments)

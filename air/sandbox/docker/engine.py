@@ -33,8 +33,8 @@ from air.sandbox.docker.engine_errors import (
 
 REMOVE_SECONDS = 30.0
 _ANSWER_SECONDS = 300
-"""Maximum number of seconds for a request. It is this long because an engine that stores a large image may
-let other requests wait for over a minute."""
+"""Maximum number of seconds for a request to the container engine. It is this long because an engine that
+stores a large image may let other requests wait for over a minute."""
 _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
@@ -193,8 +193,8 @@ def remove(name: str) -> None:
     """Kills and removes a container, and returns when it is gone. Does nothing if there is no such container.
     Blocks.
 
-    If the engine fails to remove it, tries again for `REMOVE_SECONDS`, and then raises the Docker SDK's
-    error.
+    If the container engine fails to remove it, tries again for `REMOVE_SECONDS`, and then raises the Docker
+    SDK's error.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:

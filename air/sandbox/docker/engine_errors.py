@@ -38,7 +38,8 @@ class EngineAwayError(TransientStartError):
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns the kind of a failed request to the container engine. `status` is its HTTP status (None: no
+    """Returns what kind of failure a failed request to the container engine is: `missing-engine`,
+    `missing-image`, `missing-gpus`, `final` or `transient`. `status` is the answer's HTTP status (None: no
     answer), `text` its error text.
 
     After a `transient` failure, another attempt may succeed. After any other failure, it would fail again.

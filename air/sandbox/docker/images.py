@@ -55,8 +55,8 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the files in an image's folder. Raises MissingError if the folder has no
-    Dockerfile."""
+    """Returns a digest of the files from which an image is built, which shows whether a built image is up to
+    date. Raises MissingError if the image's folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -146,16 +146,17 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns the build argument `CUDA` as a dict; empty if the Dockerfile has no such argument. Its value is
-    empty on a machine without GPUs."""
+    """Returns a dict with the build argument `CUDA` for a Dockerfile that declares it: CUDA's major version,
+    or an empty text on a machine without GPUs. Returns an empty dict if the Dockerfile does not declare
+    it."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the engine's events of a build until the build ends. Raises BoxStartError with the reason if the
-    build failed."""
+    """Reads the container engine's messages about a build until the build ends. Raises BoxStartError with the
+    reason if the build failed."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]

@@ -15,26 +15,26 @@ CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
 """The capabilities with which a guest starts as root. Commands of an agent have none of them, except root's
 in an open box."""
 ORDER = "SYS_RESOURCE"
-"""A further capability of the guest, if the engine can grant it. With it, no command can change which
-processes the kernel kills first if memory runs out."""
+"""A further capability of the guest, if the container engine can grant it. With it, no command can change
+which processes the kernel kills first if memory runs out."""
 _CHECKED: set[tuple[int, str]] = set()
 _WITHOUT_ORDER: set[str] = set()
-"""The engines (values of `DOCKER_HOST`) that cannot grant `ORDER`, as this process has learned from failed
-starts."""
+"""The container engines (values of `DOCKER_HOST`) that cannot grant the capability `ORDER`, as this process
+has learned from failed starts of boxes."""
 _REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
 
 
 def capabilities() -> list[str]:
-    """Returns the capabilities to request from the container engine for a guest. `ORDER` is left out if the
-    engine is known to lack it."""
+    """Returns the capabilities to request from the container engine for a guest. `ORDER` (SYS_RESOURCE) is
+    left out if the container engine is known to be unable to grant it."""
     lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_ORDER
     return [*CAPABILITIES] if lacking else [*CAPABILITIES, ORDER]
 
 
 def learn(failure: str) -> bool:
     """Returns whether a box that did not start must be started again with fewer capabilities. If so,
-    remembers for this engine to request fewer.
+    remembers that this container engine must be asked for fewer capabilities.
 
     `failure` is the error text of the start. The reason can be that the engine runs in a container, where
     root lacks a capability.

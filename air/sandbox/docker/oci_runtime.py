@@ -23,7 +23,8 @@ def name() -> str:
 
 
 async def check() -> None:
-    """Raises ConfigError if the engine does not have the OCI runtime that `AIR_OCI_RUNTIME` names."""
+    """Raises ConfigError if the container engine does not have the OCI runtime that `AIR_OCI_RUNTIME`
+    names."""
     if runtime := name():
         from air.sandbox.docker import engine
 

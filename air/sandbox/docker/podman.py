@@ -43,7 +43,8 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Returns Podman's form of Docker's mount options for a tmpfs. Podman cannot name an owner of the folder.
+    """Translates the mount options of a tmpfs folder from Docker's form, `docker`, to Podman's. Podman cannot
+    set a folder's owner by user id. `user` is the id of the container's user.
 
     The option `U` makes the container's user the folder's owner. If another user must own the folder, the
     guest changes the owner when it starts.

@@ -32,9 +32,9 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The helper's capabilities. SYS_ADMIN and SYS_CHROOT allow mounts in other mount namespaces. SYS_PTRACE
-allows access to guests in /proc, although they are not dumpable. The others are for overlay file systems,
-which act with the rights of the process that mounted them."""
+"""The capabilities of the helper container that stores snapshots. SYS_ADMIN and SYS_CHROOT allow mounts in
+other mount namespaces. SYS_PTRACE allows access to guests in /proc, although they are not dumpable. The
+others are for overlay file systems, which act with the rights of the process that mounted them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
@@ -45,7 +45,8 @@ class Tenant(NamedTuple):
     id: str
     """The id of the box."""
     container: str
-    """The container engine's id of the container, to which `pid` must belong."""
+    """The container engine's id of the box's container. The helper container checks that the process of the
+    field `pid` belongs to it."""
     pid: int
     """The process id of the box's first process on the container engine's host."""
     path: str
@@ -130,7 +131,7 @@ class SnapshotHelper:
 
 
 class ContainerSnapshot(Snapshot):
-    """A frozen workspace of a container, which the snapshot helper stores."""
+    """A frozen workspace of a container. The helper container for snapshots stores it."""
 
     def __init__(self, name: str, helper: SnapshotHelper) -> None:
         self.id, self.helper = name, helper

@@ -161,7 +161,8 @@ class Rights:
         open_files_of(status.st_uid, status.st_gid)
 
     def of_root(self) -> None:
-        """Gives the guest the rights of the box's user root."""
+        """Gives the guest the rights of the box's user root, so that it can remove the temporary file of a
+        cancelled request of any user."""
         open_files_of(0, 0)
 
     def during(self, copy: Copy, header: dict[str, Any]) -> Copy:

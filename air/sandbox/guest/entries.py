@@ -31,8 +31,8 @@ class Entries:
         self.files = files
 
     def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Answers with a description of the entry `path`. A link itself is described, not its target; see
-        `FileInfo`."""
+        """Answers with a description of the file, folder or link at the path `header["path"]`, as a dict with
+        the fields of `FileInfo`. A link itself is described, not its target."""
         folder, name = self.files.parent(header["path"])
         try:
             return {"entry": described(folder, name, header["path"], accounts.names())}
@@ -40,8 +40,8 @@ class Entries:
             os.close(folder)
 
     def list(self, header: dict[str, Any]) -> Copy:
-        """Yields descriptions of the entries below the folder `path`, `depth` levels deep. Each piece of the
-        answer contains several descriptions."""
+        """Yields descriptions of the files and folders below the folder `header["path"]`, `header["depth"]`
+        levels deep. Each piece of the answer contains several descriptions."""
         top: str = header["path"]
         pending = [(top, 1)]
         names, count = accounts.names(), 0
@@ -70,11 +70,11 @@ class Entries:
                 os.close(fd)
 
     def gather(self, header: dict[str, Any]) -> Copy:
-        """Yields the entries at `paths` and, with `tree`, everything in the folders among them. Each piece is
-        a header and bytes.
+        """Yields the files, folders and links at the paths `header["paths"]` and, if `header["tree"]` is
+        true, everything in the folders among them. Each piece is a header and bytes.
 
-        A header with the key `path` starts a new entry. An empty header means that the bytes continue the
-        previous file.
+        A piece whose header has the key `path` starts a new file, folder or link. An empty header means that
+        the bytes continue the previous file.
         """
         gathering = Gathering(header, self.files.kernel)
         for path in header["paths"]:
@@ -88,8 +88,8 @@ class Entries:
                 os.close(folder)
 
     def remove(self, header: dict[str, Any]) -> Copy:
-        """Removes the entry `path` and everything below it. Yields empty pieces during the work, so that the
-        guest can handle other requests meanwhile."""
+        """Removes the file, link or folder at the path `header["path"]`, and everything below it. Yields
+        empty pieces during the work, so that the guest can handle other requests meanwhile."""
         folder, name = self.files.parent(header["path"])
         try:
             if not name:
@@ -101,8 +101,8 @@ class Entries:
             os.close(folder)
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Renames the entry `path` to the path `to`. An existing file at `to` is replaced. Answers with a
-        description of the renamed entry."""
+        """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file there
+        is replaced. Answers with a description of the moved entry."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -117,7 +117,8 @@ class Entries:
             os.close(source)
 
     def make(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `path` and its missing parents. The answer says whether the folder is new."""
+        """Makes the folder `header["path"]` and its missing parents. The answer says whether the folder is
+        new."""
         folder, name = self.files.parent(header["path"], make=True)
         try:
             os.mkdir(name or ".", 0o755, dir_fd=folder)
@@ -143,8 +144,8 @@ class Entries:
 
 
 class Gathering:
-    """Reads entries of folders for one `gather` request. Counts the entries and their bytes, and raises
-    Refused if a limit of the request is exceeded."""
+    """Reads files, folders and links for one `gather` request, by which `Box.gather` reads many files at
+    once. Counts them and their bytes, and raises Refused if a limit of the request is exceeded."""
 
     def __init__(self, header: dict[str, Any], kernel: int) -> None:
         self.tree: bool = header["tree"]
@@ -154,8 +155,9 @@ class Gathering:
         self.kernel = kernel
 
     def entry(self, folder: int, name: str, path: str, depth: int) -> Copy:
-        """Yields the entry `name` of the folder with the descriptor `folder` and, with `tree`, everything in
-        it. Yields nothing if there is no such entry. `path` is the entry's path in the answer."""
+        """Yields the file, link or folder `name` in the folder with the descriptor `folder`. If the request
+        asked for whole folders (`tree`), also yields everything in it. Yields nothing if there is no such
+        entry. `path` is the entry's path in the answer."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:

@@ -157,12 +157,12 @@ class Files:
         return {}
 
     def get(self, header: dict[str, Any]) -> Copy:
-        """Yields the contents of a file or, if `tree` is set, of a folder with everything in it. Each piece
-        is a header and bytes.
+        """Yields the contents of the file `header["path"]` or, if `header["tree"]` is true, of a folder with
+        everything in it. Each piece is a header and bytes.
 
         A header with the key `entry` starts the file at that path, relative to the requested path. If the
         header also has the key `folder`, the entry is a folder. An empty header means that the bytes continue
-        the previous file. `max_bytes` limits the total size of all files.
+        the previous file. `header["max_bytes"]` limits the total size of all files.
         """
         root, parts = self._resolve(header["path"])
         room, pending, count = header["max_bytes"], [("", parts)], 0

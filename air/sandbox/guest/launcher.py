@@ -87,8 +87,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the launcher's parent process: maps the box's user ids, waits until the box has ended, removes its
-    folder, and exits."""
+    """Runs the parent process of the launcher, which started the process `child` to become the box's guest:
+    maps the box's user ids, waits until the box has ended, removes its folder, and exits."""
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
@@ -145,7 +145,7 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 def _build(config: dict[str, Any]) -> int:
     """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
-    `/proc/sys`."""
+    `/proc/sys`, through which `_renounce` later forbids new user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -264,8 +264,8 @@ def _raise_loopback() -> None:
 
 
 def _renounce(config: dict[str, Any], sysctls: int) -> None:
-    """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`, and is
-    closed.
+    """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`: the
+    function forbids new user namespaces through it, and closes it.
 
     If the box has only one user, the process becomes this user, without capabilities. If the box has several
     users, the process becomes the box's root, and keeps only the capabilities that the guest needs to become

@@ -43,8 +43,8 @@ OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat
 """The operations that the guest of an open box does with the rights of the user whom the request names.
 Operations with several answers are not listed; they use `Rights.during`."""
 QUIET = 4
-"""The number of consecutive process listings without a new descendant after which a command counts as
-dead."""
+"""The guest kills a command's processes and lists its descendants again, repeatedly, because they may fork.
+The command counts as dead after this number of consecutive listings without a new descendant."""
 FRAMES = 16
 """Maximum number of received frames that the guest handles before it looks for ended commands and sends their
 results."""
@@ -53,8 +53,8 @@ HOST_SILENT = "its host was silent for too long"
 """The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. A command can
 never cause it."""
 PATIENCE = 2.0
-"""Seconds that the guest waits for its configuration; without it, the guest ends. See
-`connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration from the host. If none comes, for example because the
+host's process has died, the guest ends. See `connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
@@ -249,8 +249,8 @@ class Guest:
         }
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
-        """Cancels the request with the id `target` (a `write`, an `input`, or a request with several
-        answers), because nobody waits for its answer any more."""
+        """Cancels the request with the id `header["target"]` (a `write`, an `input`, or a request with
+        several answers), because nobody waits for its answer any more."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])
@@ -298,7 +298,8 @@ class Guest:
         return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
 
     def _kill_all(self, pause: float) -> bool:
-        """Kills all processes of the box except the guest, repeatedly. Returns whether all are gone."""
+        """Kills all processes of the box except the guest, up to 200 times with `pause` seconds in between,
+        until none is left. Returns whether all are gone."""
         for _ in range(200):
             tree = self._everyone()
             if not tree:
@@ -446,10 +447,11 @@ class Guest:
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
     def end(self) -> None:
-        """Cleans up before the guest exits: kills the remaining processes, and removes the folder
-        `self.remove`, if there is one.
+        """Cleans up before the guest exits: kills the box's remaining processes, and removes the box's folder
+        on the host if the configuration names it (`self.remove`).
 
-        If the guest is process 1 of its pid namespace, the kernel kills the processes.
+        If the guest is process 1 of its pid namespace, the kernel kills the processes instead when the guest
+        exits.
         """
         if self.me != 1:
             self._kill_all(0.005)
@@ -460,8 +462,8 @@ class Guest:
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
-    """Returns the `resets.Reuse` object of this box. The host sends the source of that module in `config`,
-    because only few boxes need it."""
+    """Returns the object (`resets.Reuse`) that can reset this box for another caller. The host sends the
+    source of the module `resets` in `config`, because only reusable boxes need it."""
     module = type(os)("air.sandbox.reuse.resets")
     exec(compile(config["source"], "air/resets.py", "exec"), module.__dict__)
     return module.Reuse(config, starter)

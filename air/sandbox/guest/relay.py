@@ -176,8 +176,8 @@ class Relay(Source):
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the connection's next event: its socket can take queued data, or it has data and
-        the credit to send it."""
+        """Makes epoll report the connection's next event: that its socket can take queued data, or that its
+        socket has data, if the host has allowed (given credit) more bytes of this connection."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -232,8 +232,8 @@ class Relay(Source):
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Stops counting a network connection, if its socket is closed and the host has sent `free` for
-        it."""
+        """Forgets a network connection, so that it no longer counts towards the maximum, if its socket is
+        closed and the host has sent the frame `free` (the connection's place is free again)."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_LAYERS = 120
-"""Maximum number of layers of an overlay. The paths of all layers must fit into one memory page of the
-kernel."""
+"""Maximum number of layers of an overlay file system. Each box that starts from a snapshot adds a layer to
+those of the snapshot. The paths of all layers must fit into one memory page of the kernel."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
 """The folder that contains the keeper's mounts. Its path is short so that the paths of `MOST_LAYERS` layers
@@ -114,8 +114,8 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. The
-        copy may take `disk_mb` MiB."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. What
+        the box changes in the copy may take `header["disk_mb"]` MiB."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")

@@ -28,8 +28,9 @@ NICER = 5
 CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
-"""Size in bytes of the memory that the guest shares with forked commands. The fork of a command sets its byte
-there if the command's program cannot run."""
+"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
+The forked process sets it if the command's program cannot run, so that the guest can tell this from a failing
+program."""
 
 
 class NotStarted(Exception):

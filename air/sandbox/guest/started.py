@@ -143,7 +143,8 @@ class StartedCommands(Source):
     # Requests: each method takes a frame. It returns the answer, or None if the answer comes later.
 
     def grant(self, header: dict[str, Any], _: bytes) -> None:
-        """Handles a `grant` request: adds `bytes` to the credit of the command `target`."""
+        """Handles a `grant` request: allows `header["bytes"]` more bytes of output (credit) to the command
+        with the request id `header["target"]`."""
         command = self.commands.get(header["target"])
         if command is None:
             return
@@ -154,8 +155,8 @@ class StartedCommands(Source):
                     self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def write(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles an `input` request: writes `body` to the input of the command `target`. Sends the answer
-        when all of `body` is in the command's pipe or terminal."""
+        """Handles an `input` request: writes `body` to the input of the command with the request id
+        `header["target"]`. Sends the answer when all of `body` is in the command's pipe or terminal."""
         command = self.live(header)
         if command.input is None:
             raise Refused("the command has no standard input, or it is closed")
@@ -171,8 +172,8 @@ class StartedCommands(Source):
             command.writes = collections.deque(rest)
 
     def close_input(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Handles a `close` request: closes the standard input of the command `target`. Raises Refused if the
-        command runs in a terminal."""
+        """Handles a `close` request: closes the standard input of the command with the request id
+        `header["target"]`. Raises Refused if the command runs in a terminal."""
         command = self.live(header)
         if command.terminal:
             raise Refused("a terminal is not closed: write the byte 4 to it")
@@ -180,7 +181,8 @@ class StartedCommands(Source):
         return {}
 
     def resize(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Handles a `resize` request: sets the rows and columns of the terminal of the command `target`."""
+        """Handles a `resize` request: sets the rows and columns of the terminal of the command with the
+        request id `header["target"]`."""
         command = self.live(header)
         if not command.terminal or command.input is None:
             raise Refused("the command has no terminal")
@@ -188,8 +190,8 @@ class StartedCommands(Source):
         return {}
 
     def live(self, header: dict[str, Any]) -> Started:
-        """Returns the command that the field `target` of a request names. Raises Refused if the command's
-        first process has ended."""
+        """Returns the command with the request id `header["target"]`. Raises Refused if the command's first
+        process has ended."""
         command = self.commands.get(header["target"])
         if command is None or command.status is not None:
             raise Refused(ENDED)

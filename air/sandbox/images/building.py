@@ -28,13 +28,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of building or pulling one wanted image."""
+    """What `ensure` did about one image that tasks need: the image was present, was built or pulled, or this
+    failed."""
 
     wanted: Wanted
     state: State
     seconds: float = 0.0
     reason: str = ""
-    """The reason for the failure, in one line; empty unless `state` is `failed`."""
+    """The reason for the failure, in one line; empty unless the field `state` is `failed`."""
 
 
 def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list[Outcome]:

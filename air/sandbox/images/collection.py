@@ -28,7 +28,7 @@ class Stored:
     """The size of the whole image in bytes."""
     own: int
     """The number of bytes that the image does not share with another image, so that removing the image frees
-    them. It equals `size` if the shares were not computed."""
+    them. Equals the field `size` if `stored` did not compute the shares."""
     used: float
     """The time in epoch seconds of the image's last use: when a box last started from it or when it was made,
     whichever is later."""

@@ -30,7 +30,7 @@ CERTIFICATE_VARIABLES = (
 
 @dataclass(frozen=True)
 class Wanted:
-    """An image that tasks need."""
+    """A container image that tasks need, and how air gets it: built from a folder, or pulled."""
 
     tag: str
     """The tag of the image, in the form that `BoxSpec.image` takes."""

@@ -353,7 +353,7 @@ async def _exchange(
     request: Request, parent: Parent | None, near: port_relay.Streams, far: port_relay.Streams
 ) -> None:
     """Sends a plain `http://` request to `far`, and copies the response to `near`, the connection to the box.
-    `far` is the connection to the server or, if `parent` is not None, to that proxy."""
+    `far` is the connection to the server or, if `parent` is given, to the host's own proxy `parent`."""
     authorization = parent.authorization if parent else None
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
@@ -370,8 +370,8 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Copies a request's body of `size` bytes from the client to the server. If the client sends fewer bytes,
-    aborts the connection to the server."""
+    """Copies a request's body of `size` bytes from the client to the server. Calls `alive` after each piece,
+    to report progress. If the client sends fewer bytes, aborts the connection to the server."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

@@ -28,8 +28,9 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Shell code that sets the resource limits `guest_box.BOUNDS`. It sets soft limits first, because a hard
-limit may not be set below its soft limit."""
+"""Shell code that gives a command of `air box exec` the limits of open files and core dumps that other
+commands of the box inherit from the guest. It sets soft limits first, because a hard limit may not be set
+below its soft limit."""
 _MARK = "AIR_ATTACH"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -97,13 +98,13 @@ def run(
 
 def _env(description: dict[str, Any]) -> dict[str, str]:
     """Returns the environment variables of the box's commands, without those of `BoxSpec.env`. `description`
-    is the engine's description of the container."""
+    is the container engine's description of the container."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
 
 
 def _user(description: dict[str, Any]) -> str:
-    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the engine's
+    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the container engine's
     description of the container."""
     grader = any(row.startswith(f"{SECOND_UID_ENV}=") for row in description["Config"]["Env"])
     return "0:0" if grader else f"{INSIDE_UID}:{INSIDE_UID}"

@@ -212,8 +212,8 @@ def _boxes() -> Finding:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks whether one of air's volumes has expired or has a dead owner process. `volumes` are the engine's
-    descriptions of the volumes."""
+    """Checks whether one of air's volumes has expired or has a dead owner process. `volumes` are the
+    container engine's descriptions of the volumes."""
     stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}

@@ -105,8 +105,9 @@ def folders() -> list[Live]:
 
 
 def _opening(name: str) -> dict[str, dict[str, Any]]:
-    """Returns the first records `start` and `use` of the command log of the box `name`, as a dict: type ->
-    record. Empty if the log cannot be read."""
+    """Returns the records of the command log of the box `name` that tell how the box was started (type
+    `start`) and what it is used for (type `use`), as a dict: type -> record. Empty if the log cannot be
+    read."""
     try:
         return command_log.opening(command_log.folder() / f"{name}.jsonl")
     except (OSError, MissingError):  # log in another cache or of another user

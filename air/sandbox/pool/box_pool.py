@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""The maximum number of different specs for which the pool keeps spare boxes: those that were requested
-last."""
+"""The number of different box settings (`BoxSpec`) for which the pool keeps spare boxes: those that callers
+requested last, and in addition those of boxes that callers now have or wait for."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
 """Spare boxes start only after no caller has got a box for `QUIET_SECONDS`, but are not delayed for more than
 `BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the callers'
@@ -46,18 +46,18 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes of a `Pool` for one spec and one image that no caller has: boxes that are ready and boxes
-    that are starting."""
+    """The spare boxes of a `Pool` with equal settings (`BoxSpec`) and the same version of the image: boxes
+    that are ready for a caller, and boxes that are starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts spare boxes for this spec. After a failed start it is false, until a caller
-    requests such a box."""
+    """Whether the pool starts spare boxes with the settings `spec`. After a failed start it is false, until a
+    caller requests such a box."""
     paused: bool = False
-    """Whether the pool starts no spare boxes for this spec at present, because other boxes hold or need the
-    GPUs or host slots."""
+    """Whether the pool starts no spare boxes with the settings `spec` at present, because other boxes hold or
+    need the GPUs or host slots."""
     outdated: bool = False
     """Whether these boxes are outdated, because the tag of their image now refers to a newer image."""
 
@@ -77,9 +77,9 @@ class Pool:
     Args:
         max_boxes: the maximum number of boxes at once, including those that start, close, or wait for GPUs or
             a host slot.
-        warm: the number of spare boxes to have ready for each requested spec, within `max_boxes`. A spare box
-            never waits for GPUs or a host slot. It is removed when any process on this machine waits for
-            them.
+        warm: the number of spare boxes to have ready for each `BoxSpec` that callers request, within
+            `max_boxes`. A spare box never waits for GPUs or a host slot. It is removed when any process on
+            this machine waits for them.
         run: the name of the run in the boxes' labels; by default this process's own run.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
@@ -114,8 +114,8 @@ class Pool:
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
-        """Two monotonic times in seconds. `_latest`: when a caller last got a box. `_burst`: when the present
-        series of boxes, which callers got at short intervals, began."""
+        """Two monotonic times in seconds, which decide when spare boxes may start. `_latest`: when a caller
+        last got a box. `_burst`: when callers began to get boxes at the present short intervals."""
         self._later: asyncio.TimerHandle | None = None
         self._open = False
 
@@ -259,8 +259,8 @@ class Pool:
         self._balance()
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the `_SubPool` for a spec and the image to which its tag now refers. Marks sub-pools of the
-        same spec for earlier images as outdated."""
+        """Returns the group of spare boxes (`_SubPool`) for the settings `spec` and the image to which their
+        image tag now refers. Marks the groups with the same settings but an earlier image as outdated."""
         digest = await self._digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
@@ -273,8 +273,9 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes the spare boxes of specs that are not among the `MOST_SPECS` last requested, and that
-        nobody uses. Needed because callers may request any number of specs."""
+        """Removes the spare boxes whose settings (`BoxSpec`) are not among the `MOST_SPECS` last requested,
+        and of which no caller has a box or waits for one. Needed because callers may request boxes with any
+        number of different settings."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -349,8 +350,8 @@ class Pool:
         self._balance()
 
     def _next(self, subpool: _SubPool) -> GuestBox | None:
-        """Takes a usable ready box from `subpool` and returns it, or None if there is none. Removes ready
-        boxes that are dead or too old."""
+        """Takes a usable box from the ready boxes of `subpool` (spare boxes with equal settings) and returns
+        it, or None if there is none. Removes ready boxes that are dead or too old."""
         while subpool.ready:
             box = subpool.ready.popleft()
             if box.alive and time.monotonic() - box.born < ownership.WARM_SECONDS / 2:
@@ -359,8 +360,8 @@ class Pool:
         return None
 
     def _make_room(self) -> None:
-        """If the pool is full, removes ready boxes of specs for which nobody waits, so that boxes for waiting
-        callers can start."""
+        """If the pool is full, removes ready boxes for which no caller waits, so that boxes with the settings
+        for which callers wait can start."""
         removals = len(self._waiters) - len(self._closes)
         removals -= sum(subpool.starting for subpool in self._subpools.values())
         for subpool in self._subpools.values():
@@ -395,7 +396,7 @@ class Pool:
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
         """Waits for GPUs and a host slot, and starts a box with them. If `spare` is true, does not wait, and
-        returns None if something is not free."""
+        returns None if the GPUs or a host slot are not free."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
@@ -416,8 +417,8 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Handles the failed start of a box of `subpool`: raises `error` in the first caller that waits for
-        such a box. Other callers keep waiting.
+        """Handles the failed start of a box for `subpool`, the spare boxes with equal settings: raises
+        `error` in the first caller that waits for such a box. Other callers keep waiting.
 
         `subpool` starts no spare boxes until a caller requests such a box again.
         """

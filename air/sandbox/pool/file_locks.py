@@ -41,8 +41,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the JSON line in the lock's file describes it. Its text is a short
-    description for the user."""
+    """The process that holds a lock, as the JSON line in the lock's file describes it. `str()` of it is a
+    short description for the user."""
 
     pid: int
     user: str

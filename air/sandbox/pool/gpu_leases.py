@@ -42,8 +42,8 @@ class GpuLease:
 
     @property
     def label(self) -> str:
-        """The value of the label `air.gpu` for a container that uses these GPUs: `<uuid>.<slot>,…`. Slot 0
-        means the whole GPU."""
+        """The value of the label `air.gpu` for a container that uses these GPUs: `<uuid>.<slot>,…`. The boxes
+        that share a GPU have slots (places) with the numbers 1, 2, …; slot 0 means the whole GPU."""
         return ",".join(held[0].name for held in self._held.values())
 
     @property
@@ -217,7 +217,7 @@ def divided(
 
 def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
     """Returns the processes that hold leases of a GPU, as a dict {slot number: process}. Slot 0 is the whole
-    GPU."""
+    GPU; the boxes that share the GPU have the slots 1, 2, …."""
     slots = (name.rpartition(".")[2] for name in file_locks.names(f"{gpu.uuid}."))
     by_slot = {int(s): file_locks.holder(f"{gpu.uuid}.{s}") for s in slots if s.isdecimal()}
     return {slot: held for slot, held in sorted(by_slot.items()) if held is not None}
@@ -226,9 +226,9 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
     """Returns which GPUs of a lease are used by `containers`, as a dict {UUID: "container NAME of OWNER"}.
 
-    Containers in different slots of a GPU do not conflict. Slot 0 (the whole GPU) conflicts with every slot.
-    `label` is the `GpuLease.label` of the lease. `containers` are descriptions as `engine.boxes` returns
-    them.
+    Containers that share a GPU have different slots of it (1, 2, …) and do not conflict. Slot 0 (the whole
+    GPU) conflicts with every slot. `label` is the `GpuLease.label` of the lease. `containers` are
+    descriptions as `engine.boxes` returns them.
     """
     slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -245,8 +245,8 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the UUID and the slot number that one part of a label `air.gpu` names. A missing slot number
-    means 0."""
+    """Returns the GPU's UUID and the slot number (0: the whole GPU) that `part`, of the form `<uuid>.<slot>`,
+    names. A container's label `air.gpu` consists of such parts. A missing slot number means 0."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 

@@ -27,8 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns the maximum number of boxes on this host: `AIR_MAX_BOXES`, or by default the larger of 128 and
-    8 per CPU core.
+    """Returns the maximum number of boxes from pools on this host at once, without graders' (nested) boxes,
+    which have their own limit: the value of `AIR_MAX_BOXES`, or by default the larger of 128 and 8 per CPU
+    core.
 
     Raises ConfigError if the variable is not a positive integer.
     """
@@ -57,8 +58,8 @@ class HostShare:
 
 
 class HostSlots:
-    """Takes host slots and GPUs for the boxes of one pool. The arguments have the same meaning as those of
-    `Pool`."""
+    """Takes the host slots and GPUs that the boxes of one pool need, so that boxes do not exceed the limits
+    of this machine. The arguments have the same meaning as those of `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())

@@ -111,8 +111,9 @@ class ProcessBox(GuestBox):
 
     @property
     def _proxied(self) -> bool:
-        """Whether the commands of the box reach the network through the egress proxy. False without allowed
-        hosts, and in mode `plain`, in which commands use the host's network directly."""
+        """Whether the commands of the box reach the network through the egress proxy. False if the box has no
+        allowed hosts. Also false in a box without namespaces (mode `plain`), whose commands use the host's
+        network directly."""
         return bool(self.spec.network) and self.mode != "plain"
 
     def _make_root(self) -> Path:
@@ -123,7 +124,8 @@ class ProcessBox(GuestBox):
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
         """Prepares the box's folders. Returns the headers of the first frames to send to the subprocess: a
-        description for the launcher (not in mode `plain`), and the guest's configuration."""
+        description for the launcher, which puts the box into namespaces (left out in mode `plain`, which has
+        none), and the guest's configuration."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -246,7 +248,7 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns one line of text for the user: the namespace mode of process boxes on this machine, and the
-    reason for it."""
+    """Returns one line of text for the user: in which mode process boxes get Linux namespaces on this machine
+    (`root`, `user`, or `plain`: none), and the reason for it."""
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

@@ -39,8 +39,8 @@ from air.sandbox.wire.guest_box import IPC
 Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
-"""The first of 65536 user ids of the host that no user has, and that own no files. In mode `root`, the user
-id N inside a box is the user id `HOST_IDS + N` on the host."""
+"""The first of 65536 user ids of the host that no user has, and that own no files. If air runs as root (mode
+`root` of process boxes), the user id N inside a box is the user id `HOST_IDS + N` on the host."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -53,16 +53,16 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The namespace mode of process boxes that was detected on this machine, and a short phrase that gives
-    the reason."""
+    """The mode in which process boxes get Linux namespaces on this machine (`root`, `user`, or `plain`: no
+    namespaces), as `detect` found it, and a short phrase that gives the reason."""
 
     mode: Mode
     reason: str
 
 
 def detect() -> Detection:
-    """Returns the namespace mode of process boxes on this machine. To find out, starts a trial box, which
-    blocks for about 0.2 s.
+    """Returns the mode in which process boxes get Linux namespaces on this machine: `root`, `user`, or
+    `plain` (no namespaces). To find out, starts a trial box, which blocks for about 0.2 s.
 
     The result is cached for the present values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises
     ConfigError if `AIR_PROCESS_BOX` names no mode that works here, or if `AIR_PROCESS_SHOW` names a folder
@@ -101,8 +101,8 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Starts a trial box in the namespace mode `mode`. Returns the reason why it does not start, or an empty
-    string if it does."""
+    """Starts a trial process box with the namespaces of the mode `mode` (`root` or `user`). Returns the
+    reason why it does not start, or an empty string if it does."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))

@@ -53,8 +53,8 @@ class ProgramResult:
 
 
 class CodeServer:
-    """A client of the SandboxFusion server at `url`. If the URL contains a password, the client sends it as
-    the token. Use the client with `async with`."""
+    """A client that runs programs on the server at `url`, which speaks SandboxFusion's protocol. If the URL
+    contains a password, the client sends it as the token. Use the client with `async with`."""
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")

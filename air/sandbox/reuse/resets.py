@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from air.sandbox.guest.spawn import Starter
 
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
-"""The requests after which a reset is still possible, because the reset can undo or detect all their
-effects."""
+"""The operations of the guest after which a box can still be reset for another caller, because the reset can
+undo or detect all their effects."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
 """Two times in seconds. A reset waits at most `SETTLE_SECONDS` for what disappears by itself, such as a
 process whose parent has ended; it looks again after each `PAUSE`."""
@@ -57,12 +57,13 @@ MOST_ENTRIES, MOST_DEPTH = 10_000, 64
 LISTED = ("/dev/mqueue", "/dev/pts")
 COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc/net/unix")
 """Tables of the kernel with one line for each object (queue, semaphore, shared memory, socket) that can
-outlive its process. A reset compares the numbers of lines."""
+outlive its process. A reset of the box compares the numbers of lines with those of the new box."""
 DEVICES = "/dev"
-"""A folder with files whose times every user can change. A reset compares these times."""
+"""A folder with files whose times every user can change. A reset of the box compares these times with those
+of the new box, because commands could leave data in them for the next caller."""
 LOOPBACK = "/proc/net/dev"
-"""A table of the kernel whose counters show whether anything has used the loopback network. A reset must fail
-then, because such a connection keeps its port in use for a while."""
+"""A table of the kernel whose counters show whether anything has used the loopback network. A reset of the
+box must fail then, because a connection keeps its port in use for a while after its end."""
 TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -94,8 +95,8 @@ class Reuse:
         self.reason = ""
         """The reason why the box cannot be reset any more; empty while a reset is possible."""
         self.strays = 0
-        """The number of processes that the guest has reaped since the last sweep although it had not started
-        them."""
+        """The number of processes that have ended since the last reset began to kill processes, and that the
+        guest had not started. If there are any, a process has hidden from the list of processes."""
         self.opened: dict[str, int] = {}
         """Open file descriptors by path: of the folders, and of the kernel's tables that exist."""
         self.new: dict[str, tuple[int, int, int]] = {}
@@ -162,10 +163,12 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records that the command in the fork `pid` was killed, if nothing else can report it.
+        """Records that the command in the fork `pid` of the interpreter was killed, if the fork is gone and
+        its exit status is lost.
 
-        This happens if the interpreter was killed after it had collected the fork's exit status and before it
-        had reported it: a timeout kills both.
+        The interpreter normally reports the exit status of its forks to the guest. A status is lost if a
+        timeout kills both the fork and the interpreter, after the interpreter had collected the status and
+        before it reported it.
         """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
@@ -207,8 +210,8 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if a sweep has killed a process, which means that the process had hidden from the
-        earlier listing.
+        """Raises Unfit if a reset's sweep has killed a process: that process had hidden from the list of
+        processes that `_check_processes` read before.
 
         A sweep kills all processes except those of `_own_pids`. After it, nothing can start a process, so a
         new listing is complete. The guest reaps the killed processes, because orphans become its children.

@@ -34,8 +34,8 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 def main() -> None:
-    """Waits for orders of the guest, and forks. Returns only in a fork whose job is to run this interpreter's
-    script."""
+    """Waits for orders (the guest's messages that request a fork), and makes a fork for each. Each fork gets
+    a command to run. The function returns only in a fork whose command is this interpreter's own script."""
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
@@ -92,10 +92,12 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
     class Mark:
-        """An object in the script's namespace, which lives exactly as long as the names of the script."""
+        """An object that is put into the script's namespace. When Python has destroyed it, the names of the
+        script are gone."""
 
     class End:
-        """An object that calls `leave` when Python destroys it."""
+        """An object that ends the process by calling `leave` when Python destroys it, if the script's module
+        and its names are gone by then. Otherwise Python ends as usual."""
 
         def __init__(self, main: Any, mark: Mark) -> None:
             self.main, self.mark = ref(main), ref(mark)
@@ -196,8 +198,9 @@ def _renew_main() -> None:
 
 
 def _worker(prctl: Any) -> Any:
-    """Returns a function that makes a fork for each order of the guest. The function returns only in a fork
-    whose job is the script."""
+    """Returns a function that waits for orders (the guest's messages that request a fork) and makes a fork
+    for each. That function returns only in a fork whose job (the command to run) is this interpreter's
+    script."""
     import _signal  # type: ignore[import-not-found]
     import _socket
 

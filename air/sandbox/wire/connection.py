@@ -27,14 +27,15 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
 """Seconds that a started box waits for more bytes of the guest's program, before it ends itself. Needed
-because the stream might never close if the host dies while the engine starts the box; the box must
-nevertheless be gone within 5 s."""
+because the stream might never close if the host's air process dies while the container engine starts the box;
+the box must nevertheless be gone within 5 s."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and the number of consecutive heartbeats without an answer after which the
 guest counts as dead."""
 CLOSED = "it is closed"
-"""The reason that `Connection.reason` has if this process itself closed the stream."""
+"""The text of `Connection.reason` (why the stream to the guest has ended) if this process itself closed the
+stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "started", "main"),
@@ -51,8 +52,8 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of Python tokens after which a statement can begin. Within brackets, such tokens also come before
-a line that begins no statement."""
+"""The kinds of Python tokens after which a statement can begin. `stripped` finds docstrings by them: strings
+that are a whole statement. Within brackets, such tokens also come before a line that begins no statement."""
 
 Reply = tuple[dict[str, Any], bytes]
 
@@ -141,17 +142,18 @@ def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes all frames of the port relay."""
+    """The interface of the object to which a `Connection` passes all frames of the port relay
+    (`Box.forward`)."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest."""
+        """Handles one frame that the guest sent about a network connection to a forwarded port."""
 
     def lose(self, reason: str) -> None:
-        """Reacts to the end of the stream to the guest. `Connection` calls this method once; `reason` says
-        why the stream ended."""
+        """Reacts to the end of the stream to the guest: no relayed network connection can continue.
+        `Connection` calls this method once; `reason` says why the stream ended."""
 
     async def close(self) -> None:
-        """Ends all relayed network connections."""
+        """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
 class Sink(Protocol):

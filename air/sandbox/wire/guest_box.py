@@ -45,7 +45,8 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 GATHERED = 1000
-"""Maximum number of paths in one `gather` request."""
+"""Maximum number of paths in one `gather` request to the guest. `Box.gather` sends several requests for more
+paths."""
 _GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
@@ -468,8 +469,8 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: Entries, pieces: list[bytes]) -> None:
-    """Stores the joined `pieces` as the contents of the last entry, if there is one, and then empties
-    `pieces`."""
+    """Completes the last of the `entries` (files that come from the box) when all pieces of its contents are
+    received: stores the joined `pieces` as its contents, and empties the list `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -207,8 +207,8 @@ class RelayedTransport(asyncio.Transport):
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends queued bytes to the box: at most `PIECE`, and at most as many as the guest's credit allows
-        now."""
+        """Sends queued bytes to the box: at most `PIECE` bytes, and at most as many as the guest has allowed
+        so far (its credit)."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):

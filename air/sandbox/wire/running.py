@@ -46,8 +46,8 @@ class RunningCommands:
     ) -> RunningCommand:
         """Starts a command, and returns a handle to it when the guest has reported its process id.
 
-        `request` has the fields that `exec` and `start` have in common. `info` describes the command, still
-        without its process id.
+        `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
+        describes the command, still without its process id.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
@@ -107,7 +107,8 @@ class CommandStream:
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """The credit that the command's output has used so far, in bytes."""
+        """The number of bytes that the command's output has used so far of what the host allowed the guest to
+        send (the credit). Each piece of output costs a fixed number of bytes (`COST`) in addition."""
         self._granted = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._name = name
@@ -163,7 +164,8 @@ class CommandStream:
             handle.news.set()
 
     def settle(self) -> None:
-        """Grants the guest new credit for the output that the readers of all handles have taken."""
+        """Allows the guest to send more output of this command (grants credit): as many bytes as the slowest
+        reader of all handles has taken."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -188,8 +190,8 @@ class CommandStream:
 
 
 def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
-    """Grants new credit after a handle was dropped. It may run in any thread, because garbage collection
-    calls it."""
+    """Lets the command send more output after a handle was dropped, because the command no longer waits for
+    the reader of that handle. May run in any thread, because garbage collection calls it."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
         loop.call_soon_threadsafe(stream.settle)
 
@@ -212,8 +214,8 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Keeps a piece of output of the stream `name` for the reader. `received` is the credit that the
-        command has used so far."""
+        """Keeps a piece of output of the stream `name` for the reader. `received` is the number of bytes that
+        the command's output has used so far of what the guest may send (the credit)."""
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()

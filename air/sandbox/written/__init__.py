@@ -1,2 +1,2 @@
-"""Measures what the commands of a container write to the container's own layer on the engine's disk: which
-files, and how many bytes."""
+"""Measures what the commands of a container write to the container's own layer (its changes to the image) on
+the container engine's disk: which files, and how many bytes."""

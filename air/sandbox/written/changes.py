@@ -19,14 +19,15 @@ from air.sandbox.guest.copy_python import HOME
 from air.sandbox.guest.files import holds
 
 MOST_BYTES = 64 << 20
-"""Maximum size in bytes of an answer of the engine."""
+"""Maximum size in bytes of the container engine's answer that lists the changed files of a container."""
 _PIECE = 1 << 18
 _KINDS = {0: "changed", 1: "added", 2: "deleted"}
 _ENGINES = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab", "/.dockerenv")
-"""Paths of files that container engines create in every container. They do not count as changes."""
+"""Paths of files that container engines create in every container. They do not count as changes of the
+container's commands."""
 _NATIVE = ("", "runc", "crun")
-"""The OCI runtimes whose containers write to the layer that the engine compares with the image. The empty
-name is the engine's default."""
+"""The OCI runtimes whose containers write to the layer that the container engine compares with the image, so
+that the engine sees all changes. The empty name is the engine's default runtime."""
 
 
 async def changes(
@@ -46,8 +47,8 @@ async def changes(
 
 
 def check(image: Mapping[str, Any], folder: str) -> None:
-    """Raises ConfigError if the engine cannot see all changes of a container in `folder`: because of the OCI
-    runtime, or of a volume that the image declares."""
+    """Raises ConfigError if the container engine cannot see all changes of a container in `folder`, because
+    of the OCI runtime or of a volume that the image declares."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
         raise ConfigError(f"{folder!r} is not an absolute path without links")
     if (runtime := oci_runtime.name()) not in _NATIVE:
@@ -70,9 +71,11 @@ def _inside(folder: str, path: str) -> bool:
 
 
 def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Iterator[Change]:
-    """Yields the changes in `folder`. Leaves out folders that differ only in their contents.
+    """Yields the differences between a container and its image in `folder`. Leaves out folders that differ
+    only in their contents.
 
-    `rows` is the engine's answer as `_rows` returns it. `made` are the folders that the guest created.
+    `rows` is the container engine's list of differences, as `_rows` returns it. `made` are the folders that
+    the guest created.
     """
     if any(
         row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows
@@ -90,8 +93,8 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
 
 
 def _rows(container: str) -> list[dict[str, Any]]:
-    """Requests the changes of a container, and returns the engine's answer: dicts with a `Path` and a `Kind`.
-    Raises BoxFileError if the answer is larger than `MOST_BYTES`. Blocks."""
+    """Asks the container engine how a container differs from its image, and returns the answer: dicts with a
+    `Path` and a `Kind`. Raises BoxFileError if the answer is larger than `MOST_BYTES`. Blocks."""
     data = bytearray()
     for piece in answer(f"containers/{container}/changes"):
         data += piece
@@ -102,7 +105,7 @@ def _rows(container: str) -> list[dict[str, Any]]:
 
 def answer(path: str) -> Iterator[bytes]:
     """Sends a GET request with the URL path `path` to the container engine, and yields the answer's body in
-    pieces. Raises BoxDiedError if that fails."""
+    pieces, because the answer may be large. Raises BoxDiedError if that fails."""
     client = engine.client()
     url = f"{client.base_url}/v{client.api_version}/{path}"
     try:

@@ -19,18 +19,20 @@ from air.sandbox.docker import engine
 from air.sandbox.written.changes import answer
 
 SOON, LATE = 2.0, 10.0
-"""The shortest and the longest number of seconds between two measurements. The interval is the shortest at
-first and while the size grows."""
+"""The shortest and the longest number of seconds between two measurements of the size of a container's own
+layer. The interval is the shortest at first and while the size changes, unless measuring is slow (see
+`SHARE`)."""
 SHARE = 0.02
-"""The maximum share of its time that the engine spends on measuring one container. Slow measurements are
-therefore made less often."""
+"""The intended maximum share of its time that the container engine spends on measuring what one container has
+written. Slow measurements are therefore made less often; but the size is measured every `LATE` seconds even
+if this takes a larger share."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class SizeWatch:
-    """Measures the size of a container's own layer at intervals. If the layer is too large, calls `end` with
-    the reason as text.
+    """Measures at intervals how much the commands of a container have written to the container's own layer on
+    disk. If it is too much, calls the function `end`, which ends the box, with the reason as text.
 
     `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
     """
