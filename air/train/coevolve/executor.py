@@ -38,8 +38,9 @@ KEY_ENV = "OPENAI_API_KEY"
 
 
 class Executor:
-    """A model that answers questions. `env` holds the settings of its episodes. For the same question, seed
-    and settings, the answers are the same, apart from effects of rounding."""
+    """The executor of a co-evolution: a model, whose weights do not change, that answers questions. The
+    function `answering` makes it. `env` holds the settings of its episodes. For the same question, seed and
+    settings, the answers are the same, apart from effects of rounding."""
 
     def __init__(
         self,
