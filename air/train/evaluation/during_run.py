@@ -101,7 +101,8 @@ class Evaluations:
         return row
 
     def best_step(self, steps: Iterable[int]) -> int | None:
-        """Returns the step with the best evaluation among `steps`, or None if no step was evaluated."""
+        """Returns the step among `steps` whose evaluation has the highest value of the metric `best_metric`,
+        or None if no step was evaluated. A smaller share of failed episodes counts more than the metric."""
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:
