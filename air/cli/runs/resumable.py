@@ -13,7 +13,8 @@ from air.errors import MissingError
 
 
 class Planned(Protocol):
-    """The plan of a matrix or a co-evolution."""
+    """The plan of a matrix or a co-evolution: the part of both plan classes that the functions in this file
+    use."""
 
     @property
     def folder(self) -> Path: ...
