@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     """Checks the Harbor tasks `ids`, and prints a verdict on each: whether its solution earns the reward, and
-    doing nothing and hacks earn none. Returns the exit code: 1 if a task is not sound, else 0."""
+    doing nothing (with `--attacks`, also known hacks) earns none. Returns the exit code: 1 if a task is not
+    sound, else 0."""
     from air import tasks
     from air.integrity.gate.run import Gate
     from air.tasks.sources.harbor.settings import HarborSettings
