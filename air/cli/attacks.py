@@ -61,8 +61,8 @@ def check_flags(args: argparse.Namespace) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Plays the attacks that the flags select, by default all, on the tasks `ids`. Prints the verdicts.
-    Returns the exit code: 1 if an attack succeeded, else 0."""
+    """Plays the attacks that the flags select, by default all, on the tasks `ids`. Prints the verdicts (the
+    results of the attacks). Returns the exit code: 1 if an attack succeeded, else 0."""
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
@@ -100,8 +100,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
-    """Context manager: if Ctrl-C ends the battery, prints the verdicts so far and writes them to `file`,
-    because the battery may have run for hours."""
+    """Context manager: if Ctrl-C ends the battery (all selected attacks), prints the verdicts (the results of
+    the attacks) so far and writes them to `file`, because the battery may have run for hours."""
     try:
         yield
     except asyncio.CancelledError:
@@ -111,8 +111,8 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
 
 
 def _conclude(verdicts: Sequence[Verdict], file: Path | None) -> bool:
-    """Prints the table of verdicts and the successful attacks, and writes the verdicts to `file`. Returns
-    whether an attack succeeded."""
+    """Prints the table of verdicts (the results of the attacks) and the successful attacks, and writes the
+    verdicts to `file`. Returns whether an attack succeeded."""
     from air.integrity import report
 
     print_columns(report.table(verdicts))
@@ -129,8 +129,8 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints the progress of the battery from time to time, and each successful attack at once. An instance
-    is called with each verdict."""
+    """Prints the progress of the battery (all selected attacks) from time to time, and each successful attack
+    at once. An instance is called with the verdict on (the result of) each attack."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

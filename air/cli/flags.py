@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`. `note` is the part of the help text about the default."""
+    """Adds the flag `--runtime docker|subprocess`, which chooses between containers and process boxes. `note`
+    is the part of the help text about the default."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -54,8 +55,8 @@ class _Names(argparse.Action):
 
 
 def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Adds the flag `--turn N`, with the alias `--step`, its name in earlier versions. `meaning` is the help
-    text."""
+    """Adds the flag `--turn N`, the number of a turn of an episode, with the alias `--step`, its name in
+    earlier versions. `meaning` is the help text."""
     parser.add_argument(
         "--turn",
         "--step",

@@ -34,8 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Checks the tasks `ids`, and prints the verdicts. Returns the exit code: 1 if a task is not sound, else
-    0."""
+    """Checks the Harbor tasks `ids`, and prints a verdict on each: whether its solution earns the reward, and
+    doing nothing (with `--attacks`, also known hacks) earns none. Returns the exit code: 1 if a task is not
+    sound, else 0."""
     from air import tasks
     from air.integrity.gate.run import Gate
     from air.tasks.sources.harbor.settings import HarborSettings
@@ -95,8 +96,8 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 class Progress:
-    """Prints the progress of a check from time to time. An instance is called with the verdict on each
-    task."""
+    """Prints from time to time how many Harbor tasks have been checked. An instance is called with the
+    verdict on each task: whether the task is sound, and why."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

@@ -50,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the size of each split, the validation questions that also occur in the training split, and the
-    first rows. With `--to`, also writes the rows to files. Returns 0."""
+    """Prints the number of questions in each split of the data, the validation questions that also occur in
+    the training split, and the first questions with their answers. With `--to`, also writes the rows to
+    files. Returns 0."""
     from air.errors import ConfigError
     from air.worlds.rows import settings
     from air.worlds.rows.leakage import find, without_leaks

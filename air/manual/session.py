@@ -406,8 +406,9 @@ class ManualEpisode:
             self._running = None
 
     async def _back(self) -> str:
-        """Restores the last undo point, and removes it unless that fails. Returns a message about the
-        result."""
+        """Restores the episode's state at the last undo point, and removes the undo point if this succeeds.
+        If the undo point has no copy of the workspace, the box and its files stay as they are. Returns a
+        message about the result."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         await self.episode.world.abandon()

@@ -34,9 +34,11 @@ class Levels:
         self.config, self.name = config, source.resolved_name
         self.tasks = [[_task_id(name) for name in level] for level in config.tasks(source)]
         self._planned = [0] * (1 + ahead)
-        """The level (counted from 0) of each planned step: the next step, then `ahead` further steps."""
+        """The level (counted from 0) of each training step whose level is already decided: the next step,
+        then `ahead` further steps."""
         self._window: deque[float] = deque(maxlen=config.window)
-        """The values of the metric in the most recent episodes of the level of the last planned step."""
+        """The values of `config.metric` in the most recent episodes of the newest level, the last in
+        `_planned`; their mean decides on the promotion."""
         self._of_level: dict[int, list[vf.Task]] = {}
 
     def check(self) -> None:
@@ -52,8 +54,8 @@ class Levels:
                 )
 
     def at(self, source: Source, ahead: int) -> Source:
-        """Returns a copy of `source` with only the prompts of the level of a planned step: the next step if
-        `ahead` is 0, or the step that is `ahead` steps later. Raises ConfigError if the level has no
+        """Returns a copy of `source` with only the prompts of one level: the level of the next training step
+        if `ahead` is 0, or of the step that is `ahead` steps later. Raises ConfigError if the level has no
         prompt."""
         level = self._planned[ahead]
         if level not in self._of_level:
@@ -69,8 +71,9 @@ class Levels:
         return replace(source, tasks=self._of_level[level], level=level + 1)
 
     def values(self, groups: Sequence[Group]) -> list[float]:
-        """Returns the values of the metric in the episodes of `groups` that did not fail and belong to the
-        level of the last planned step. Raises ConfigError if such an episode does not have the metric."""
+        """Returns the values of the curriculum's metric in the episodes of `groups` that did not fail and
+        belong to the source's newest level (that of the latest step whose level is decided). Raises
+        ConfigError if such an episode does not have the metric."""
         names = self.tasks[self._planned[-1]]
         return [
             self._value(rollout)
@@ -158,8 +161,9 @@ class Curriculum:
             one.values(groups)
 
     def at(self, sources: Sequence[Source], ahead: int) -> list[Source]:
-        """Returns the sources. A source with levels is replaced by a copy that has only the prompts of its
-        level (see `Levels.at`)."""
+        """Returns `sources`, in which a copy replaces each source that has a curriculum. The copy has only
+        the prompts of the source's level in the next training step (if `ahead` is 0), or in the step that is
+        `ahead` steps later."""
         by_name = {one.name: one for one in self._levels}
         return [
             by_name[source.name].at(source, ahead) if source.name in by_name else source

@@ -102,7 +102,7 @@ def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
 
 
 Value = str | Callable[[Row], float | None]
-"""A metric's name, or a function that computes a number from a row."""
+"""A metric's name, or a function that computes a number from a line of `metrics.jsonl`."""
 
 
 def _panel(
@@ -147,8 +147,8 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads the metric `name` of a row, and returns None for steps that did not
-    change the weights. Such steps record a meaningless 0."""
+    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`, and returns None if the
+    line's step did not change the weights. Such steps record a meaningless 0."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 

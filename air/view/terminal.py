@@ -43,7 +43,7 @@ def console() -> Console:
     """Returns a `rich` console on standard output.
 
     Its width is the width of the terminal. Without a terminal, the width is the environment variable
-    `COLUMNS` or, if this is not set, `PIPED_WIDTH`.
+    `COLUMNS` or, if this is not set, the constant `PIPED_WIDTH` (160 columns).
     """
     result = Console(highlight=False, markup=False, emoji=False)
     if not result.is_terminal and "COLUMNS" not in os.environ:

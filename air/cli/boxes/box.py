@@ -146,7 +146,8 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints a command log. If `follow` is true, also prints new events until the box ends."""
+    """Prints the command log in `file`: the commands that ran in a box, and their results. If `follow` is
+    true, also prints new events until the box ends."""
     from air.json_lines import Mark
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log

@@ -63,8 +63,8 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
     """Returns a pair: the names of air's containers by GPU UUID, and a message for the user. If the container
-    engine cannot be reached, there are no names; the message says so only if `DOCKER_HOST` names an engine.
-    Otherwise the message is empty."""
+    engine cannot be reached, there are no names; the message says so only if `DOCKER_HOST` names a container
+    engine. Otherwise the message is empty."""
     from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership

@@ -2,8 +2,8 @@
 
 A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command
 succeeds, and prints in which ways process boxes are not isolated. The command fails with exit code 1 if the
-environment variable `AIR_REQUIRE_DOCKER=1` is set, and also fails if `DOCKER_HOST` names an engine that
-cannot be used.
+environment variable `AIR_REQUIRE_DOCKER=1` is set, and also fails if `DOCKER_HOST` names a container engine
+that cannot be used.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _refuse(error: AirError) -> None:
     """Raises MissingError, with a remedy, if this process has no right to install or start Docker.
 
     `error` comes from an attempt to connect to Docker. If `DOCKER_HOST` is set, raises `error` itself,
-    because the message names the engine that the user has chosen.
+    because the message names the container engine that the user has chosen.
     """
     if os.environ.get("DOCKER_HOST"):
         raise error  # it names the engine that the user asked for

@@ -243,10 +243,11 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Executes the entries of `air shell` in an episode. The method `act` plays a reply. Each command is a
-    method whose argument is the text after the command's name: `undo` is the command `:undo`.
+    """Executes the inputs of `air shell` (replies and commands) in an episode. The method `act` plays a
+    reply. Each command is a method whose argument is the text after the command's name: `undo` is the command
+    `:undo`.
 
-    If `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
+    If the argument `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
 
     def __init__(self, session: Session, loop: Loop, screen: Screen, *, stop: bool) -> None:
@@ -345,8 +346,9 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Executes `entries`, which come from the script `where`; error messages name the script and the line. If
-    `entries` is None, executes the entries that a person types. Returns the exit code 0."""
+    """Executes `entries`, the inputs (replies and commands) that come from the script `where`; error messages
+    name the script and the line. If `entries` is None, executes the inputs that a person types. Returns the
+    exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -376,7 +378,8 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
 
 
 def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
-    """Reads entries from the terminal and executes them until the person quits. Returns the exit code 0."""
+    """Reads inputs (replies and commands) from the terminal and executes them until the person quits. Returns
+    the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
     with _history():
         screen.note("help", ":help lists the commands")

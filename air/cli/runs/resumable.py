@@ -13,7 +13,8 @@ from air.errors import MissingError
 
 
 class Planned(Protocol):
-    """The plan of a matrix or a co-evolution."""
+    """The plan of a matrix or a co-evolution: the part of both plan classes that the functions in this file
+    use."""
 
     @property
     def folder(self) -> Path: ...
@@ -37,8 +38,8 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 
 def check_begun(planned: Planned, file: str, what: str) -> None:
-    """Raises MissingError if the work in the folder has not begun, which shows in the absence of `file`.
-    `what` names the work in the message."""
+    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun: if the folder
+    lacks `file`, which is written at the start. `what` is the word for the work in the message."""
     if not (planned.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(planned.folder), remedy="start it first"

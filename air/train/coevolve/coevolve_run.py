@@ -38,12 +38,12 @@ from air.train.matrix.training import Logged, last_checkpoint, train
 from air.worlds.proposals.posed import read_rows
 
 BATCH = 64
-"""The number of questions in one call of `Executor.answers`."""
+"""The number of proposed questions that the executor gets in one call of `Executor.answers`."""
 
 
 class CoevolveRun:
     """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
-    opens the log of a training."""
+    returns a context manager in which a training logs to a file in its folder."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
@@ -213,8 +213,9 @@ class CoevolveRun:
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:
-    """Parses the text of a proposal. Returns the entry of `answered.jsonl` without the executor's answers:
-    the question and the proposed answer, or the reason why the proposal is malformed."""
+    """Parses the text of a proposal. Returns the proposal's line of `answered.jsonl` (as a dict) without the
+    executor's answers: the question and the proposed answer, or the reason why the proposal is malformed. A
+    question with more than `longest` characters is malformed."""
     try:
         question = read(text, longest)
     except Malformed as error:

@@ -37,7 +37,8 @@ _START_SECONDS = 30.0
 
 
 class SamplingBody(BaseConfig):
-    """The sampling settings in a request. For a setting that is None, the executor's own setting is used."""
+    """The sampling settings in a request `POST /evaluate`, which asks the executor to answer questions. For a
+    setting that is None, the executor's own setting is used."""
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -45,7 +46,8 @@ class SamplingBody(BaseConfig):
 
 
 class TaskBody(BaseConfig):
-    """One question in a request, and the proposer's own answer if the client knows it."""
+    """One question in a request `POST /evaluate`, which asks the executor to answer it, and the proposer's
+    own answer if the client knows it."""
 
     id: str
     question: str = Field(pattern=r"\S", max_length=LONGEST_QUESTION)

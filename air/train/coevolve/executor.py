@@ -40,9 +40,9 @@ KEY_ENV = "OPENAI_API_KEY"
 
 
 class Executor:
-    """A model that answers questions, with `tools` if there are any. `env` holds the settings of its
-    episodes. For the same question, seed and settings, the answers are the same, apart from effects of
-    rounding."""
+    """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
+    `tools` if there are any. The function `answering` makes it. `env` holds the settings of its episodes. For
+    the same question, seed and settings, the answers are the same, apart from effects of rounding."""
 
     def __init__(
         self,

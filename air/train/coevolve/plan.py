@@ -36,7 +36,8 @@ from air.worlds.proposals.posed import read_rows, tool_set
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a co-evolution."""
+    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes them from
+    the user's settings."""
 
     config: CoevolveConfig
     proposer: RunConfig
@@ -76,8 +77,9 @@ class Plan:
         return _run_config(side, name, task, prompts, own)
 
     def payment(self, url: str | None) -> dict[str, Any]:
-        """Returns the content of the file of a task `proposal:…`, in which a model writes a proposal. `url`
-        is the address of the service that answers the proposals; without `url`, all rewards are 0."""
+        """Returns the content of the file of a task `proposal:…`, in which the proposer writes a question
+        with its answer. `url` is the address of the service `POST /evaluate`, where the executor answers the
+        question, so that the proposal can be rewarded; without `url`, all rewards are 0."""
         payment, answers = self.config.payment, self.config.answers
         return {
             **payment.model_dump(mode="json"),
@@ -138,8 +140,9 @@ class Plan:
         return tool_set((tool for spec in specs for tool in load(spec)), "answers.tools")
 
     def claim(self) -> None:
-        """Writes `coevolve.json`. Raises UsageError if the folder has other content, or belongs to a
-        co-evolution with other settings; only the number of rounds may differ."""
+        """Writes `coevolve.json`, the settings that the folder's content depends on, so that two
+        co-evolutions never mix in one folder. Raises UsageError if the folder has other content, or belongs
+        to a co-evolution with other settings; only the number of rounds may differ."""
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:

@@ -66,7 +66,8 @@ class PaymentConfig(BaseConfig):
     """The definition of the reward and of p̂ in the proposer's training: `as_coded` (as in Agent0's code) or
     `published` (as in its paper). p̂ is the share of the executor's answers to a question that agree."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the reward term for uncertainty, which is largest at p̂ = ½."""
+    """The factor of the reward term for uncertainty, which is largest at p̂ = ½. p̂ is the share of the
+    executor's answers to a question that agree."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the reward term for tool calls: the proposer's calls if `reward` is `as_coded`, the
     executor's calls if it is `published`."""
@@ -76,8 +77,9 @@ class PaymentConfig(BaseConfig):
     """The number of latest proposals with which each new proposal is compared to find similar ones. Set it to
     the `batch_size` of the proposer's training."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """The smallest share of the answers to a question that must be readable. With fewer readable answers, p̂
-    of the question is 0."""
+    """The smallest share of the answers to a question that must be readable (the reply has an answer that is
+    not too long). With fewer readable answers, p̂ of the question is 0. p̂ is the share of the executor's
+    answers that agree."""
     instructions: str = INSTRUCTIONS
     """The instructions that the proposer gets in its prompt."""
     longest: int = Field(4000, ge=1, le=4000)
@@ -95,7 +97,8 @@ class GenerationConfig(BaseConfig):
     """The smallest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
     answers to the question that agree."""
     most: float = Field(MOST, ge=0, le=1)
-    """The largest p̂ of a question on which the executor is trained."""
+    """The largest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
+    answers to the question that agree."""
     definition: Definition = "published"
     """The definition of p̂ for `least` and `most`. `published`: the share of the answers that agree.
     `as_coded`: the same share, but 0 if these answers contradict the proposer's own answer, or if the share

@@ -27,7 +27,8 @@ class LevelsConfig(BaseConfig):
     """The source moves to the next level when the mean of `metric` over the last `window` episodes of the
     level reaches this number."""
     window: int = Field(64, ge=1)
-    """Number of episodes over which the mean is taken. Episodes that failed do not count."""
+    """Number of latest episodes of the level over which the mean of `metric` is taken. Episodes that failed
+    do not count."""
     metric: str = "success"
     """The metric of an episode that `promote_at` refers to: a value that the task's world reports about each
     episode, such as `success`, or `reward`."""
@@ -74,7 +75,8 @@ class RoundsConfig(BaseConfig):
     """The largest number of turns of an episode in each stage; it replaces the world's own limit.
     `env.agent.max_turns` still limits it. The last stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
-    """Number of training steps of a stage."""
+    """Number of training steps of every stage but the last, which lasts to the end of the run. A stage is a
+    part of the run with one limit of turns."""
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
@@ -83,7 +85,8 @@ class RoundsConfig(BaseConfig):
         return self
 
     def at(self, step: int) -> int:
-        """Returns the largest number of turns in training step `step`. Steps count from 1."""
+        """Returns the largest number of turns that an episode of training step `step` may have. Steps count
+        from 1."""
         return self.max_turns[min((step - 1) // self.stage_steps, len(self.max_turns) - 1)]
 
     @staticmethod

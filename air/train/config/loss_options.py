@@ -44,7 +44,8 @@ class PolicyLossConfig(BaseConfig):
 
 
 class DefaultLossConfig(PolicyLossConfig):
-    """Settings of the default policy loss: masked importance-weighted policy gradient with a KL term."""
+    """Settings of the default policy loss: an importance-weighted policy gradient, masked (tokens whose
+    probability has moved too far since they were sampled are left out), with a KL term."""
 
     type: Literal["default"] = "default"
     """The name of the loss."""
@@ -73,7 +74,8 @@ class IPOLossConfig(PolicyLossConfig):
     adv_tau: float = Field(1.0, ge=0)
     """Number by which the advantages are multiplied in the loss."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Number by which the KL term is multiplied in the loss, as in `default`."""
+    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
+    token's probability now and its probability when it was sampled."""
 
 
 class PPOClipLossConfig(PolicyLossConfig):
@@ -86,8 +88,8 @@ class PPOClipLossConfig(PolicyLossConfig):
     ratio is its probability now divided by its probability when it was sampled."""
     clip_high: float = Field(0.2, ge=0)
     """A token with a positive advantage has no gradient if its probability ratio is above 1 + `clip_high`.
-    DAPO (arXiv 2503.14476) sets 0.28, so that unlikely tokens can rise further. The algorithm `adpo` replaces
-    this number for each group."""
+    DAPO (arXiv 2503.14476) sets 0.28, so that unlikely tokens can rise further. The algorithm `adpo` (of
+    Agent0, arXiv 2511.16043) replaces this number by a bound of its own for each group."""
 
 
 class CustomLossConfig(PolicyLossConfig):

@@ -27,7 +27,8 @@ class MatrixEvaluationConfig(BaseConfig):
     reserved for evaluations; all cells of a column use the same seeds. To continue a finished matrix, set a
     larger number."""
     temperature: float | None = Field(None, ge=0, le=2.0)
-    """Sampling temperature. None: the sampling temperature of the training."""
+    """Sampling temperature of the model's replies in the evaluation. None: the sampling temperature of the
+    training."""
 
 
 class MatrixConfig(BaseConfig):

@@ -22,9 +22,11 @@ class ReferenceConfig(BaseConfig):
 
 
 class ValueModelConfig(BaseConfig):
-    """Settings in the run file's table `[embedded.value_model]`: the value model of `gae` (PPO).
+    """Settings in the run file's table `[embedded.value_model]`: the value model of the algorithm `gae`
+    (generalised advantage estimation, as in PPO).
 
-    The value model is separate from the policy. A linear head predicts the rewards that are still to come.
+    The value model is separate from the policy. Its linear head predicts, at each token, the rewards that are
+    still to come.
     """
 
     model: str | None = None
@@ -43,10 +45,12 @@ class ValueModelConfig(BaseConfig):
 
 
 class TeacherConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.teacher]`: the model that `opd` learns from.
+    """Settings in the run file's table `[orchestrator.algo.teacher]`: the model that the algorithm `opd`
+    (on-policy distillation) learns from.
 
     The keys and defaults are those of prime-rl's `FrozenModelConfig`, but `base_url` is optional. The teacher
-    must have the policy's tokenizer, because it scores the policy's token ids."""
+    must have the policy's tokenizer, because it scores the policy's token ids.
+    """
 
     name: str
     """The teacher's name on its server, or, without `base_url`, a Hugging Face hub id or a folder."""

@@ -286,7 +286,7 @@ class EmbeddedConfig(ComputeConfig):
     reference: ReferenceConfig = ReferenceConfig()
     """The model that KL terms compare the policy with."""
     value_model: ValueModelConfig = ValueModelConfig()
-    """The value model of the algorithm `gae`."""
+    """The value model of the algorithm `gae` (generalised advantage estimation, as in PPO)."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Largest size in MiB of the run's folder `tokens/`, which the viewer shows. For each sampled token of
     the last steps it holds the log-probability, the trainer's probability ratio and the advantage. Files of
@@ -408,7 +408,8 @@ class RunConfig(BaseConfig):
             )
 
     def named(self) -> RunConfig:
-        """Returns this config if it has a `run.name`, else a copy with a new name."""
+        """Returns this config if it has a `run.name`, else a copy with a new name from the date, the tasks
+        and the model, with a random part."""
         if self.run.name is not None:
             return self
         played: list[str] = []

@@ -28,7 +28,8 @@ EXACT = {"float32": 1e-4, "float64": 1e-4}
 """The largest mean `mismatch_kl` (the divergence between the sampler's and the trainer's probabilities of
 on-policy tokens) that rounding explains, in nats per token, by the precision of the weights."""
 COARSE = 1e-2
-"""The limit of `EXACT` for all other precisions, such as bfloat16."""
+"""The largest mean `mismatch_kl` that rounding explains, in nats per token, for the precisions of the weights
+that `EXACT` does not list, such as bfloat16."""
 
 
 class Exactness:

@@ -54,8 +54,8 @@ class Limits:
     """Report if the mean share of episodes that end at the context limit or by a cut reply is at least this
     number."""
     cut_growth: float = 2.0
-    """Report the share of cut episodes only if it is at least this number times its start, or at least this
-    number times `cut`."""
+    """Report the share of cut episodes (see `cut`) only if it has grown to at least this number times its
+    start, or is so large that it is at least this number times the limit `cut`."""
     gradient_spike: float = 10.0
     """A gradient norm is a spike if it is more than this number times the median of the steps before it, and
     more than this number times the median of the steps after it."""

@@ -13,7 +13,8 @@ from air.trajectories import metric_rows
 Row = Mapping[str, Any]
 """One line of `metrics.jsonl`: the metrics of one step by name, with outdated names replaced."""
 Metric = Callable[[Row], float | None]
-"""A function that computes a number from a row, or returns None if the row lacks the metrics for it."""
+"""A function that computes a number from a line of `metrics.jsonl`, or returns None if the line lacks the
+metrics for it."""
 
 WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
 """Metrics that only the algorithms `gae` and `opd` record. These algorithms also learn from groups with equal
@@ -57,8 +58,9 @@ class Series:
 
 
 def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | None:
-    """Returns the series of a metric over the rows that have it. `value` is the metric's name, or a function
-    that computes the metric from a row. Returns None if there are fewer than `window` values."""
+    """Returns the values of a metric by step, over those lines of `metrics.jsonl` (`rows`) that have the
+    metric. `value` is the metric's name, or a function that computes the metric from a line. Returns None if
+    there are fewer than `window` values."""
     steps, values = [], []
     for row in rows:
         one = metric_rows.number(row, value) if isinstance(value, str) else value(row)
@@ -69,14 +71,14 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
 
 
 def comparing(rows: Sequence[Row]) -> list[Row]:
-    """Returns the rows without the rows of algorithms that also learn from groups with equal rewards; the
-    metrics in `WITHOUT_SPREAD` show which rows these are."""
+    """Returns the lines of `metrics.jsonl` in `rows` without the lines of algorithms that also learn from
+    groups with equal rewards. Such a line has one of the metrics in `WITHOUT_SPREAD`."""
     return [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
 
 
 def ratio(part: str, whole: str) -> Metric:
-    """Returns a function that divides the metric `part` of a row by the metric `whole`. The function returns
-    None if a metric is missing or `whole` is 0."""
+    """Returns a function that divides the metric `part` of a step by the step's metric `whole`. The function
+    takes a line of `metrics.jsonl`, and returns None if a metric is missing or `whole` is 0."""
 
     def value(row: Row) -> float | None:
         above, below = metric_rows.number(row, part), metric_rows.number(row, whole)
@@ -86,8 +88,8 @@ def ratio(part: str, whole: str) -> Metric:
 
 
 def of_updates(name: str) -> Metric:
-    """Returns a function that reads the metric `name` of a row, and returns None for steps that did not
-    change the weights. Such steps record a meaningless 0."""
+    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`, and returns None if the
+    line's step did not change the weights. Such steps record a meaningless 0."""
 
     def value(row: Row) -> float | None:
         return None if row.get("train/updated") == 0 else metric_rows.number(row, name)

@@ -166,7 +166,7 @@ def _part(name: str) -> Metric:
 
 
 def _cells(row: Row, key: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Returns the metrics in a row that are recorded for each task (if `key` is `tasks`) or each source
-    (`sources`), as pairs (name of the task or source, metrics)."""
+    """Returns the metrics that a line of `metrics.jsonl` has for each task (if `key` is `tasks`) or for each
+    source of prompts (`sources`), as pairs (name of the task or source, metrics)."""
     cells = row.get(key)
     return list(cells.items()) if isinstance(cells, Mapping) else []

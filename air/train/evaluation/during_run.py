@@ -42,7 +42,8 @@ class Evaluations:
 
     `settle` fills in the settings of a source's environment that come from the run; its second argument is
     the folder for the trajectories. `seed` seeds the sampling of replies at a temperature above 0; None sets
-    no seed. The step whose evaluation has the highest value of the metric `best_metric` is the best step.
+    no seed. `best_metric` is the metric whose highest value marks the best step, among the evaluations with
+    the smallest share of failed episodes.
     """
 
     def __init__(
@@ -101,7 +102,9 @@ class Evaluations:
         return row
 
     def best_step(self, steps: Iterable[int]) -> int | None:
-        """Returns the step with the best evaluation among `steps`, or None if no step was evaluated."""
+        """Returns the step among `steps` with the best evaluation: the one with the largest share of episodes
+        that did not fail and, among equal shares, the highest value of the metric `best_metric`. Returns None
+        if no step was evaluated."""
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:

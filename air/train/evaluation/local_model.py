@@ -21,8 +21,8 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model and the settings with which episodes sample its replies. This process has loaded the model,
-    unless `ctx` leads to an endpoint."""
+    """A model and the settings with which episodes sample its replies; the field `ctx` has both, as a
+    `ModelContext` of verifiers. This process has loaded the model, unless `ctx` leads to an endpoint."""
 
     ctx: vf.ModelContext
     settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]

@@ -40,12 +40,13 @@ class SuiteEvaluation(Evaluation):
 
     def wanted(self, _: int) -> dict[str, int]:
         """Returns, by the id of the benchmark's task, how many episodes the evaluation needs: the number of
-        questions times the number of samples. The argument has no effect."""
+        questions times the number of samples. The argument has no effect; the base class needs it as the
+        number of episodes of each task."""
         return {one.task: one.episodes for one in self.data}
 
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns, by the id of the benchmark's task, how many episodes are still to be played. `episodes`
-        has no effect."""
+        has no effect; the base class needs it as the number of episodes of each task."""
         done = self._seeds()
         return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
 

@@ -17,8 +17,8 @@ _RAW: Mapping[str, Callable[[Played], float | None]] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The columns in the rows for single tasks, each with a function that computes its value for one episode.
-Scores are not normalised. A column's mean leaves out episodes without a value."""
+"""The columns of the table of `air eval` in its lines for single tasks, each with a function that computes
+its value for one episode. Scores are not normalised. A column's mean leaves out episodes without a value."""
 _PHI = {
     "best attempt": "best",
     "last submission": "last",
@@ -26,7 +26,8 @@ _PHI = {
     "tries": "tries",
     "reward": "reward",
 }
-"""Maps each column to the measure (a key of `MEASURES`) that it shows in the rows over all tasks."""
+"""Maps each column of the table of `air eval` to the measure (a key of `MEASURES`) that it shows in the lines
+over all tasks. Scores are normalised there, because tasks have different scales."""
 
 
 def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:

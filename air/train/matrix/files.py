@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 FILE = "matrix.json"
-"""The file with the settings that the results depend on."""
+"""The file, in a matrix's folder, with the settings that the matrix's results depend on."""
 RUNS = "runs"
-"""The folder of the trainings, which are ordinary runs of `rl`."""
+"""The folder, in a matrix's folder, of the trainings, which are ordinary runs of `rl`."""
 CELLS = "cells"
-"""The folder of the evaluations; each evaluation is in the subfolder `ROW-seedN/COLUMN`."""
+"""The folder, in a matrix's folder, of the evaluations. Each evaluation, of one trained policy (a row and a
+seed) on one task (a column), is in the subfolder `ROW-seedN/COLUMN`."""
 JSON_FILE = "results.json"
 CSV_FILE = "results.csv"
 PICTURE = "heat_map.png"

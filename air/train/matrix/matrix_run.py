@@ -15,7 +15,7 @@ from air.train.matrix.training import Logged, train
 
 class MatrixRun:
     """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
-    `logged` opens the log of a training."""
+    `logged` returns a context manager in which a training logs to a file in its folder."""
 
     def __init__(
         self,

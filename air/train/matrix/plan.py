@@ -38,7 +38,8 @@ class Trained:
     """The seed of the training. None for the row `base`: its model is the model from which trainings
     start."""
     config: RunConfig
-    """The settings of the training. For the row `base`: the settings of the first training."""
+    """The settings of the training. For the row `base`, which is not trained: the settings of the first
+    training, because evaluations take their settings from a training."""
 
     @property
     def label(self) -> str:
@@ -52,8 +53,8 @@ class Trained:
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a matrix. `trained` has an element for each row and
-    seed."""
+    """The settings of all trainings and evaluations of a matrix. The function `plan` makes them from the
+    user's settings. `trained` has an element for each row and seed."""
 
     config: MatrixConfig
     trained: Sequence[Trained]
@@ -130,7 +131,8 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the settings in `_identity` that differ from the defaults."""
+        """Returns the settings that the results in the cells depend on (as `_identity` does) without those
+        that have their default value."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:

@@ -162,9 +162,10 @@ def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[s
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables for the launcher: the variables of this process, with new values for
-    PATH, the visible GPUs, the secret of the data splits, and the path `breaker`. The file `breaker` counts
-    consecutive failed episodes (see `air.env.failure_breaker`); an old file is removed."""
+    """Returns the environment variables for prime-rl's launcher: the variables of this process, with new
+    values for PATH, the visible GPUs, the secret text from which the seeds of data splits are computed (so
+    that all worker processes split a task's data in the same way), and the path `breaker`. The file `breaker`
+    counts consecutive failed episodes (see `air.env.failure_breaker`); an old file is removed."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)

@@ -80,7 +80,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Age:
-    """The estimated age, in training steps, of the episodes of one task when they end."""
+    """The estimated age of the episodes of one task when they end. The age is the number of training steps
+    that the trainer takes while an episode waits and runs."""
 
     name: str
     steps: float
@@ -95,7 +96,8 @@ class Throughput:
     boxes: int
     """Largest number of concurrent boxes."""
     gpu_slots: int | None
-    """Number of GPU slots for boxes; a box with one GPU occupies one slot. None: unknown."""
+    """Number of GPU slots for boxes: how many boxes with one GPU can run at once, where several boxes may
+    share a GPU. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -105,8 +107,8 @@ class Throughput:
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The entries of `ages` with more than `bound` (`max_off_policy_steps`) steps. prime-rl drops the
-        episodes of these tasks if they use their whole time limit."""
+        """The ages (one for each task) of more than `bound` (`max_off_policy_steps`) training steps. prime-rl
+        drops the episodes of these tasks if they use their whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -228,8 +230,9 @@ def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns one stream for each task of each source of prompts. The prompts of a step are divided among the
-    sources in proportion to `ratio`, and equally among the tasks of a source."""
+    """Returns the load that each task of each source of prompts makes, as a stream: the number of its
+    episodes in a step, their time limit and their GPUs. The prompts of a step are divided among the sources
+    in proportion to the setting `ratio` of a source, and equally among the tasks of a source."""
     weights = [source.ratio * source.group_size for source in load.sources]
     return [
         _Stream(

@@ -14,7 +14,8 @@ from typing import Any
 from air.json_lines import Line
 
 KEPT_SCORES = 60
-"""The index stores only the scores of the last validates (gradings) of an episode, at most this number."""
+"""The index stores only the scores of the last validates (gradings) of an episode, at most this number, so
+that facts about an episode with very many validates stay small."""
 
 
 @dataclass

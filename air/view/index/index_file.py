@@ -23,7 +23,8 @@ from air.view.index.run_discovery import LOGS, NOT_TRAJECTORIES
 from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 
 BATCH_FILES = 200
-"""Number of trajectory files that are read in one transaction of the index's database."""
+"""Number of trajectory files that are read in one transaction of the index's database. After each
+transaction, the progress is reported, and an interrupted refresh keeps what it has read."""
 SUFFIX = ".jsonl"
 Progress = Callable[[int, int], None]
 """A function that shows progress. Its arguments are the number of files that have been read, and the number
@@ -174,8 +175,8 @@ class IndexFile:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Opens a file of the run behind the position up to which it has been read. Returns its new lines,
-        its id in the index, and the number of its lines that could not be used.
+        """Opens a file of the run at the position up to which it has been read. Returns its new lines, its id
+        in the index, and the number of its lines that could not be used.
 
         If the file was rewritten, removes its old content from the index and starts at the beginning.
         """

@@ -19,7 +19,7 @@ from air.train.matrix import files as matrix_files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
-"""The file in which `vf-eval` records its episodes."""
+"""The file in which `vf-eval`, the evaluation command of verifiers, records its episodes."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names, without `.jsonl`, of files that can be in the same folder as trajectories but are not

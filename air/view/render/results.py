@@ -44,7 +44,8 @@ class Cell:
 
 @dataclass
 class Results:
-    """The cells of the table by (run, model) and by task, and facts about the tasks."""
+    """The table of values (scores or rewards): a cell for each (run, model) and each task, and facts about
+    the tasks."""
 
     cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
     tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
