@@ -155,14 +155,13 @@ class OpenTools:
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
         """Calls a function in a thread. While a call of the episode that took too long still runs, the
-        episode gets no further thread: what an agent makes hang must cost itself, not other episodes."""
+        episode gets no further thread: what an agent makes hang must cost itself, not other episodes. So an
+        episode leaves at most `_MOST_THREADS` threads behind at once."""
         async with self._threads:
             for late, name in self._late.items():
                 if not late.done():
                     raise ToolError(f"An earlier call of {name} still runs.")
-            if threads.left(tool.function) >= threads.MOST_LEFT:
-                raise ToolError(f"Too many earlier calls of {tool.name} still run.")
-            work = await threads.start(call, tool.function)
+            work = await threads.start(call, tool.function, tool.name)
             try:
                 outcome = await _in_time(tool, asyncio.shield(work.outcome))
             finally:

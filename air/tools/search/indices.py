@@ -79,14 +79,23 @@ class Dense:
     """Scores by the cosine of vectors. The encoder is called by one thread at a time.
 
     If the encoder fails at a query, it is given a text of the corpus. If it encodes that one and fails at the
-    query again, the query is at fault, else the encoder is."""
+    query again, the query is at fault, else the encoder is.
+
+    The encoder may still work at an earlier query, which an episode gave up. A query waits up to `patience`
+    seconds for it, and then raises InfrastructureError: it did not cause the delay."""
 
     def __init__(
-        self, corpus: Corpus, encoder: Encoder, query_prefix: str, text_prefix: str, where: str
+        self,
+        corpus: Corpus,
+        encoder: Encoder,
+        query_prefix: str,
+        text_prefix: str,
+        where: str,
+        patience: float,
     ) -> None:
         self._encoder = encoder
         self._query_prefix = query_prefix
-        self._lock = threading.Lock()
+        self._lock, self._patience = threading.Lock(), patience
         texts = [text_prefix + passage.whole for passage in corpus]
         self._where, self._known = where, texts[0]
         parts = [texts[n : n + _BATCH] for n in range(0, len(texts), _BATCH)]
@@ -97,8 +106,15 @@ class Dense:
             raise ConfigError(f"the encoder: {error}", where=where, remedy=remedy) from None
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
-        with self._lock:
+        if not self._lock.acquire(timeout=self._patience):
+            raise InfrastructureError(
+                f"{self._where} still works at an earlier query that took too long: the function must end "
+                "by itself"
+            )
+        try:
             vector = self._encoded(self._query_prefix + query)
+        finally:
+            self._lock.release()
         return _best(self._vectors @ vector, count)
 
     def _encoded(self, query: str) -> NDArray[np.float32]:
