@@ -1,4 +1,4 @@
-"""The HTTP application that all protocols share: token, log, metrics, `/health`, and errors as answers.
+"""The HTTP application that all protocols share: token, hosts, log, metrics, `/health`, errors as answers.
 
 A protocol is a class derived from `Protocol`, made with the `Server` that it serves from.
 """
@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from air.aio import ClientLeft
-from air.serve import token
+from air.serve import hosts, token
 from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
@@ -32,7 +32,8 @@ from air.serve.settings import ListenConfig, ServeConfig, is_loopback
 FACTS = "air.facts"
 """The key of a request's scope under which a protocol puts facts for the log's line of this request."""
 _OPEN_PATHS = ("/health",)
-"""Paths that need no token, because monitoring programs ask for them."""
+"""Paths that need no token, because monitoring programs ask for them. Without it, their answers name nothing
+that the server has."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ class Protocol(ABC):
         """Returns the fields about the protocol for the answer of `/health`."""
         return {}
 
+    def domains(self) -> Sequence[str]:
+        """Returns the domains of the user at which the protocol is called, besides this machine's names."""
+        return ()
+
     def admits(self, scope: Scope) -> bool:
         """Whether a request without the server's token may pass, because the protocol checks a key of its
         own, for instance one for each sandbox."""
@@ -101,9 +106,11 @@ class Protocol(ABC):
 def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
     """Returns the application that serves these protocols."""
 
-    async def health(_: Request) -> Response:
-        body: dict[str, Any] = {"status": server.healthy, "version": version("air-agent")}
-        body |= server.facts()
+    async def health(request: Request) -> Response:
+        body: dict[str, Any] = {"status": server.healthy}
+        if server.config.token and not token.carries(request.headers, server.config.token):
+            return JSONResponse(body)
+        body |= {"version": version("air-agent")} | server.facts()
         return JSONResponse(body | {each.name: each.facts() for each in protocols})
 
     async def metrics(_: Request) -> Response:
@@ -125,12 +132,13 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """Middleware: refuses requests without the token, of pages of other sites, or with too large a body, and
-    logs and counts all."""
+    """Middleware: refuses requests without the token, for other hosts, of pages of other sites, or with too
+    large a body, and logs and counts all."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
         self._bodies = Bodies(server.config, server.metrics)
+        self._domains = [domain for each in protocols for domain in each.domains()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -168,6 +176,10 @@ class _Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
+        if not config.token:
+            for host in headers.getlist("host"):
+                if not hosts.is_own(host, self._domains):
+                    return _refused(403, hosts.REFUSAL.format(host=host[:100]))
         elsewhere = not config.token and not _is_local(headers.get("origin"))
         if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
             return _refused(403, "pages of other sites may not send requests without a token")
