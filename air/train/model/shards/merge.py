@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from air.train.model.shards.blocks import Sharded, same_bits
 
 FILE_BYTES = 1 << 30
 """The largest size of a file of weights, in bytes. Only a file with a single larger tensor may exceed it."""
+_GENERATION = "generation_config.json"
 _SUBFOLDERS = ("", "actor", "trainer")
 """The folders in which the shards are searched: the folder that the user gives, then its subfolders `actor`
 (verl) and `trainer` (prime-rl)."""
@@ -38,6 +39,8 @@ class Merged:
     tensors: int
     parameters: int
     files: int
+    warning: str = ""
+    """What is missing in the folder, as one line; empty if nothing is."""
 
 
 def shards_folder(model: str | Path) -> Path | None:
@@ -80,13 +83,13 @@ def merge(
             config.dtype = types.pop() if len(types) == 1 else None
             config.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
-            _copy_generation_config(source, unfinished)
+            warning = _copy_generation_config(source, unfinished)
             if folder.exists():
                 folder.rmdir()
             unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return written
+    return replace(written, warning=warning)
 
 
 def _config_beside(shards: Path) -> str:
@@ -233,17 +236,23 @@ def _groups(
         yield group
 
 
-def _copy_generation_config(source: str, folder: Path) -> None:
-    """Writes the generation config of a folder or a hub id, if it has one."""
+def _copy_generation_config(source: str, folder: Path) -> str:
+    """Writes the generation config of a folder or a hub id, if it has one. Returns a warning if a hub id may
+    have one that cannot be read, else an empty text."""
     if Path(source).is_dir():
-        file = Path(source) / "generation_config.json"
+        file = Path(source) / _GENERATION
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
-        return
+        return ""
+    from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
     from transformers import GenerationConfig
 
     try:
         generation: Any = GenerationConfig.from_pretrained(source)
-    except OSError:  # it has none
-        return
+    except (OSError, ValueError, TypeError) as error:
+        if try_to_load_from_cache(source, _GENERATION) is _CACHED_NO_EXIST:
+            return ""  # the hub's client has noted that there is none
+        text = " ".join(str(error).split())[:500]
+        return f"{source}: the generation config cannot be read: {text}"
     generation.save_pretrained(folder)
+    return ""
