@@ -1,5 +1,5 @@
-"""The HTTP application that all services share: it checks the token, logs and counts requests, answers
-`/health` and `/metrics`, and turns errors into HTTP responses.
+"""The HTTP application that all services share: it checks the token and the host's name, logs and counts
+requests, answers `/health` and `/metrics`, and turns errors into HTTP responses.
 
 A protocol, such as SandboxFusion's, is a subclass of `Protocol`. Its constructor takes the `Server`, which
 holds the boxes.
@@ -24,7 +24,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from air.aio import ClientLeft
-from air.serve import token
+from air.serve import hosts, token
 from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
@@ -35,7 +35,8 @@ FACTS = "air.facts"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
 server's log."""
 _OPEN_PATHS = ("/health",)
-"""Paths that can be requested without the token, because monitoring programs request them."""
+"""Paths that can be requested without the token, because monitoring programs request them. Without the token,
+their responses name nothing that the server has."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class Protocol(ABC):
         """Returns the fields that describe this protocol in the response of `/health`."""
         return {}
 
+    def domains(self) -> Sequence[str]:
+        """Returns the domains of the user at which the protocol is called, besides this machine's names."""
+        return ()
+
     def admits(self, scope: Scope) -> bool:
         """Whether a request may pass without the server's token, because the protocol itself checks another
         secret, such as the token of one sandbox."""
@@ -107,9 +112,11 @@ class Protocol(ABC):
 def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
     """Returns the ASGI application that serves `protocols`, `/health` and `/metrics`."""
 
-    async def health(_: Request) -> Response:
-        body: dict[str, Any] = {"status": server.healthy, "version": version("air-agent")}
-        body |= server.facts()
+    async def health(request: Request) -> Response:
+        body: dict[str, Any] = {"status": server.healthy}
+        if server.config.token and not token.carries(request.headers, server.config.token):
+            return JSONResponse(body)
+        body |= {"version": version("air-agent")} | server.facts()
         return JSONResponse(body | {each.name: each.facts() for each in protocols})
 
     async def metrics(_: Request) -> Response:
@@ -131,12 +138,13 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """ASGI middleware. Rejects a request without the token, from a web page of another site, or with a body
-    that is too large. Logs and counts every request."""
+    """ASGI middleware. Rejects a request without the token, for another host, from a web page of another
+    site, or with a body that is too large. Logs and counts every request."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
         self._bodies = Bodies(server.config, server.metrics)
+        self._domains = [domain for each in protocols for domain in each.domains()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -174,6 +182,10 @@ class _Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
+        if not config.token:
+            for host in headers.getlist("host"):
+                if not hosts.is_own(host, self._domains):
+                    return _refused(403, hosts.REFUSAL.format(host=host[:100]))
         elsewhere = not config.token and not _is_local(headers.get("origin"))
         if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
             return _refused(403, "pages of other sites may not send requests without a token")

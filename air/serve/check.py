@@ -36,6 +36,8 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
 
 
 def _state(health: dict[str, object]) -> list[Finding]:
+    if health.keys() == {"status"}:
+        return [Finding("server", "ok", "answers, and tells more only with its token")]
     boxes, fusion = health.get("boxes"), health.get("sandboxfusion")
     if not isinstance(boxes, dict) or not isinstance(fusion, dict):
         return [Finding("server", "ok", "answers, and is no server of air's")]

@@ -158,14 +158,12 @@ class OpenTools:
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
         """Calls a function in a thread. Raises ToolError if an earlier call of the episode has exceeded its
         time limit and still runs: so an agent that makes calls hang cannot use up the threads of other
-        episodes."""
+        episodes. An episode therefore abandons at most `_MOST_THREADS` threads at the same time."""
         async with self._threads:
             for late, name in self._late.items():
                 if not late.done():
                     raise ToolError(f"An earlier call of {name} still runs.")
-            if threads.left(tool.function) >= threads.MOST_LEFT:
-                raise ToolError(f"Too many earlier calls of {tool.name} still run.")
-            work = await threads.start(call, tool.function)
+            work = await threads.start(call, tool.function, tool.name)
             try:
                 outcome = await _in_time(tool, asyncio.shield(work.outcome))
             finally:

@@ -112,7 +112,7 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     try:
         if inspect.iscoroutinefunction(make):
             return await make(context)
-        outcome = await (await threads.start(lambda: make(context), make)).outcome
+        outcome = await (await threads.start(lambda: make(context), make, tool.name)).outcome
         if outcome.error is not None:
             raise outcome.error
         return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value

@@ -92,9 +92,19 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
     settings = {**_SETTINGS, "server.address": host, "server.port": str(port)}
     flags = [f"--{name}={value}" for name, value in settings.items()]
+    flags += [f"--server.allowedHosts={name}" for name in _hosts(host)]
     script = Path(air.__file__).parent / "view" / "app" / "entry" / "viewer.py"
     argv = [sys.executable, "-m", "streamlit", "run", str(script), *flags, "--", *map(str, folders)]
     os.execv(sys.executable, argv)  # Ctrl-C must reach Streamlit itself
+
+
+def _hosts(host: str) -> Sequence[str]:
+    """Returns the names at which the viewer answers if it listens on `host`; empty: at every name. On a
+    loopback address it has names of this machine alone, because a web page can make its own name mean this
+    machine (DNS rebinding), and would read the runs."""
+    from air.serve.settings import is_loopback
+
+    return [host, "localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
 
 
 def _port(host: str, number: int | None) -> int:

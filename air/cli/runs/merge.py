@@ -7,6 +7,7 @@ of shards: verl's files `model_world_size_N_rank_R.pt`, or a checkpoint of prime
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 HELP = "write a LoRA adapter with its base model, or a sharded checkpoint, as an ordinary model"
@@ -72,10 +73,13 @@ def _merge_adapter(args: argparse.Namespace, adapter: str) -> int:
 def _merge_shards(args: argparse.Namespace, shards: Path) -> int:
     import torch
 
+    from air.cli.output import safe
     from air.train.model.shards.merge import merge
 
     dtype = getattr(torch, args.dtype) if args.dtype else None
     written = merge(shards, args.folder, base=args.base, dtype=dtype)
+    if written.warning:
+        print(f"warning: {safe(written.warning)}", file=sys.stderr)
     print(
         f"merged {shards} into {args.folder}: {written.tensors} tensors, {written.parameters} weights"
     )

@@ -56,6 +56,7 @@ class E2B(Protocol):
         self._templates = Templates(server.config.limits)
         self._sandboxes = Sandboxes(server, self._templates)
         self._control = Control(self._sandboxes, self._templates, server.config.domain)
+        self._domain = server.config.domain
         gauge, sandboxes = server.metrics.gauge, self._sandboxes
         gauge("air_serve_sandboxes", "E2B's sandboxes.", lambda: len(sandboxes.all()))
         gauge(
@@ -84,6 +85,9 @@ class E2B(Protocol):
             yield
         finally:
             await self._sandboxes.close()
+
+    def domains(self) -> Sequence[str]:
+        return [self._domain] if self._domain else []
 
     def admits(self, scope: Scope) -> bool:
         return target_of(scope) is not None

@@ -82,14 +82,23 @@ class Dense:
     If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
     succeeds on the text and fails on the query twice, the query is at fault (ToolError); otherwise the
     encoder is (InfrastructureError).
-    """
+
+    The encoder may still work on an earlier query whose episode no longer waits. A query waits at most
+    `patience` seconds for the encoder, and then raises InfrastructureError, because it did not cause the
+    delay."""
 
     def __init__(
-        self, corpus: Corpus, encoder: Encoder, query_prefix: str, text_prefix: str, where: str
+        self,
+        corpus: Corpus,
+        encoder: Encoder,
+        query_prefix: str,
+        text_prefix: str,
+        where: str,
+        patience: float,
     ) -> None:
         self._encoder = encoder
         self._query_prefix = query_prefix
-        self._lock = threading.Lock()
+        self._lock, self._patience = threading.Lock(), patience
         texts = [text_prefix + passage.whole for passage in corpus]
         self._where, self._known = where, texts[0]
         parts = [texts[n : n + _BATCH] for n in range(0, len(texts), _BATCH)]
@@ -100,8 +109,15 @@ class Dense:
             raise ConfigError(f"the encoder: {error}", where=where, remedy=remedy) from None
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
-        with self._lock:
+        if not self._lock.acquire(timeout=self._patience):
+            raise InfrastructureError(
+                f"{self._where} still works at an earlier query that took too long: the function must end "
+                "by itself"
+            )
+        try:
             vector = self._encoded(self._query_prefix + query)
+        finally:
+            self._lock.release()
         return _best(self._vectors @ vector, count)
 
     def _encoded(self, query: str) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@ share."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Sequence
@@ -12,13 +13,15 @@ from pydantic import Field, model_validator
 
 from air.config import plugin
 from air.errors import ConfigError
-from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
+from air.tools.base import SECONDS, Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 from air.tools.search.corpus import Corpus, Passage
 from air.tools.search.indices import Bm25, Dense, Index
 
 _LONGEST_QUERY = 1000
 _LONGEST_TITLE = 200
+_PATIENCE = 10.0
+"""The longest wait for an encoder that still works at a query that took too long, in seconds."""
 
 
 class SearchSettings(ToolSettings):
@@ -67,6 +70,17 @@ class SearchSettings(ToolSettings):
 
         return [search.with_digest(corpus.digest)]
 
+    def applied(self, tool: Tool) -> Tool:
+        """Returns a tool with the limits that are set here. A search that waited for the encoder has its
+        whole time afterwards."""
+        limited = super().applied(tool)
+        return dataclasses.replace(limited, seconds=limited.seconds + self.patience)
+
+    @property
+    def patience(self) -> float:
+        """How long a search waits for an encoder that still works at an earlier query, in seconds."""
+        return min(_PATIENCE, self.seconds or SECONDS) if self.encoder else 0.0
+
     def _shown(self, number: int, passage: Passage) -> str:
         text = _cut(passage.text, self.passage_length)
         title = _cut(passage.title, _LONGEST_TITLE)
@@ -98,9 +112,13 @@ class _Shared:
         if self._encoder is None:
             return Bm25(self._corpus)
         settings = self._settings
-        prefixes = (settings.query_prefix, settings.text_prefix)
         return Dense(
-            self._corpus, self._encoder, *prefixes, where=f"tool 'search': {settings.encoder}"
+            self._corpus,
+            self._encoder,
+            settings.query_prefix,
+            settings.text_prefix,
+            where=f"tool 'search': {settings.encoder}",
+            patience=settings.patience,
         )
 
 

@@ -60,8 +60,12 @@ def test_clients_can_send_the_token_in_three_ways(server: Served) -> None:
     assert httpx.get(f"http://air:{TOKEN}@{address}/v1/ping").json() == "pong"
 
 
-def test_health_needs_no_token_and_names_the_languages(server: Served) -> None:
-    body = httpx.get(f"{server.url}/health").json()
+def test_health_needs_no_token_and_names_the_languages_to_those_who_have_it(
+    server: Served,
+) -> None:
+    assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    body = httpx.get(f"{server.url}/health", headers=headers).json()
     assert body["status"] == "ok"
     assert body["image"] == "air-base"
     assert body["boxes"]["max"] == 2
@@ -101,17 +105,16 @@ def test_air_doctor_checks_a_server(
     monkeypatch.delenv("AIR_SERVE_TOKEN", raising=False)
     assert main(["doctor", server.url]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [
-        ["ok", "server"],
-        ["ok", "boxes"],
-        ["ok", "languages"],
-        ["fail", "program"],
-    ]
+    assert [line.split()[:2] for line in lines] == [["ok", "server"], ["fail", "program"]]
+    assert lines[0].endswith("tells more only with its token")
     assert lines[-1].endswith("→ export AIR_SERVE_TOKEN=…")
     monkeypatch.setenv("AIR_SERVE_TOKEN", TOKEN)
     assert main(["doctor", server.url]) == 0
     output = capsys.readouterr().out
     assert "`print(6 * 7)` ran in" in output
+    assert [line.split()[1] for line in output.splitlines()] == [
+        *("server", "boxes", "languages", "program"),
+    ]
     assert TOKEN not in output
     address = urlsplit(server.url).netloc
     assert main(["doctor", "http://" + address.replace("127.0.0.1", "127.0.0.7")]) == 1

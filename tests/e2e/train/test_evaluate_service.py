@@ -78,6 +78,8 @@ async def test_answers_of_an_endpoint_are_counted_as_specified() -> None:
             page = {"origin": "http://example.com", "content-type": "text/plain"}
             refused = await http.post("/evaluate", content="{}", headers=page)
             assert refused.status_code == 403
+            rebound = await http.get("/health", headers={"host": "example.com"})
+            assert rebound.status_code == 403
 
 
 OWN = '''

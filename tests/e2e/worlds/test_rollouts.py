@@ -31,7 +31,7 @@ async def service(**settings: Any) -> AsyncIterator[httpx.AsyncClient]:
     config = RolloutsConfig(**settings)
     async with opened(config, Metrics(), Log(io.StringIO())) as server:
         transport = httpx.ASGITransport(application(server, [Rollouts(server)]))
-        async with httpx.AsyncClient(transport=transport, base_url="http://air") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             yield client
 
 

@@ -97,7 +97,9 @@ class Client:
     def post(self, path: str, body: str, size: int = -1) -> None:
         """Sends a request, whose body has perhaps more bytes than these."""
         length = len(body) if size < 0 else size
-        self.send(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}")
+        self.send(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
 
     async def answer(self) -> tuple[int, str]:
         """The status and the body of the next answer."""
@@ -149,7 +151,7 @@ async def test_connections_on_which_no_request_arrives_end() -> None:
 
 async def test_headers_have_a_maximum_size() -> None:
     async with serving() as served, served.client() as client:
-        client.send("POST /size HTTP/1.1\r\nHost: a\r\n")
+        client.send("POST /size HTTP/1.1\r\nHost: localhost\r\n")
         for number in range(300):
             client.send(f"X-{number}: {'x' * 1000}\r\n")
         assert (await client.answer())[0] == 431
@@ -160,8 +162,10 @@ async def test_headers_behind_a_running_request_or_a_body_have_a_maximum_size_to
     async with serving() as served, served.client() as first, served.client() as second:
         first.post("/waiting", "abc")
         await until(lambda: served.echo.running == 1)
-        first.send("POST /size HTTP/1.1\r\nHost: a\r\n" + lines)
-        second.send("POST /size HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        first.send("POST /size HTTP/1.1\r\nHost: localhost\r\n" + lines)
+        second.send(
+            "POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+        )
         second.send(lines)
         assert await second.end() == b""
         served.echo.go.set()
@@ -196,7 +200,7 @@ async def test_the_rest_of_a_body_is_not_awaited_after_the_answer() -> None:
 
 async def test_an_answer_that_nobody_takes_is_dropped() -> None:
     async with serving(answer_seconds=0.3) as served, served.client() as client:
-        client.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.send("GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: served.metric("air_serve_connections_closed_total") == 1)
         await until(lambda: served.metric("air_serve_connections") == 0)
         assert len(await client.end()) < BIG

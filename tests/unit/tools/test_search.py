@@ -24,6 +24,8 @@ ROWS: list[dict[str, Any]] = [
     {"text": "A whale is a mammal."},
 ]
 ENCODER = """
+import threading
+
 from air.errors import InfrastructureError
 
 def letters(texts):
@@ -46,6 +48,12 @@ def picky(texts):
         picky.gone = True
     if texts[0] == "bad" or getattr(picky, "gone", False):
         raise InfrastructureError("the server of the encoder does not answer")
+    return letters(texts)
+
+GO = threading.Event()
+def hanging(texts):
+    if texts[0] == "hang":
+        GO.wait()
     return letters(texts)
 
 seen = []
@@ -157,6 +165,39 @@ async def test_whose_failure_a_query_is_that_cannot_be_encoded(folder: Path) -> 
         assert (await opened.call("search", {"query": "good"})).status == "success"
         with pytest.raises(InfrastructureError, match=r"encoder\.py:picky fails"):
             await opened.call("search", {"query": "gone"})
+
+
+async def test_a_query_at_which_the_encoder_hangs_costs_its_own_episode_alone(folder: Path) -> None:
+    """The first episode is told. The next ones did not cause it: they fail by our fault, until the encoder
+    answers again."""
+    from air.config import plugin
+
+    settings = {"corpus": "corpus.jsonl", "encoder": "encoder.py:hanging", "seconds": 2.0}
+    tools = ToolSet(load({"name": "search", **settings}, folder))
+    first, second = await tools.open(ToolContext(seed=0)), await tools.open(ToolContext(seed=1))
+    for told in ("The call of search took longer than", "An earlier call of search still runs."):
+        result = await first.call("search", {"query": "hang"})
+        assert (result.status, result.observation.startswith(told)) == ("error", True)
+    with pytest.raises(InfrastructureError, match=r"encoder\.py:hanging still works at an earlier"):
+        await second.call("search", {"query": "a whale"})
+    plugin("encoder.py:GO", folder).set()
+    await first.close()
+    assert (await second.call("search", {"query": "a whale"})).status == "success"
+    await second.close()
+
+
+async def test_a_search_has_its_whole_time_after_it_waited_for_the_encoder(folder: Path) -> None:
+    plain, dense = (
+        load({"name": "search", "corpus": "corpus.jsonl", "seconds": 7.0, **more}, folder)[
+            0
+        ].seconds
+        for more in ({}, {"encoder": "encoder.py:letters"})
+    )
+    assert (plain, dense) == (7.0, 14.0)
+    (long,) = load(
+        {"name": "search", "corpus": "corpus.jsonl", "encoder": "encoder.py:letters"}, folder
+    )
+    assert long.seconds == 70.0
 
 
 async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path) -> None:

@@ -427,6 +427,8 @@ async def test_a_call_that_takes_too_long_is_told() -> None:
 
 
 async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
+    """Beyond the bound, a call of the tool is a failure of ours in episodes whose own calls have ended, and
+    the model's doing in an episode with a call that still runs."""
     go = threading.Event()
 
     @tool(seconds=0.05)
@@ -444,10 +446,26 @@ async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
     told = await asyncio.gather(*map(hung, range(tool_threads.MOST_LEFT)))
     assert set(told) == {"The call of hang took longer than 0.05 seconds."}
     assert (await called(double, {"number": 2})).observation == "4"
-    assert (await called(hang, {})).observation == "Too many earlier calls of hang still run."
+    with pytest.raises(InfrastructureError, match="64 earlier calls of the tool hang still run"):
+        await called(hang, {})
+    own = await opened[0].call("hang", {})
+    assert (own.status, own.observation) == ("error", "An earlier call of hang still runs.")
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
     assert tool_threads.left(hang.function) == 0
+    assert "took longer" not in (await called(hang, {})).observation
+
+
+async def test_no_free_thread_is_a_failure_that_names_the_tools_with_threads() -> None:
+    go = threading.Event()
+    busy = [
+        await tool_threads.start(go.wait, "owner", "hang") for _ in range(tool_threads.MOST_THREADS)
+    ]
+    with pytest.raises(InfrastructureError, match=r"busy for 0\.05 seconds: hang \(64\)"):
+        await tool_threads.start(go.wait, "owner", "double", patience=0.05)
+    go.set()
+    await asyncio.gather(*(work.outcome for work in busy))
+    assert (await called(double, {"number": 2})).observation == "4"
 
 
 async def test_a_cancelled_end_closes_every_state_and_is_cancelled() -> None:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from air.train.model.shards.blocks import Sharded, same_bits
 FILE_BYTES = 1 << 30
 """The largest size in bytes of an output file with weights. Only a file with a single, larger tensor exceeds
 this size."""
+_GENERATION = "generation_config.json"
 _SUBFOLDERS = ("", "actor", "trainer")
 """The subfolders of the user's folder in which shards are looked for, in this order: the folder itself,
 `actor` (verl) and `trainer` (prime-rl)."""
@@ -41,6 +42,8 @@ class Merged:
     tensors: int
     parameters: int
     files: int
+    warning: str = ""
+    """What is missing in the folder, as one line; empty if nothing is."""
 
 
 def shards_folder(model: str | Path) -> Path | None:
@@ -85,13 +88,13 @@ def merge(
             config.dtype = types.pop() if len(types) == 1 else None
             config.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
-            _copy_generation_config(source, unfinished)
+            warning = _copy_generation_config(source, unfinished)
             if folder.exists():
                 folder.rmdir()
             unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return written
+    return replace(written, warning=warning)
 
 
 def _config_beside(shards: Path) -> str:
@@ -242,18 +245,23 @@ def _groups(
         yield group
 
 
-def _copy_generation_config(source: str, folder: Path) -> None:
+def _copy_generation_config(source: str, folder: Path) -> str:
     """Copies the generation config of the model `source` (a folder or Hugging Face id), if it has one, into
-    `folder`."""
+    `folder`. Returns a warning if a hub id may have a config that cannot be read; otherwise an empty text."""
     if Path(source).is_dir():
-        file = Path(source) / "generation_config.json"
+        file = Path(source) / _GENERATION
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
-        return
+        return ""
+    from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
     from transformers import GenerationConfig
 
     try:
         generation: Any = GenerationConfig.from_pretrained(source)
-    except OSError:  # it has none
-        return
+    except (OSError, ValueError, TypeError) as error:
+        if try_to_load_from_cache(source, _GENERATION) is _CACHED_NO_EXIST:
+            return ""  # the hub's client has noted that there is none
+        text = " ".join(str(error).split())[:500]
+        return f"{source}: the generation config cannot be read: {text}"
     generation.save_pretrained(folder)
+    return ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,30 +20,7 @@ from air.train.model import policy
 from air.train.model.shards.blocks import Block, Sharded
 from air.train.model.shards.merge import merge, shards_folder
 from air.train.model.shards.records import SHARDED_TENSOR_NAMES
-from tests import once
 from tests.unit.train.model.shards.write_shards import KINDS
-
-SCRIPT = Path(__file__).with_name("write_shards.py")
-
-
-@pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each kind of checkpoint; not to be changed. No dimension of the model is a multiple of the
-    world sizes, so shards are uneven, and some are empty."""
-
-    def make(folder: Path) -> None:
-        shape = {"hidden": 20, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 10}
-        source = policy.build(folder / "base", ["some text"], vocab=280, max_length=64, **shape)
-        done = subprocess.run(
-            [sys.executable, SCRIPT, source, folder],
-            env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr
-
-    return once.shared(tmp_path_factory, r"shards", make)
 
 
 @pytest.fixture
