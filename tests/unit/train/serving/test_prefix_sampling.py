@@ -44,8 +44,9 @@ def check(policy: Policy, rows: Sequence[Row]) -> None:
         with torch.no_grad():
             ids = torch.tensor([row.prompt + reply.token_ids])
             expected = token_logprobs(policy.model, ids)[0, len(row.prompt) :]
-        # Float32 rounding of log-probabilities of up to -20 nats.
-        assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5, rel=2e-6)
+        # Float32 rounding: the two sides sum in different orders, and how much that matters depends on the
+        # processor (1.4e-5 was seen). One wrong token in the context moves these values by more than 0.05.
+        assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=2e-4)
 
 
 @pytest.mark.parametrize(("family", "attention"), MODELS)
