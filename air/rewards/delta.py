@@ -66,9 +66,9 @@ def which_counts(
     """Returns the index of the validate whose artefact is graded on the test split at the end of the episode;
     None if there is no validate.
 
-    `scores` has one entry for each validate so far; None stands for an artefact without a score. With `counts
-    = "last"`, the result is the last validate. With `best`, it is the first validate with the best score, or
-    the last validate if none has a score.
+    `scores` has one entry for each validate so far; None stands for an artefact without a score. If `counts`
+    is `last`, the result is the last validate. If it is `best`, the result is the first validate with the
+    best score, or the last validate if none has a score.
     """
     scored = [index for index, score in enumerate(scores) if score is not None]
     if counts == "last" or not scored:

@@ -1,4 +1,5 @@
-"""Limits how many tasks may use a shared resource at the same time, over all event loops of this process."""
+"""Limits how many callers may use a shared resource at the same time, over all event loops of this
+process."""
 
 from __future__ import annotations
 

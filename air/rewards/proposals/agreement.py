@@ -107,7 +107,8 @@ def p_hat(
     definition: Definition,
     equal: Equal | None = None,
 ) -> float:
-    """Returns p̂, the agreement of the answers that rewards and filters use, as a number from 0 to 1.
+    """Returns p̂, the number from 0 to 1 by which rewards and filters measure the agreement of the answers to
+    a question.
 
     With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
     is 0 if p is at most `LEAST_P`, if no answer is readable, or if `proposed` (the proposer's own answer) is

@@ -165,9 +165,9 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Runs `work` with the session and returns its result. Raises Lost if the connection ends or
-        `seconds` pass before, and Answered if the server responds with an error or with an invalid
-        response."""
+        """Runs `work` with the session and returns its result. Raises Lost if there is no result within
+        `seconds` or the connection ends first, and Answered if the server responds with an error or with an
+        invalid response."""
         assert self._task is not None
 
         async def working() -> T:

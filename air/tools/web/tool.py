@@ -86,8 +86,8 @@ class WebSearchSettings(ToolSettings):
     """Whether the service's host name may resolve to a non-public IP address, such as an address of this
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """How many seconds a failing service has to recover before the episode ends with an infrastructure
-    failure."""
+    """The time in seconds that a failing service has to recover. After that, the episode ends with an
+    infrastructure failure."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
