@@ -1,19 +1,20 @@
 """The delta reward: each `validate` earns the change of the normalised score φ.
 
-The setting `delta` selects the earlier φ with which the new φ is compared (s_0 is the task's baseline):
+The setting `delta` selects the earlier φ with which the new φ is compared (s_t is the score of validate t,
+s_0 the task's baseline):
 
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
 A validate without a score (the artefact is missing or malformed, or the box has ended) counts as the lowest
-φ, so that an agent gains nothing by deleting a bad artefact. With `unscored = "unchanged"` it earns nothing
-instead.
+φ, so that an agent gains nothing by deleting a bad artefact. With `unscored = "unchanged"` such a validate
+earns nothing instead.
 
-A change below the noise floor earns nothing. The anchor (the φ with which the next one is compared) then
-stays the same, so small changes add up. The deltas always sum to φ(last anchor) − φ(baseline), so
-validating more often earns nothing. The noise floor is the larger of the task's `noise_floor` and
-`noise_sigmas` · √(e_t² + e_anchor²), where e are the standard errors of the two φ; that of the baseline is
-0.
+A change below the noise floor earns nothing. The anchor (the φ with which the next φ is compared) then stays
+the same, so small changes add up. The deltas always sum to φ(last anchor) − φ(baseline), so validating more
+often earns nothing. The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² +
+e_anchor²). Here e_t and e_anchor are the standard errors of φ(s_t) and of the anchor; the standard error of
+the baseline is 0.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns `phi` − `anchor`, or 0 if the absolute change is below `noise_floor`, or if it is negative in
-    mode `best`.
+    """Returns the delta reward for one validate: `phi` (its normalised score φ) minus `anchor` (the earlier φ
+    with which `phi` is compared). Returns 0 if the absolute change is below `noise_floor`, or if it is
+    negative in mode `best`.
 
     The anchor of the next validate is `anchor` plus the result.
     """
@@ -61,11 +63,12 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index of the validate whose artefact is graded on the test split at the end; None without
-    a validate.
+    """Returns the index of the validate whose artefact is graded on the test split at the end of the episode;
+    None if there is no validate.
 
-    `scores` are those of all validates so far; None for an artefact without a score. With `best`, the
-    result is the first validate with the best score, or the last validate if none has a score.
+    `scores` has one entry for each validate so far; None stands for an artefact without a score. If `counts`
+    is `last`, the result is the last validate. If it is `best`, the result is the first validate with the
+    best score, or the last validate if none has a score.
     """
     scored = [index for index, score in enumerate(scores) if score is not None]
     if counts == "last" or not scored:
@@ -75,8 +78,8 @@ def which_counts(
 
 
 class DeltaReward:
-    """Computes the delta rewards of an episode. Call the object, or `of`, once for each validate, in
-    order."""
+    """Computes the delta rewards of one episode. Call the object itself or its method `of` once for each
+    validate, in order."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"
@@ -100,8 +103,9 @@ class DeltaReward:
         return self._pay(phi, error)
 
     def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
-        """Returns the reward for one validate; `score` is None if the artefact has no score. Returns None
-        if such a validate is not paid, because the setting `unscored` is `unchanged`."""
+        """Returns the reward for one validate, from its unnormalised `score`, which is None if the artefact
+        has no score, and the standard error of the score. Returns None if `score` is None and the setting
+        `unscored` is `unchanged`, so that the validate earns nothing."""
         if score is not None:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)

@@ -20,7 +20,8 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """The interface of settings that define how a task's scores are normalised, such as `RewardScale`."""
+    """The interface of settings that define how a task's scores are normalised, such as
+    `air.tasks.spec.RewardScale`."""
 
     @property
     def direction(self) -> Direction: ...

@@ -2,14 +2,15 @@
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · number of replies that were not an action
-    failed_validates  −validate_penalty · number of validates whose artefact was missing or malformed
+    failed_validates  −validate_penalty · number of validates without a score
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
     holdout           φ(test score) − φ(baseline) − delta, if `final` is `holdout`
     user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
 
-The reward is the sum of all terms. A weight of 0 turns a term off; the term is then 0.0, never −0.0. To add
-a term to this package, add one function to `TERMS` and one field to `RewardSettings`.
+The reward is the sum of all terms. φ is the normalised score, see `air.rewards.normalise`. A weight of 0
+turns a term off; the term is then 0.0, never −0.0. To add a term to this package, add one function to `TERMS`
+and one field to `RewardSettings`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class RewardSettings(BaseModel):
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Subtracted from the reward for every validate whose artefact is missing or malformed."""
+    """Subtracted from the reward for every validate without a score, usually because the artefact is missing
+    or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward if the agent uses the whole time limit of the episode. If the agent uses a
     part of the limit, the same part of this penalty is subtracted. The time runs from the moment when the
@@ -94,7 +96,8 @@ class EpisodeFacts:
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
     scores: tuple[float | None, ...]
-    """The score of every validate; None for a validate whose artefact was missing or malformed."""
+    """The score of every validate; None for a validate without a score, such as one whose artefact was
+    missing or malformed."""
     phis: tuple[float | None, ...]
     """The normalised score φ of every validate. For a validate without a score it is the lowest φ, or None
     if `RewardSettings.unscored` is `unchanged`."""
@@ -147,7 +150,8 @@ def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `failed_validates`: the penalty, at most 0, for missing or malformed artefacts."""
+    """Returns the term `failed_validates`: the penalty, at most 0, for validates without a score, such as
+    those whose artefact was missing or malformed."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 
@@ -162,7 +166,8 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `test_score`: `settings.test_weight` times φ of the test score, 0 before it exists.
+    """Returns the term `test_score`: `settings.test_weight` times φ of the test score; 0 before grading on
+    the test split is complete.
 
     An artefact that could not be scored has the lowest φ (`scale.phi_clip[0]`), so that deleting a bad
     artefact never earns anything. Raises ValueError if the test score is not finite.

@@ -42,10 +42,10 @@ class ToolResult:
     """The result of one tool call."""
 
     name: str
-    """The tool's name, as the model wrote it."""
+    """The tool's name as the model wrote it. An unknown tool's name is cut to 80 characters."""
     arguments: Mapping[str, Any]
-    """The arguments, as the model wrote them; empty if they could not be parsed or do not match the tool's
-    schema."""
+    """The parsed arguments of the call. They are empty if there is no such tool, or if the arguments cannot
+    be parsed or do not match the tool's schema."""
     observation: str
     """The text that the model sees."""
     status: Status = "success"
@@ -54,8 +54,8 @@ class ToolResult:
 
     @property
     def prediction(self) -> str:
-        """The final answer, if the call ended the episode: `info["prediction"]`, or the observation if
-        there is none."""
+        """The final answer, if the call ended the episode: `info["prediction"]`, or the observation if `info`
+        has no such key."""
         return str(self.info.get("prediction", self.observation))
 
 
@@ -66,7 +66,8 @@ class ToolError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """The return value of a tool's function that sets a status or `info` besides the observation."""
+    """The return value of a tool's function. It allows the function to set a status and `info` in addition to
+    the observation."""
 
     observation: str
     status: Status = "success"
@@ -74,14 +75,15 @@ class Reply:
 
 
 def finish(observation: str, **info: Any) -> Reply:
-    """Returns a reply that ends the episode. The keyword argument `prediction` is the final answer that is
-    graded; without it, the observation is."""
+    """Returns a reply that ends the episode. The keyword arguments become the reply's `info`. The keyword
+    argument `prediction` is the final answer that is graded; without it, `observation` is graded."""
     return Reply(observation, "finish", info)
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The data of one episode that its tools receive: the seed, the row's public fields, and the box."""
+    """The data of one episode that its tools receive: the seed, the public fields of the dataset row, and the
+    box."""
 
     seed: int
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -104,9 +106,10 @@ class Tool:
     arguments by name. It returns a text, a `Reply` or a JSON value. A function that is not async is called
     in a thread."""
     state: Callable[[ToolContext], Any] | None = None
-    """A function, sync or async, that makes the tool's state of an episode. Tools with the same `state`
-    function share the state. If the state has a method `close`, sync or async, it is called at the end of
-    the episode."""
+    """A function, sync or async, that makes the tool's state for one episode: an object that `function` gets
+    as its first argument in every call. Tools with the same `state` function share one object. If the object
+    has a method `close`, sync or async, it is called at the end of the episode. None: the tool has no
+    state."""
     box: BoxSpec | None = None
     """The box that the tool needs; None if it needs none."""
     max_length: int = MAX_LENGTH
@@ -217,11 +220,11 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Decorator that makes a tool from a typed function, sync or async. The tool's name and description are
     the function's name and docstring, unless `name` and `description` replace them. With `state`, the
-    function's first parameter is the state. `pool_size` limits how many episodes may have a state at the
-    same time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same
-    time; the time limit of a call does not include the wait. `outcome` computes the final answer from the
-    state, in place of the agent's answer. Raises ConfigError if no schema can be made from the signature
-    and the docstring."""
+    function's first parameter is the state. `pool_size` limits how many episodes may have a state at the same
+    time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same time;
+    the time limit of a call does not include the wait. `outcome` computes the final answer from the state, in
+    place of the agent's answer. Raises ConfigError if an argument is invalid, or if no schema can be made
+    from the signature and the docstring."""
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

@@ -85,8 +85,9 @@ class ChessSettings(ToolSettings):
 
 
 def _board(fen: str, where: str) -> chess.Board:
-    """Returns the board of a position in Forsyth-Edwards notation. Raises ConfigError if the position is
-    invalid, or if the game is already over."""
+    """Returns the board of a position in Forsyth-Edwards notation, or of the start of a game if `fen` is
+    empty. Raises ConfigError, which names `where`, if the position is invalid or the game is already over,
+    and MissingError if the package `chess` is not installed."""
     try:
         import chess
     except ImportError as error:
@@ -122,7 +123,9 @@ class ChessGame:
         return _WORDS[self._score]
 
     def play(self, text: str) -> Reply:
-        """Plays the agent's move, and then the opponent's move unless the game is over."""
+        """Plays the agent's move, and then the opponent's move unless the game is over. Returns the reply for
+        the agent, which ends the episode if the game is over. Raises ToolError if `text` is not a legal move
+        or the game was over before."""
         if self._over:
             raise ToolError("The game is over.")
         move = self._read(text.strip())
@@ -139,7 +142,8 @@ class ChessGame:
         return Reply(f"{' '.join(lines)}{check}\n{self.shown()}")
 
     def shown(self) -> str:
-        """Returns the board as text, for the agent."""
+        """Returns the board as text for the agent, with the agent's side and the position in Forsyth-Edwards
+        notation."""
         ranks = str(self._board).splitlines()
         rows = [f"{8 - n} {rank}" for n, rank in enumerate(ranks)]
         side = "White (capital letters)" if self._side else "Black (small letters)"

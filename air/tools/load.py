@@ -38,8 +38,8 @@ loaded."""
 
 
 class ToolSettings(BaseConfig):
-    """The settings that all tools share. A subclass adds the settings of one tool, and makes the tool in
-    `tools`."""
+    """The settings that all tools share. A subclass adds the settings of one tool; its method `tools` makes
+    the tool."""
 
     max_length: int | None = Field(None, ge=64)
     """The maximum length of an observation in characters. None: the tool's default."""
@@ -62,7 +62,8 @@ class ToolSettings(BaseConfig):
 def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:
     """Loads the tools that `spec` names: a name, or a table with `name` and settings. Relative paths are
     relative to `folder`, the folder of the run file; without `folder`, to the current folder. Raises
-    MissingError if there is no such tool, and ConfigError if a setting is wrong."""
+    MissingError if there is no such tool, and ConfigError if the name is missing, a setting is wrong, or the
+    named object is not a tool."""
     table: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = table.pop("name", None)
     if not isinstance(name, str):

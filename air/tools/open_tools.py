@@ -1,4 +1,5 @@
-"""Runs the tools of one episode, whose states it holds."""
+"""Runs the tools of one episode. Holds the tools' states, which are the objects that tools keep between their
+calls."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _NOTE = "\n[… {} characters cut …]\n"
 _MOST_THREADS = 4
 """The maximum number of calls of one episode that run in threads at the same time. Further calls wait."""
 _GRACE = 10.0
-"""How long the end of an episode waits for calls that exceeded their time limit and still run, in seconds."""
+"""The maximum time, in seconds, for which `OpenTools.close` waits for calls that exceeded their time limit
+and still run. After a cancellation, it is also the time limit for closing one state."""
 
 
 class OpenTools:
@@ -37,7 +39,8 @@ class OpenTools:
         self.states: dict[Hashable, Any] = {}
         """The states of the episode's tools, by the function `Tool.state` that made each."""
         self.pools: list[Pool] = []
-        """The pools in which this episode occupies a place."""
+        """The `Pool` objects in which this episode occupies a place. They limit how many episodes use a tool
+        at the same time."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._threads = asyncio.Semaphore(_MOST_THREADS)
         self._late: dict[asyncio.Future[threads.Outcome], str] = {}
@@ -51,8 +54,9 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError for an
-        infrastructure failure. Every other failure gives a result with the status `error`."""
+        """Calls the tool `name` with `arguments`, a mapping or its JSON text, and returns the result. Raises
+        InfrastructureError for an infrastructure failure, and RuntimeError after `close`. Every other failure
+        gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -80,9 +84,9 @@ class OpenTools:
         return None
 
     async def close(self) -> None:
-        """Ends the episode: closes the states and releases the places in pools. A second call does nothing.
-        Raises InfrastructureError if an infrastructure failure prevented the close of a state. If the call
-        is cancelled, all states are closed before CancelledError is raised."""
+        """Ends the episode: closes the tools' states, and releases the episode's places in `pools`. A second
+        call does nothing. Raises InfrastructureError if an infrastructure failure prevented the close of a
+        state. If the call is cancelled, all states are closed before CancelledError is raised."""
         if self._closed:
             return
         self._closed = True
@@ -122,7 +126,7 @@ class OpenTools:
     @contextlib.asynccontextmanager
     async def _alone(self, tool: Tool) -> AsyncIterator[None]:
         """Context manager for one call: locks the tool's state against other calls of the episode, and
-        holds a place in the pool `Tool.calls`."""
+        occupies a place in the pool `Tool.calls`, which limits the concurrent calls of all episodes."""
         async with contextlib.AsyncExitStack() as stack:
             if tool.state is not None:
                 await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
@@ -132,8 +136,9 @@ class OpenTools:
             yield
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
-        """Calls a tool's function. Converts its exceptions into replies with the status `error`; only
-        infrastructure failures and a cancellation are raised."""
+        """Calls a tool's function and returns its reply. An exception of the function becomes a reply with
+        the status `error`. Only an infrastructure failure and a cancellation of the current task are
+        raised."""
         try:
             return _as_reply(await self._run(tool, given))
         except ToolError as error:
@@ -156,9 +161,10 @@ class OpenTools:
         return await _in_time(tool, call())
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
-        """Calls a function in a thread. Raises ToolError if an earlier call of the episode has exceeded its
-        time limit and still runs: so an agent that makes calls hang cannot use up the threads of other
-        episodes. An episode therefore abandons at most `_MOST_THREADS` threads at the same time."""
+        """Runs `call` in a thread, and returns its value or raises its exception. Raises ToolError if the
+        call exceeds the tool's time limit, or if an earlier call of the episode has exceeded its limit and
+        still runs. So an agent that makes calls hang cannot use up the threads of other episodes: an episode
+        abandons at most `_MOST_THREADS` threads at the same time."""
         async with self._threads:
             for late, name in self._late.items():
                 if not late.done():
@@ -234,8 +240,8 @@ def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def _exact(value: Any, schema: Any) -> Any:
-    """Converts a float such as 3.0 to an int if the schema asks for an integer, because JSON allows 3.0 for
-    an integer."""
+    """Returns `value`, converted from a float such as 3.0 to an int if `schema` asks for an integer. JSON
+    allows 3.0 for an integer."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
 
@@ -254,8 +260,8 @@ def _as_reply(value: Any) -> Reply:
 
 
 def _failure(tool: Tool, error: BaseException) -> Reply:
-    """Returns a reply that tells the model the type and the message of an exception. File paths are not
-    included."""
+    """Returns a reply that tells the model the type and the message of an exception. The file path of an
+    OSError is left out."""
     message = str(error)
     if isinstance(error, OSError) and error.strerror:
         message = error.strerror
@@ -264,8 +270,8 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
 
 
 def _ours(error: BaseException) -> InfrastructureError | None:
-    """Returns the infrastructure failure in an exception or a nested exception group, or None if there is
-    none."""
+    """Returns the InfrastructureError that `error` is, or that it contains if it is a nested exception group;
+    None if there is none."""
     if isinstance(error, InfrastructureError):
         return error
     if isinstance(error, BaseExceptionGroup):

@@ -1,5 +1,5 @@
-"""A limit on how many users may use a shared resource at the same time. It holds across all event loops of
-this process."""
+"""Limits how many callers may use a shared resource at the same time, over all event loops of this
+process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _numbers = itertools.count()
 
 
 class Pool:
-    """A pool of places of a shared resource, a semaphore in other words. `acquire` waits for a free place;
-    waiters are served in order."""
+    """A semaphore that works across the event loops of this process. It has `size` places: `acquire` waits
+    for a free place, and `release` gives the place back. Waiting calls get places in the order in which they
+    began."""
 
     def __init__(self, size: int) -> None:
         self.number = next(_numbers)
-        """A unique number. Episodes acquire places in several pools in the order of these numbers, which
-        prevents deadlocks."""
+        """A unique number. An episode that needs places in several pools acquires them in the order of these
+        numbers, which prevents deadlocks."""
         self.size = self._free = size
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
         self._lock = threading.Lock()
@@ -45,7 +46,8 @@ class Pool:
             raise
 
     def release(self) -> None:
-        """Frees a place, or passes it to the longest waiter."""
+        """Gives a place back. The call of `acquire` that has waited longest gets it; if none waits, the place
+        becomes free."""
         while True:
             with self._lock:
                 if not self._waiters:

@@ -154,8 +154,8 @@ def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields the name and the text of each entry of a section. A line that is indented further continues
-    the entry above."""
+    """Yields the parameter's name and description from each entry of a docstring's section `Args:`, whose
+    lines are `lines`. A line that is indented further continues the entry above."""
     text = inspect.cleandoc("\n".join(["", *lines]))
     for part in re.split(r"\n(?=\S)", text):
         if match := _ENTRY.fullmatch(part.strip()):

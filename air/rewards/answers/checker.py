@@ -1,8 +1,8 @@
 """Loads answer checkers, and calls each with the fields that the parameters of its function name.
 
-The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous
-if it queries a server or runs a script in a box. It returns a number, a `Verdict`, or a dict with `reward`
-and metrics.
+The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous if
+it queries a server or runs a script in the check box. It returns a number, a `Verdict`, or a dict with
+`reward` and metrics.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Checker:
 
     @property
     def needs_box(self) -> bool:
-        """Whether the function runs scripts in a box."""
+        """Whether the function runs scripts in a check box."""
         return "run" in self._parameters()
 
     @property

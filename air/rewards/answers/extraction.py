@@ -72,7 +72,8 @@ def last_tagged(text: str) -> str | None:
 
 
 def outside_thoughts(text: str) -> str:
-    """Returns `text` without its thoughts."""
+    """Returns `text` without its thoughts, such as the text between `<think>` and `</think>`. Rule 1 in this
+    module's docstring says what a thought is."""
     parts: list[str] = []
     depth, position = 0, 0
     for tag in _THOUGHT.finditer(text):

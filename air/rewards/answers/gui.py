@@ -1,11 +1,10 @@
-"""The checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or
-`scroll("down")`.
+"""The checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or `scroll("down")`.
 
-Coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if its kind is
-wrong, 0.5 if only its kind is right, and 1 if its argument is right as well. A click is right if it is
-inside the box `gt_bbox` (left, top, right, bottom) or, if `gt_bbox` is a point, less than 0.0707 away from
-it. A text is right if its word F1 with `gt_input_text` is at least 0.5. A scroll direction is right if it
-equals `gt_input_text`.
+Coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if it is malformed
+or is not a `gt_action` (such as a scroll instead of a click), 0.5 if only its argument is wrong, and 1 if it
+is right. A click is right if it is inside the rectangle `gt_bbox` (left, top, right, bottom) or, if `gt_bbox`
+is a point, less than 0.0707 away from the point. A text is right if its word F1 with `gt_input_text` is at
+least 0.5. A scroll direction is right if it equals `gt_input_text`.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ _RIGHT_TEXT = 0.5
 def gui(
     prediction: str, gt_action: str, gt_bbox: Sequence[float] = (), gt_input_text: str = ""
 ) -> Verdict:
-    """The checker: the reward is 0.8 times the accuracy of the action, plus 0.2 if the answer's last line
-    is exactly one well-formed action."""
+    """The checker: the reward is 0.8 times the accuracy of the action (0, 0.5 or 1; see this module's
+    docstring), plus 0.2 if the answer's last line is exactly one well-formed action. Raises ConfigError for a
+    malformed row."""
     wanted = gt_action.strip().lower()
     if wanted not in KINDS:
         raise ConfigError(

@@ -46,15 +46,15 @@ def last_integer(text: str) -> str | None:
 
 
 def canonical(digits: str, *, negative: bool = False) -> str:
-    """Returns a number in canonical form: ASCII digits without leading zeros, with a minus if `negative`
-    and not zero."""
+    """Returns an integer in canonical form: the ASCII digits `digits` without leading zeros, with a minus if
+    `negative` is true and the integer is not zero."""
     digits = digits.lstrip("0") or "0"
     return f"-{digits}" if negative and digits != "0" else digits
 
 
 def final_answer(solution: str) -> str | None:
-    """Returns the integer in the last line of a GSM8K solution (`#### 42`) in canonical form; None if there
-    is none."""
+    """Returns the integer in the last line of a GSM8K solution (`#### 42`) in canonical form; None if that
+    line has no such integer."""
     line = _LINE.search(solution.rstrip())
     if line is None or not re.fullmatch(r"\$?-?\$?[0-9][0-9,]*(?:\.0*)?", line["answer"]):
         return None

@@ -65,8 +65,8 @@ class Judge(BaseConfig):
     seed: int = 0
     """The seed of the judge's sampling and of the secret words. Agents must not be able to read it."""
     attempts: int = Field(default=3, ge=1, le=10)
-    """The maximum number of attempts of a failed request, and the maximum number of replies that are
-    requested until one contains a verdict."""
+    """The maximum number of times that a failing request is sent, and the maximum number of replies that are
+    requested until a reply contains a verdict."""
     timeout: float = Field(default=60.0, gt=0)
     """The time limit of one request, in seconds."""
     max_tokens: int = Field(default=1024, ge=16)
@@ -117,8 +117,8 @@ class Judge(BaseConfig):
         return _digest(self.model, self.url, self.seed, question, gold, given)
 
     async def _said(self, question: str, gold: Sequence[str], given: str) -> bool | None:
-        """Returns the judge's verdict on an answer, from the cache if possible; None if no attempt gave a
-        verdict."""
+        """Returns whether the answer `given` is right by the judge's verdict, from the cache if possible;
+        None if the judge gave no verdict. Raises InfrastructureError if the endpoint fails."""
         key = self._key(question, gold, given)
         if key not in self._known:
             kept = self._kept(key)

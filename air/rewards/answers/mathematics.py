@@ -22,8 +22,8 @@ from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
 
 MOST_PARTS = 32
-"""The maximum number of parts, such as elements of a set. An answer with more parts equals only its own
-text."""
+"""The maximum number of parts of an answer, such as elements of a set. An answer with more parts equals only
+an answer with the same text."""
 MOST_DEPTH = 20
 """The maximum nesting depth of brackets in an expression. A text with deeper nesting is not accepted as an
 expression."""
@@ -58,9 +58,9 @@ _NUMBER_TYPES = (int, float, str)
 
 
 def equal(gold: object, prediction: str, question: str = "") -> bool:
-    """Returns whether two mathematical answers are equal. Words that occur in `question` may be units.
-    Raises ConfigError if `gold` is not an answer, and InfrastructureError if the comparison fails for
-    another reason than the answers."""
+    """Returns whether two mathematical answers are equal. A word that occurs in `question` may be a unit.
+    Raises ConfigError if `gold` is not a text or number, or is empty or too long, and InfrastructureError if
+    the comparison fails for another reason than the answers."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
@@ -99,8 +99,9 @@ def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool:
 
 
 def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
-    """Returns whether every row (a gold part) can be assigned a column (a predicted part) of its own whose
-    entry is true. If `ordered`, row n must be assigned column n."""
+    """Returns whether each gold part can be paired with a predicted part of its own that equals it.
+    `known[i][j]` says whether gold part i equals predicted part j. If `ordered`, parts with the same index
+    are paired."""
     if ordered:
         return all(row[index] for index, row in enumerate(known))
     free = set(range(len(known)))
@@ -113,7 +114,7 @@ def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
 
 
 def _known(gold: str, prediction: str, question: str) -> bool | None:
-    """Returns whether two parts are equal, or None if this needs a comparison of expressions."""
+    """Returns whether two parts of answers are equal, or None if this needs a comparison of expressions."""
     if compact(gold) == compact(prediction):
         return True
     (one, unit), (other, other_unit) = (
@@ -144,9 +145,9 @@ def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
 
 
 def is_expression(text: str) -> bool:
-    """Returns whether a text contains only what the comparison of expressions accepts: numbers, operators,
-    names of one or two letters, and the LaTeX commands in `_COMMANDS`. Towers of powers and factorials of
-    large numbers are rejected, because their evaluation takes too long."""
+    """Returns whether a text can be compared as a mathematical expression: it contains only numbers,
+    operators, names of one or two letters, and the LaTeX commands in `_COMMANDS`. Towers of powers,
+    factorials of large numbers and large powers are rejected, because their evaluation takes too long."""
     if _COSTLY.search(text):
         return False
     position, depth, brackets = 0, 0, 0
@@ -196,8 +197,8 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """The checker: the reward is 1 for a right and 0.1 for a wrong answer if at least one tool was called,
-    else 0."""
+    """The checker: the reward is 1 for a right and 0.1 for a wrong answer if at least one tool call
+    succeeded, else 0."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})

@@ -71,8 +71,8 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def normal(text: str) -> str:
-    """Returns the text in the normalised notation of this module; an empty text if it is too long or
-    blank."""
+    """Returns the text in the normalised notation that this module's docstring describes; an empty text if
+    `text` is too long or blank."""
     if len(text) > MOST_CHARACTERS:
         return ""
     text = _unwrapped(_ascii(text))

@@ -1,8 +1,7 @@
-"""The checker `code_tests`, which runs hidden tests on the answer's code in the box of the episode.
+"""The checker `code_tests`, which runs hidden tests on the answer's code in the check box.
 
-The expected values never enter the box. Only a test's call runs there, and its value is compared outside.
-So code that exits early, prints forged results, reads its own source or changes the interpreter gains
-nothing.
+The expected values never enter the box. Only a test's call runs there, and its value is compared outside. So
+code that exits early, prints forged results, reads its own source or changes the interpreter gains nothing.
 
 A test is `{"call": "f(2)", "value": 4}`, an assertion `assert f(2) == 4` whose right side is a literal, or
 `{"stdin": …, "stdout": …}` for a whole program. Each test runs in a new process.
@@ -55,8 +54,8 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[str], Awaitable[tuple[int, str, str]]]
-"""A function that runs a shell script in the box of the episode, and returns exit code, stdout and stderr.
-It raises InfrastructureError if the script cannot run. A failure that the script causes is an exit code."""
+"""A function that runs a shell script in the check box, and returns exit code, stdout and stderr. It raises
+InfrastructureError if the script cannot run. A failure that the script causes is an exit code."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,8 @@ async def _passes(code: str, test: Test, run: Run, seconds: float) -> bool:
 
 
 def _script(code: str, arguments: Sequence[str], seconds: float, stdin: str = "") -> str:
-    """Returns a shell script that runs Python in a new temporary folder, which is removed at the end."""
+    """Returns a shell script that runs `python3` with `arguments` in a new temporary folder, with `code` in
+    the file `answer.py` and `_CHILD` in `child.py`. The folder is removed at the end."""
     files = {"answer.py": code, "child.py": _CHILD, "stdin": stdin}
     texts = {
         name: base64.b64encode(text.encode("utf-8", "replace")).decode()

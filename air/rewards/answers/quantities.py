@@ -75,7 +75,7 @@ class Quantity:
         ) >= (_SIGNIFICANT)
 
     def is_near(self, other: Fraction) -> bool:
-        """Returns whether `other` rounds to this number."""
+        """Returns whether `other`, rounded to the number of decimals of this number, is this number."""
         half = Fraction(1, 2 * 10 ** (self.decimals or 0))
         return abs(self.value - other) <= half
 
@@ -100,7 +100,8 @@ def number(text: str) -> Quantity | None:
 
 
 def equal(gold: Quantity, prediction: Quantity) -> bool:
-    """Returns whether two plain numbers are equal by the rules in the module's docstring."""
+    """Returns whether two plain numbers have the same value, or the one with fewer decimals is a rounded
+    decimal (`Quantity.is_rounded`) to which the other rounds."""
     if gold.value == prediction.value:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))
@@ -109,7 +110,7 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
     """Splits a text into its number and the name of its unit: a known unit, a currency, `%` for percent, or
-    an empty text if there is no unit."""
+    an empty text if there is no unit. An unknown word is a unit only if it occurs in `question`."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):

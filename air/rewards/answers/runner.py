@@ -2,10 +2,10 @@
 failures.
 
 If an expression exceeds the limit of time or memory, or crashes the process, the answers are not equal. If
-the process ends for another reason, for example because the machine runs out of memory, a harmless
-comparison is tried, and then the original one again. If the harmless one fails too, this is an
-InfrastructureError. If only the original one fails again, its expressions are at fault, and the answers are
-not equal.
+the process ends for another reason, for example because the machine runs out of memory, a harmless comparison
+is tried, and then the original comparison again. If the harmless comparison fails too, InfrastructureError is
+raised. If only the original comparison fails again, its expressions are at fault, and the answers are not
+equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ SECONDS = 2.5
 """The limit of CPU time for one comparison, in seconds. Most comparisons need less than a tenth of a
 second."""
 _PATIENCE = 30
-"""The wall-time limit of a comparison as a multiple of its CPU-time limit, for loaded machines."""
+"""The wall-time limit of a comparison as a multiple of its CPU-time limit. It is high, because comparisons
+are slow on a loaded machine."""
 _OF_THE_EXPRESSION = {
     1,
     *(-s for s in (signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE)),

@@ -70,15 +70,17 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _thousands(text: str) -> tuple[str, list[str]]:
-    """Splits a list whose first number has thousands separators: only a comma before a space separates two
-    parts."""
+    """Splits a text that begins with a number with thousands separators, such as `1,234, 5`: only a comma
+    before a space, `and` or `or` separates two parts. Returns the kind of answer (`set`, or `one` if there is
+    one part) and the parts."""
     listed = re.split(r",\s+", _BETWEEN.sub(", ", text))
     return ("set", listed) if len(listed) > 1 else ("one", [text])
 
 
 def _without_names(listed: list[str]) -> list[str]:
-    """Removes the variable from each part, such as `1` and `2` for `x = 1` and `x = 2`, if all have the
-    same variable."""
+    """Returns the parts without the variable before an equals sign: `1` and `2` for `x = 1` and `x = 2`, or
+    for `x = 1` and `2`. Returns them unchanged if the variables differ, or if only some of the parts after
+    the first have a variable."""
     matches = [_ASSIGNMENT.fullmatch(part.strip()) for part in listed]
     names = {match["name"] for match in matches if match}
     if len(names) != 1 or (None in matches[1:] and any(matches[1:])):
@@ -87,7 +89,7 @@ def _without_names(listed: list[str]) -> list[str]:
 
 
 def _pieces(text: str, separator: str) -> list[str]:
-    """Splits the text at each separator that is outside brackets."""
+    """Returns the pieces of the text between the separators that are outside brackets."""
     pieces, depth, start, position = [], 0, 0, 0
     while position < len(text):
         if text.startswith(separator, position) and depth == 0:
@@ -102,8 +104,8 @@ def _pieces(text: str, separator: str) -> list[str]:
 
 
 def _closes(text: str, start: int) -> int:
-    """Returns the index of the bracket that closes the one at `start`. Any closing bracket matches any
-    opening bracket, because an interval may open with `[` and close with `)`."""
+    """Returns the index of the bracket that closes the bracket at `start`, or −1 if there is none. Any
+    closing bracket matches any opening bracket, because an interval may open with `[` and close with `)`."""
     depth = 0
     for position in range(start, len(text)):
         depth += (text[position] in _OPEN) - (text[position] in _CLOSE)

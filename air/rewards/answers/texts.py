@@ -102,8 +102,8 @@ def ok_vqa(prediction: str, answers: Gold) -> Verdict:
 def infoseek(
     prediction: str, answer: Gold, tool_calls: int, answer_eval: Sequence[object] = ()
 ) -> Verdict:
-    """The checker: the reward is 0.2 if there were at least two tool calls, plus 0.8 times the highest F1
-    with one of the texts in `answer` and `answer_eval`."""
+    """The checker: the reward is 0.2 if at least two tool calls succeeded, plus 0.8 times the highest F1 with
+    one of the texts in `answer` and `answer_eval`."""
     more = [one for one in answer_eval if isinstance(one, str)]
     best = _best(prediction, [*texts(answer, "answer"), *more])
     used = float(tool_calls >= 2)

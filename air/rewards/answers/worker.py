@@ -1,14 +1,13 @@
 """The worker program that compares mathematical expressions in a separate process. It does not import air.
 
 Each line of standard input is a request, and each line of standard output its response, both as JSON. The
-process forks for every request, so that requests cannot affect each other. The CPU time and the memory of
-the fork are limited, because the evaluation of an expression may never end. Reaching a limit ends only the
-fork.
+process forks for every request, so that requests cannot affect each other. The CPU time and the memory of the
+fork are limited, because the evaluation of an expression may never end. Reaching a limit ends only the fork.
 
 A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits to
-which it was rounded, or null), `known` (for each pair whether the two are equal, or null), `ordered` and
-`seconds`. The response is `{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not
-succeed.
+which it was rounded, or null), `known` (for each pair whether the two are equal, or null), `ordered` (whether
+only expressions with the same index are paired) and `seconds` (the limit of CPU time). The response is
+`{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed.
 """
 
 from __future__ import annotations
@@ -112,8 +111,8 @@ def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> b
 
 
 def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
-    """Returns whether two expressions without variables have the same value, after rounding to `decimals`
-    if it is not None."""
+    """Returns whether two expressions without variables have the same value. If `decimals` is not None, they
+    may differ by half a unit of that decimal."""
     from sympy import Float, Integer, Rational
 
     exact = [

@@ -28,7 +28,8 @@ LEAST_P = 0.1
 LONGEST_ANSWER = 1000
 """The maximum length of an answer in characters. A longer answer counts as unreadable."""
 MOST_REPRESENTATIVES = 64
-"""The maximum number of different answers that are compared with each other by `equal`."""
+"""The maximum number of different answers that `agreement` compares by calling its argument `equal`, which
+may be slow."""
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}|([+-]?\d+)/(\d+)")
@@ -65,8 +66,8 @@ Equal = Callable[[str, str], bool]
 
 
 def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agreement:
-    """Groups k answers into classes of equal answers. None stands for an unreadable answer. Raises
-    ValueError if k is 0.
+    """Groups the k answers to one question into classes of equal answers. None stands for an unreadable
+    answer. Raises ValueError if k is 0.
 
     Answers with the same canonical form are equal. `equal`, if given, then compares one answer of each form
     with one answer of each class, in both orders; only the first `MOST_REPRESENTATIVES` forms are compared.
@@ -106,8 +107,13 @@ def p_hat(
     definition: Definition,
     equal: Equal | None = None,
 ) -> float:
-    """Returns p̂ by the given definition. `proposed` is the proposer's own answer; if it is None, it counts
-    as disagreeing with the largest class."""
+    """Returns p̂, the number from 0 to 1 by which rewards and filters measure the agreement of the answers to
+    a question.
+
+    With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
+    is 0 if p is at most `LEAST_P`, if no answer is readable, or if `proposed` (the proposer's own answer) is
+    None or differs from the first answer of the largest class; else p.
+    """
     if definition == "published":
         return found.share
     if found.majority is None or proposed is None or found.share <= LEAST_P:

@@ -22,7 +22,7 @@ MOST_TEXTS = 512
 MOST_WORDS = 256
 _ORDER = 4
 _SMOOTH = 0.1
-"""The number that replaces a count of 0 common n-grams (Chen and Cherry 2014, method 1)."""
+"""The number that replaces the number of common n-grams if that is 0 (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 Words = tuple[str, ...]
@@ -57,8 +57,8 @@ def _grams(text: Words, n: int) -> Counter[Words]:
 
 @lru_cache(maxsize=262_144)
 def distance(one: Words, other: Words) -> float:
-    """Returns 1 − BLEU, averaged over both directions: 0 for equal texts, 1 for texts without a common
-    word."""
+    """Returns the distance of two texts: 1 − BLEU, averaged over both directions. It is 0 for equal texts and
+    1 for texts without a common word."""
     return 0.0 if one == other else 1 - (bleu(one, other) + bleu(other, one)) / 2
 
 
@@ -77,7 +77,8 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns the cluster number of each point, by average linkage (UPGMA) on weighted points."""
+    """Returns the cluster number of each text, by average linkage (UPGMA) on their distances. `points` are
+    different texts, and a weight is the number of proposals with that text."""
     import numpy as np
 
     count = len(points)
@@ -108,7 +109,7 @@ class Window:
     determined.
 
     Proposals arrive one by one, so a proposal is compared only with those before it. If `size` is the batch
-    size, these are the earlier proposals of the same batch and the last ones of the previous batch.
+    size, it is compared with the earlier proposals of its batch and the last ones of the previous batch.
     """
 
     def __init__(self, size: int, threshold: float = THRESHOLD) -> None:

@@ -1,13 +1,14 @@
 """The reward of a proposal, by one of two definitions.
 
-With p̂ of `agreement`, |c|/B the share of the proposal's cluster (`novelty`), and N tool calls:
+    as_coded     −1 if the proposal is malformed, else
+                 λ_unc · min(p̂, 1 − p̂) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B
+    published    0 if the proposal is malformed, else
+                 max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
 
-    as_coded     (min(p̂, 1 − p̂), or −1 without a question) − |c|/B + 0.05 · min(N, 4)
-    published    format · max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
-
-In `as_coded`, N is the number of the proposer's calls; in `published`, it is the executor's mean number of
-calls. N counts calls that a world carried out, not text that looks like a call. Without a well-formed
-question there is no cluster, so `as_coded` pays exactly −1. From Agent0 (arXiv 2511.16043; project
+p̂ is the agreement of the answers (`agreement`), |c|/B the share of the compared proposals that are in this
+proposal's cluster (`novelty`), and the factors λ are `Weights`. N is a number of tool calls: in `as_coded`,
+the proposer's; in `published`, the mean number in one of the executor's answers. Only calls that a tool
+carried out without an error count, not text that looks like a call. From Agent0 (arXiv 2511.16043; project
 aiming-lab/Agent0).
 """
 
@@ -28,7 +29,8 @@ class Proposal:
     well_formed: bool
     p_hat: float = 0.0
     cluster_share: float = 0.0
-    """|c|/B, the share of the proposal's cluster, from 0 to 1."""
+    """|c|/B: the number of proposals in this proposal's cluster, divided by the number of compared
+    proposals."""
     own_calls: int = 0
     """The number of tool calls that the proposer made."""
     executor_calls: float = 0.0
@@ -37,8 +39,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Weights:
-    """The factors of the reward's terms, for both definitions. All are 1 by default; Agent0's code has no
-    factor for uncertainty."""
+    """The factors of the reward's terms, for both definitions of the reward. All are 1 by default; Agent0's
+    code has no factor for uncertainty."""
 
     uncertainty: float = 1.0
     tool: float = 1.0
@@ -46,7 +48,7 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns the reward by the definition in Agent0's code."""
+    """Returns a proposal's reward as Agent0's code defines it; −1 if the proposal is malformed."""
     if not proposal.well_formed:
         return -1.0
     calls = PER_CALL * min(proposal.own_calls, MOST_CALLS)
@@ -58,7 +60,8 @@ def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
 
 
 def published(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns the reward by the definition in Agent0's paper."""
+    """Returns a proposal's reward as Agent0's paper defines it, at least 0; 0 if the proposal is
+    malformed."""
     if not proposal.well_formed:
         return 0.0
     uncertainty = 1 - 2 * abs(proposal.p_hat - 0.5)
@@ -71,4 +74,4 @@ REWARDS: dict[Definition, Callable[[Proposal, Weights], float]] = {
     "as_coded": as_coded,
     "published": published,
 }
-"""The function that computes the reward, by the name of the definition."""
+"""The function that computes a proposal's reward, by the name of its definition."""

@@ -28,7 +28,8 @@ class Fault(Exception):
 
 
 def bounded(value: Number | int) -> Number:
-    """Returns `value` unchanged. Raises Fault if the value is too large, not finite, or not a real number."""
+    """Returns `value`, with an int converted to a Fraction. Raises Fault if the value is too large, not
+    finite, or not a real number."""
     if isinstance(value, complex):
         raise Fault("The result is not a real number.")
     if isinstance(value, float):
@@ -42,8 +43,9 @@ def bounded(value: Number | int) -> Number:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """Returns `base` to the power `exponent`. Raises Fault, before computing it, if the result would be too
-    large."""
+    """Returns `base` to the power `exponent`. Raises Fault, before computing it, if an exact result would be
+    too large. Also raises Fault if the result is not a real number, and ZeroDivisionError, OverflowError or
+    ValueError if there is no finite result."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         if not base and exponent < 0:
             raise ZeroDivisionError
@@ -72,8 +74,8 @@ def exact_root(value: Fraction) -> Fraction | None:
 
 
 def written(value: Number) -> str:
-    """Formats a number as text: exactly if it is an integer or has at most 15 decimals, else with 12
-    significant digits."""
+    """Formats a number as text. A fraction is exact if it is an integer or has at most 15 decimals. Every
+    other number is rounded to 12 significant digits."""
     if isinstance(value, float):
         return _of_float(value)
     if value.denominator == 1:

@@ -1,9 +1,8 @@
-"""A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size
-limits.
+"""A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size limits.
 
-One asyncio task opens and closes the session; any task may send requests. Whatever a server sends or omits
-raises only `Lost` or `Answered`. Infrastructure failures of the box or of this machine are raised
-unchanged.
+One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
+or does not answer, the functions raise `Lost` or `Answered`, and nothing else. Infrastructure failures of the
+box or of this machine are raised unchanged.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ MOST_PAGES, MOST_TOOLS = 20, 256
 _TEXT = 500
 _UNWIND_SECONDS = 2.0
 _BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
-"""The first words of the errors with which the package `mcp` reports a broken connection or a forgotten
-session. Their error codes are no help, because errors that a server reports have the same codes."""
+"""The beginnings of the error messages with which the package `mcp` reports a broken connection or a session
+that the server does not know. The error codes do not help, because errors that a server reports have the same
+codes."""
 
 
 class Answered(Exception):
@@ -96,7 +96,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """False if the connection is known to have ended."""
+        """Whether `open` was called and the session is not known to have ended."""
         return self._task is not None and not self._task.done()
 
     async def open(self, seconds: float) -> None:
@@ -110,7 +110,8 @@ class Connection:
             raise
 
     async def tools(self, seconds: float) -> list[Tool]:
-        """Returns the tools that the server lists. Raises Lost, or Answered, also if the list is too long."""
+        """Returns the tools that the server lists. Raises Lost or Answered if the server does not list them
+        within `seconds`, and Answered if the list is too long."""
         from mcp_types import PaginatedRequestParams
 
         async def listed(session: ClientSession) -> list[Tool]:
@@ -131,7 +132,8 @@ class Connection:
         return await self._within(seconds, listed)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
-        """Calls a tool of the server and returns the result. Raises Lost or Answered."""
+        """Calls the tool `name` of the server and returns the result. Raises Lost or Answered if there is no
+        valid result within `seconds`."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         # Not `ClientSession.call_tool`: it asks for the list of tools anew, and refuses results that break
@@ -163,8 +165,9 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Returns the result of `work`. Raises Lost if the connection ends, or `seconds` pass, before the
-        result is there."""
+        """Runs `work` with the session and returns its result. Raises Lost if there is no result within
+        `seconds` or the connection ends first, and Answered if the server responds with an error or with an
+        invalid response."""
         assert self._task is not None
 
         async def working() -> T:
@@ -224,7 +227,8 @@ class Connection:
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Returns the single exceptions inside a possibly nested exception group."""
+    """Returns the exceptions inside a possibly nested exception group. Any other exception gives a list with
+    itself, and None an empty list."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [] if error is None else [error]

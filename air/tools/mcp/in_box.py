@@ -53,7 +53,8 @@ class ProgramChannel:
         self.broken = asyncio.Event()
 
     def listen(self) -> None:
-        """Called when a request begins: reads the program's output, up to `CALL_BYTES`."""
+        """Called when a request begins: allows up to `CALL_BYTES` of the program's output to be read from now
+        on."""
         self._left, self._noise = CALL_BYTES, MOST_NOISE
         self._wanted.set()
 
@@ -64,7 +65,7 @@ class ProgramChannel:
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
         """Context manager that starts the program and yields its message streams. At the end it kills the
-        program and every process that the program started."""
+        program and every process that the program started. Raises Lost if the program cannot be started."""
         import anyio
         from mcp.shared.message import SessionMessage
 

@@ -47,14 +47,15 @@ class Listing:
 
     tools: Sequence[Listed] = ()
     refused: Sequence[str] = field(default_factory=tuple)
-    """One line for each tool that cannot be offered: its name and the reason."""
+    """One text for each tool that cannot be offered or does not exist, with the tool's name and the
+    reason."""
 
 
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Checks the tools of a server, and returns those that can be offered to the model and the reasons
-    against the others. With `wanted`, only tools with these names are considered. If a tool's name is in
+    """Checks the tools of an MCP server. Returns those that can be offered to the model, and for each other
+    tool the reason why not. With `wanted`, only tools with these names are considered. If a tool's name is in
     `taken`, the server's name is put before it."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
@@ -88,8 +89,9 @@ def listing(
 
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
-    """Returns the name under which the model sees a tool, or an empty text if the tool's name is empty or
-    already taken."""
+    """Returns the name under which the model sees a tool: its own name, or if that is in `taken`, its name
+    with the server's name before it. Returns an empty text if the tool's name is empty or both names are
+    taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
         if name and candidate not in taken:

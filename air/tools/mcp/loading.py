@@ -1,7 +1,7 @@
 """Makes tools from the MCP server that a run file names, by asking the server for its tool list.
 
-Each process asks for the list only once. If the server changes its tools later, episodes do not see the
-change.
+Each process asks a server for the list only once. If the server changes its tools later, episodes do not see
+the change.
 """
 
 from __future__ import annotations

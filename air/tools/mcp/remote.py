@@ -1,8 +1,8 @@
 """The channel to a remote MCP server, over streamable HTTP or server-sent events.
 
-All connections go through an egress proxy (`air.sandbox.network`) that allows only this server, and checks
-host names, ports and addresses. Only redirects to the same origin are followed. The size of responses is
-limited, and compressed responses are rejected.
+All connections go through an egress proxy (`air.sandbox.network`), which allows only the host and port of
+this server, and checks the address to which the host name resolves. Only redirects to the same origin are
+followed. The size of responses is limited, and compressed responses are rejected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class RemoteChannel:
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
-        """Context manager that connects to the server through a new proxy and yields the message streams."""
+        """Context manager that connects to the server through a new egress proxy and yields the message
+        streams."""
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -104,9 +105,9 @@ class RemoteChannel:
         return Lost(reason)
 
     def note(self, response: httpx2.Response) -> None:
-        """Stores the status of an HTTP response with an error code. A code of 500 or more (the server or a
-        gateway failed) and the code 404 (the server does not know the session) also become the reason why
-        the connection broke."""
+        """Stores the status of an HTTP response with an error code (400 or higher). If the code is 500 or
+        higher (the server or a gateway failed) or 404 (the server does not know the session), also stores it
+        as the reason why the connection broke."""
         if response.status_code >= _REFUSED:
             phrase = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
             self.status = f"HTTP status {response.status_code} {phrase}".strip()
@@ -114,7 +115,8 @@ class RemoteChannel:
             self.reason = self.status
 
     def take(self, size: int) -> None:
-        """Counts received bytes. Raises Lost if the server has sent more than `CALL_BYTES` in this call."""
+        """Counts `size` received bytes. Raises Lost if the server has sent more than `CALL_BYTES` since the
+        current request began."""
         self._left -= size
         if self._left < 0:
             raise self.lost(f"it sent more than {CALL_BYTES // 2**20} MiB in one call")

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def text_of(result: CallToolResult) -> str:
-    """Returns a tool's result as text. A line with type and size stands for an image or a sound. Structured
-    content is used, as JSON, only if the result has no other content."""
+    """Returns a tool's result as text. An image, a sound or other binary data is replaced by a line that
+    describes it. Structured content is used, as JSON, only if the result has no other content."""
     parts = [_block(block) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [json.dumps(result.structured_content, ensure_ascii=False)]

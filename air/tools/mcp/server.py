@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
-seconds after the first attempt. The pause doubles with each attempt."""
+seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
 """How long a remote server that has been reached before may be unreachable, and the longest pause between
 two attempts, in seconds."""
@@ -42,7 +42,8 @@ class Answer:
 
 
 class Server:
-    """An MCP server during one episode."""
+    """An MCP server during one episode. If the connection to a remote server breaks, it is opened again at
+    once. A program in the box that has ended is started again at the next call."""
 
     def __init__(
         self,
@@ -97,7 +98,8 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool. Raises InfrastructureError if a remote server is unreachable for too long."""
+        """Calls a tool of the server and returns its result as text. Any failure is an answer with `error`,
+        except that InfrastructureError is raised if a remote server is unreachable for too long."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()
@@ -117,7 +119,9 @@ class Server:
         await self._close()
 
     async def _connected(self) -> Connection:
-        """Returns the current connection, or a new connection if the current one has broken."""
+        """Returns the current connection, or a new one if the current connection has broken. Raises
+        InfrastructureError if a remote server is unreachable for too long, and Lost or Answered if a server
+        in the box cannot be started."""
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:
@@ -140,7 +144,8 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving(server: Server) -> AsyncIterator[Server]:
-    """Context manager that starts a server, yields it, and closes it at the end."""
+    """Context manager that starts a server, yields it, and closes it at the end. Raises InfrastructureError
+    if the server cannot be started or reached."""
     try:
         await server.start()
         yield server

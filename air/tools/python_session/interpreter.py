@@ -26,8 +26,9 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""How many seconds after a cell's time limit the harness ends the session. Within the box, the program
-needs about 3 seconds to interrupt the cell and, if necessary, kill its process."""
+"""The number of seconds after a cell's time limit at which the harness ends the session if it has no
+response. The program in the box needs about 3 seconds to interrupt the cell and, if necessary, kill its
+process."""
 STREAM_BYTES = 16_000
 """The maximum size of a cell's output per stream, in bytes. The middle of a longer output is left out."""
 _LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
@@ -60,7 +61,7 @@ class _Running:
 
 
 class Interpreter:
-    """The Python session of one episode. The first cell starts it."""
+    """The Python session of one episode. The first call of `run` starts it."""
 
     def __init__(self, box: Box, seconds: float) -> None:
         self._box, self._seconds = box, seconds
@@ -68,8 +69,9 @@ class Interpreter:
         self._number = 0
 
     async def run(self, code: str) -> Reply:
-        """Runs a cell, and returns its output, the value of its last expression, and its traceback. Raises
-        ToolError if the box has no room for another process, and BoxDiedError if the box has ended."""
+        """Runs the Python code of one cell. Returns a reply with its output, the value of its last
+        expression, and its traceback. Raises ToolError if the box cannot start another process, and
+        BoxDiedError if the box has ended."""
         self._number += 1
         if self._session is None:
             self._session = await self._start()
@@ -178,6 +180,6 @@ class CodeInterpreterSettings(ToolSettings):
         return [code_interpreter]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of the tool with its limits. `seconds` is enforced inside the box; the tool's own
-        time limit is longer, as a backstop."""
+        """Returns a copy of `tool` with the limits that are set here. The program in the box enforces
+        `seconds`; the time limit of the call is longer, in case the program fails to."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + 3 * GRACE)

@@ -87,7 +87,8 @@ class Stream:
 
 
 class Keeper:
-    """The process that communicates with air, and starts and kills the worker."""
+    """The process that communicates with air. It starts the worker, which is the child process that runs the
+    cells, and kills the worker if necessary."""
 
     def __init__(self) -> None:
         pipes = [os.pipe() for _ in range(4)]
@@ -238,7 +239,7 @@ class Session:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
     def serve(self) -> None:
-        """Runs the cell of each request and sends the response."""
+        """Runs the cell of each request that the keeper sends, and sends the response to the keeper."""
         with open(self.requests, "rb", closefd=False) as requests:
             for line in requests:
                 request = json.loads(line)
@@ -308,8 +309,8 @@ class Session:
 
 
 def told(error: BaseException) -> str:
-    """Formats a traceback as a notebook does: it begins at the cell and omits the frame of the SIGINT
-    handler."""
+    """Formats the traceback of an exception as a notebook does: it begins at the cell, and omits the frame of
+    the SIGINT handler."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
         trace = trace.tb_next

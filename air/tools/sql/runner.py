@@ -24,8 +24,8 @@ from air.errors import InfrastructureError
 from air.tools.sql import worker
 
 _PATIENCE = 30
-"""The wall-time limit of a query as a multiple of its CPU-time limit, for loaded machines. A query that
-exceeds the wall time raises InfrastructureError."""
+"""The wall-time limit of a query as a multiple of its CPU-time limit. It is high, because queries are slow on
+a loaded machine. A query that exceeds the wall time raises InfrastructureError."""
 _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
 
 

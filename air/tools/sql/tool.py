@@ -1,8 +1,8 @@
 """The tool `sql`: one read-only query on a SQLite file.
 
-The run file names the SQLite file (`database`), or names the field of each row that contains its path
-(`field`). Queries run in worker processes with limits (`worker.py`). They can read this database but no
-other file and not the clock, so that results replay.
+The run file names the SQLite file (`database`), or the field of the dataset rows that contains its path
+(`field`). Queries run in worker processes with limits (`worker.py`). They can read this database, but no
+other file and not the clock, so that a replay of the episode gives the same results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SqlSettings(ToolSettings):
     database: Path | None = None
     """The SQLite file that all episodes read."""
     field: str = ""
-    """The field of a row that contains the path of the row's SQLite file, instead of `database`."""
+    """The field of a dataset row that contains the path of the row's SQLite file, instead of `database`."""
     rows: int = Field(50, ge=1, le=1000)
     """The maximum number of rows of a result that the agent sees."""
 

@@ -38,8 +38,8 @@ OUT_OF_MEMORY = 77
 _STEPS_BETWEEN_LOOKS = 10_000
 _LONGEST_CELL = 200
 _MOST_SHOWN = 1_000_000
-"""The number of characters of cells after which no further row is shown, because the parent reads the whole
-response."""
+"""The size limit of a response that shows rows: once its cells have this many characters together, no further
+row is added. It bounds memory, because the parent process reads the whole response at once."""
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -78,7 +78,8 @@ _ZONES = ("localtime", "utc")
 
 
 class _LimitReached(Exception):
-    """Raised for a result that exceeds a limit. The agent sees the exception's message."""
+    """Raised for a result that exceeds a limit, and for a statement that gives no table. The agent sees the
+    exception's message."""
 
 
 def main() -> None:
@@ -102,9 +103,9 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Returns the response to a request: `fingerprint` and `rows` (their number); or, if the request has
-    `show`, `columns`, the first `cells`, and `more` (whether further rows exist). If the query fails, the
-    response has only `problem`."""
+    """Runs the query of a request and returns the response. It has `fingerprint` and `rows` (the number of
+    rows). If the request has `show`, it instead has `columns`, `cells` (the first rows) and `more` (whether
+    further rows exist). If the query fails, it has only `problem`."""
     connection = _connect(request)
     refused: list[str] = []
     try:
@@ -196,8 +197,8 @@ def _word(value: Any) -> str:
 
 
 def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
-    """Applies the limits that SQLite enforces, and installs the authorizer last, because it forbids PRAGMA
-    statements."""
+    """Sets the limits that SQLite enforces, then installs the authorizer. The authorizer comes last, because
+    it forbids the PRAGMA statements that set limits."""
     for pragma in (
         f"hard_heap_limit={HEAP_BYTES}",
         "temp_store=MEMORY",

@@ -1,4 +1,4 @@
-"""The tools `web_page` and `web_search`, which access only hosts that the run allows."""
+"""The tools `web_page` and `web_search`, which access only hosts that the run file allows."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ class Browser:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> Self:
-        """Starts the egress proxy and the client, and returns this object."""
+        """Starts the egress proxy and the client, and returns this object. Raises InfrastructureError if the
+        proxy cannot listen on a port."""
         import httpx
 
         try:
@@ -91,8 +92,9 @@ class Browser:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
-        """Returns the page at a URL, with at most `most` bytes of its body. If `headers` are given,
-        redirects are not followed. Raises WebError if the page cannot be read or its host is not allowed."""
+        """Sends a GET request and returns the page at a URL, with at most `most` bytes of its body. Redirects
+        are followed, unless `headers` are given. Raises WebError if the page cannot be read or its host is
+        not allowed."""
         import httpx
 
         for _ in range(_REDIRECTS + 1):

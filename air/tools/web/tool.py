@@ -86,8 +86,8 @@ class WebSearchSettings(ToolSettings):
     """Whether the service's host name may resolve to a non-public IP address, such as an address of this
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """How many seconds a failing service has to recover before the episode ends with an infrastructure
-    failure."""
+    """The time in seconds that a failing service has to recover. After that, the episode ends with an
+    infrastructure failure."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
@@ -146,12 +146,14 @@ class WebSearchSettings(ToolSettings):
 
 
 Ask = Callable[[str], Awaitable[list[Any]]]
-"""A function that returns the results of a query, and raises WebError if there are none to read."""
+"""The type of a function that sends a query to the search service and returns the results. The function
+raises WebError if it cannot read any."""
 
 
 async def _answer(ask: Ask, query: str, patience: float) -> list[Any]:
-    """Returns the results of the model's query. Raises ToolError if the service fails repeatedly on this
-    query but answers the fixed query, and InfrastructureError if the service is unreachable."""
+    """Returns the service's results for the model's query. Raises ToolError if the service fails at this
+    query twice or more, but answers the fixed query `_PROBE`. Raises InfrastructureError if the service does
+    not answer `_PROBE` within `patience` seconds."""
     pause = _pause(patience)
     for _ in range(_TRIES):
         try:
@@ -173,9 +175,9 @@ def _pause(patience: float) -> float:
 
 
 async def _probe(ask: Ask, patience: float) -> None:
-    """Sends the fixed query until the service answers it. Raises InfrastructureError if the service does
-    not answer within `patience` seconds. The model's query may have crashed the service, so it gets this
-    time to restart."""
+    """Sends the fixed query `_PROBE` until the service answers it. Raises InfrastructureError if the service
+    does not answer within `patience` seconds. The service gets this time, because the model's query may have
+    crashed it, and then it must restart."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

@@ -1,5 +1,5 @@
-"""The state that the tools `bash` and `files` share: a shell, whose working directory relative paths refer
-to, and the history of edits for `undo_edit`."""
+"""The state that the tools `bash` and `files` share in one episode: a shell, and the history of edits for the
+tool `undo_edit`. Relative paths are relative to the shell's working directory."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Workbench:
         """The history of edits, oldest first: the path of the edited file, and its text before the edit."""
 
     async def bash(self, command: str, seconds: float) -> Reply:
-        """Runs a command in the shell, and returns its output and exit status. Raises BoxDiedError if the
-        box has ended."""
+        """Runs a command in the shell, and returns its output and exit status. Raises ToolError if the
+        command is empty or contains a NUL character, and BoxDiedError if the box has ended."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -49,7 +49,9 @@ class Workbench:
         return Reply(text, "success" if result.ok else "error", {"code": result.code})
 
     async def view(self, path: str, first: int, last: int | None) -> str:
-        """Returns the lines `first` to `last` of a file with their numbers, or the names in a folder."""
+        """Returns the lines `first` to `last` of a file with their numbers (to the end of the file if `last`
+        is None), or the names in a folder. Raises ToolError if `path` cannot be read or the file has no such
+        lines."""
         target = await self._files.resolve(path, self._shell.cwd)
         mode = await self._files.mode(target)
         if mode is not None and stat.S_ISDIR(mode):
@@ -65,7 +67,8 @@ class Workbench:
         return await _shown(file.lines, first, last)
 
     async def create(self, path: str, text: str) -> str:
-        """Writes a new file. Raises ToolError if the file exists."""
+        """Writes a new file, and returns the observation. Raises ToolError if the file exists or cannot be
+        written."""
         target = await self._files.resolve(path, self._shell.cwd)
         if await self._files.mode(target) is not None:
             raise ToolError(f"{target} exists. Use `str_replace` or `insert` to edit it.")
@@ -73,7 +76,8 @@ class Workbench:
         return f"Created {target}, {len(Lines(text))} lines."
 
     async def str_replace(self, path: str, old: str, new: str) -> str:
-        """Replaces the text `old` in a file. Raises ToolError unless the file contains `old` exactly once."""
+        """Replaces the text `old` in a file by `new`, and returns the observation, which shows the edited
+        lines. Raises ToolError unless the file can be edited and contains `old` exactly once."""
         if not old:
             raise ToolError("`old` is empty: there is nothing to replace.")
         file = await self._open(path)
@@ -86,7 +90,9 @@ class Workbench:
         return await self._edit(file, before + new + after, first, first + new.count("\n"))
 
     async def insert(self, path: str, after: int, text: str) -> str:
-        """Inserts lines after the line `after`; 0 inserts at the beginning."""
+        """Inserts `text` after the line with the number `after` (0: at the beginning of the file), and
+        returns the observation, which shows the inserted lines. Raises ToolError if there is no such line or
+        the file cannot be edited."""
         file = await self._open(path)
         total = len(file.lines)
         if not 0 <= after <= total:
@@ -96,8 +102,8 @@ class Workbench:
         return await self._edit(file, lines.text, after + 1, after + len(body))
 
     async def undo_edit(self, path: str) -> str:
-        """Restores a file's text from before its latest edit, even if the file has been changed by other
-        means since."""
+        """Restores a file's text from before its latest edit, even if something else has changed the file
+        since, and returns the observation. Raises ToolError if there is no edit to undo."""
         target = await self._files.resolve(path, self._shell.cwd)
         for number in reversed(range(len(self._before))):
             if self._before[number][0] == target:
@@ -123,8 +129,8 @@ class Workbench:
 
 
 async def _shown(lines: Lines, first: int, last: int) -> str:
-    """Returns lines with their numbers. If there are more than `MOST_LINES`, a last line says which lines
-    are missing."""
+    """Returns the lines `first` to `last` as text, each with its number. If these are more than `MOST_LINES`
+    lines, the others are left out, and a note at the end says which."""
     last = min(last, len(lines))
     end = min(last, first + MOST_LINES - 1)
     text = await asyncio.to_thread(lambda: numbered(lines.between(first, end), first))

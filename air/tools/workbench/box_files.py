@@ -42,10 +42,10 @@ class BoxFiles:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program, which must not change anything, in the folder `at` of the box, and returns its
-        result.
+        """Runs a program in the folder `at` of the box, and returns its result. The program must not change
+        anything.
 
-        Raises ToolError if the program cannot run there, or takes longer than `LOOK_SECONDS`.
+        Raises ToolError if the program cannot run in that folder, or takes longer than `LOOK_SECONDS`.
         """
         command = ["env", "-C", at, *argv]
         result = await self._box.exec(command, timeout=LOOK_SECONDS, cwd="/", max_bytes=max_bytes)
@@ -72,8 +72,8 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns the path of an existing folder without symbolic links. Raises ToolError if `path` is not
-        a folder."""
+        """Returns the absolute path, without symbolic links, of the existing folder `path`, which is relative
+        to `cwd`. Raises ToolError if `path` is not a folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):

@@ -13,19 +13,20 @@ PATH_CHARS = 200
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the first line of a window of `window` lines that shows `line` (from 1) about a sixth below
-    its top. `total` is the number of lines in the file."""
+    """Returns the number of the first line of a window of `window` lines in which `line` is about a sixth of
+    the window below the top. Lines count from 1; `total` is the number of lines in the file."""
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns `first` as the first line of a window, moved as little as necessary for the window to stay
-    within `total` lines."""
+    """Returns the number of the first line of a window of `window` lines in a file of `total` lines. It is
+    `first`, moved as little as necessary for the window to stay within the file."""
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int) -> str:
-    """Returns lines as one text, each with its number before it. `first` is the number of the first line."""
+    """Returns lines as one text, each with its number before it, and cut if it is long. `first` is the number
+    of the first line."""
     return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
@@ -56,5 +57,5 @@ def bounded(text: str) -> tuple[str, bool]:
 
 
 def whole_number(word: str) -> int | None:
-    """Parses `word` as a number from 0 to 999,999,999. Returns None if it is not one."""
+    """Parses `word` as a number from 0 to 999,999,999. Returns None if it is anything else."""
     return int(word) if word.isascii() and word.isdigit() and len(word) < 10 else None

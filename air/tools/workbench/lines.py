@@ -50,10 +50,10 @@ class Lines:
         return part.removesuffix("\n").split("\n") if part else []
 
     def replaced(self, first: int, last: int, body: Sequence[str]) -> Lines:
-        """Returns a new Lines with `body` in place of the lines `first` to `last`.
+        """Returns a new Lines with the lines `body` in place of the lines `first` to `last`.
 
-        If `last` is `first - 1`, `body` is inserted before `first`. Every line of the result ends with a
-        line feed. The only exception is an unchanged last line that had none.
+        If `last` is `first - 1`, `body` is inserted before `first`. Every line of the result ends with a line
+        feed, except an unchanged last line that had no line feed before.
         """
         head, tail = self.text[: self.start(first)], self.text[self.start(last + 1) :]
         if head and not head.endswith("\n"):

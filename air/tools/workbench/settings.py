@@ -1,4 +1,4 @@
-"""The settings of the tools `bash` and `files`, and their schemas."""
+"""The tool `bash` and the five tools that `files` stands for, with their settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from air.tools.workbench.bench import Workbench
 MAX_LENGTH = 16_000
 """The default maximum length of an observation of the tool `view`, in characters."""
 GRACE = 45.0
-"""How many seconds the harness waits beyond a command's time limit, which is enforced inside the box."""
+"""The number of seconds by which the time limit of a call exceeds that of its command. The box enforces the
+command's limit; the harness enforces the limit of the call, in case the box fails to."""
 
 
 class BashSettings(ToolSettings):
@@ -45,8 +46,8 @@ class BashSettings(ToolSettings):
         return [bash]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of the tool with its limits. `seconds` is enforced inside the box; the tool's own
-        time limit is longer, as a backstop."""
+        """Returns a copy of `tool` with the limits that are set here. The box enforces `seconds`; the time
+        limit of the call is longer, in case the box fails to."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + GRACE)
 
 
