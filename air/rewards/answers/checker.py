@@ -29,7 +29,7 @@ from air.rewards.answers.verdict import Verdict, lowest_of
 GIVEN: Mapping[str, str] = {
     "prediction": "the final answer's text",
     "response": "the last reply",
-    "tool_calls": "number of tool calls",
+    "tool_calls": "number of tool calls that succeeded",
     "turns": "number of turns",
     "thoughts": "list of the turns' thoughts",
     "run": "runs a script in the box of the episode: `await run(script)` gives exit code, stdout and stderr",
