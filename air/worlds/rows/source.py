@@ -95,7 +95,8 @@ def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowF
 def split(
     settings: RowsSettings, files: Mapping[Split | None, RowFile]
 ) -> Mapping[Split, list[Row]]:
-    """Returns, by split, the rows that satisfy the conditions in `settings.where`."""
+    """Returns, for the training and the validation split, the rows that satisfy the conditions in
+    `settings.where`."""
     rows: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for held, file in files.items():
         for row in file.rows:
