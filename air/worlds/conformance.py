@@ -56,7 +56,7 @@ _ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (
 
 
 class Violation(Exception):
-    """Raised if a world violates a rule. The message describes the violation."""
+    """Raised by a check that a world does not pass. The message describes the problem."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ MAX_OBSERVATION = 20_000
 class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
-    The seed selects a task from `ids`. `seconds` is the time limit of each request. While the cause of a
-    failure is determined, the server has `patience` seconds to respond again.
+    The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
+    request. After a failed action, air waits at most `patience` seconds until the server responds again.
     """
 
     def __init__(

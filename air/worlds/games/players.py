@@ -83,7 +83,7 @@ _PLANS: dict[type, Callable[[Game], list[str] | None]] = {
 
 
 def reply(world: GameWorld, player: Player) -> Action:
-    """Returns a player's next reply as an action, with as many moves as one turn allows."""
+    """Returns a player's next reply as an action, with at most as many moves as one turn allows."""
     moves: list[str] = []
     while len(moves) < world.limits.per_turn:
         more = player.moves(world.game)

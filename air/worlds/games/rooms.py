@@ -1,9 +1,9 @@
 """Generates solvable Sokoban rooms: a random floor plan, searched backwards from the solved room.
 
 The backward search is breadth-first, so it knows for every visited state the exact number of moves of the
-shortest solution. The start is drawn from the states whose number is in the wanted range. The numbers of
-floor plans and of visited states are limited. If no plan has a suitable start, the room without inner walls
-is used; `Rooms.problem` checks beforehand whether that room has one.
+shortest solution. The start is drawn from the states whose number of moves is in the wanted range. The
+numbers of floor plans and of visited states are limited. If no plan has a suitable start, the room without
+inner walls is used; `Rooms.problem` checks beforehand whether this room has a suitable start.
 
 A cell is a number: row times width plus column. A state is an integer: its lowest 8 bits are the player's
 cell, and bit 8 + c is set if there is a box on cell c.

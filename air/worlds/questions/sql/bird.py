@@ -87,7 +87,8 @@ def _run_gold(file: Path, gold: str, where: str) -> Result:
 
 @functools.lru_cache(1000)
 def _schema(file: Path) -> str:
-    """Returns the `CREATE TABLE` statements of a database."""
+    """Returns the `CREATE TABLE` statements of the database in `file`. Raises InfrastructureError if the file
+    cannot be read as a database."""
     connection = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         rows = connection.execute(
