@@ -182,7 +182,8 @@ class ResearchWorld:
 
     async def step(self, action: Action) -> Step:
         """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`. If the
-        agent's commands end the box, the episode ends without a grading here."""
+        action's commands end the box, returns the episode's last step without a grading; `finish` then counts
+        the artefact as missing."""
         answer = result = validation = None
         score = ""
         try:
@@ -280,8 +281,9 @@ class ResearchWorld:
         does nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
-        artefact counts, both gradings use the same bytes. A task with its own grading rules has no test
-        split. Raises InfrastructureError if one of these gradings, or the latest earlier one, fails.
+        artefact counts, both gradings use the same bytes. The artefact of a task with its own grading rules
+        is not graded on the test split. Raises InfrastructureError if one of these gradings, or the latest
+        earlier one, fails.
         """
         if self._closed:
             return
