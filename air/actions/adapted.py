@@ -8,8 +8,8 @@ from air.actions.base import Action, ActionFormat, Standing, TextFormat
 
 
 class Adapted(ActionFormat):
-    """Wraps a user's `TextFormat` as an `ActionFormat`: its own members come from the user's format, and
-    all other members have the defaults of `ActionFormat`."""
+    """Wraps a user's `TextFormat` as an `ActionFormat`. The members of `TextFormat` are those of the user's
+    object; all other members have the defaults of `ActionFormat`."""
 
     def __init__(self, text_format: TextFormat) -> None:
         self._inner = text_format

@@ -1,14 +1,16 @@
 """Four action formats of AgentFly's agents: `action`, `code`, `bash_swe` and `react_input`.
 
-    action       `<action>` and a text, for a world without tools, or for a world with one tool
-    code         the only ```python block is a call of the one tool
-    bash_swe     the first ```bash block is a call of the one tool; it ends the episode if it contains `DONE`
-    react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:`
+    action       the text between `<action>` and `</action>`
+    code         the text of the only ```python block
+    bash_swe     the text of the first ```bash block; a text that contains the word in `DONE` ends the episode
+    react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:` and a text
 
-The first three formats need a world with at most one tool, whose only required argument is a text. A reply
-without an action is an answer, if the world accepts answers in words. Thoughts before `</think>` are
-ignored. Text after the action is ignored too, as in AgentFly: the reply itself is not shortened, so the
-sampled tokens are unchanged.
+`action`, `code` and `bash_swe` need a world with at most one tool, whose only required argument is a text.
+The action's text becomes this argument or, in a world without tools, the answer. If the world accepts answers
+in words, a reply without an action is an answer, too; in `react_input` an answer needs `Answer:`.
+
+Thoughts before `</think>` are ignored. Text after the action is ignored too (in `react_input`: from the next
+label on), as in AgentFly. The reply itself is not shortened, so the sampled tokens are unchanged.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ from air.errors import ConfigError
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """If a `bash_swe` command contains this word, its output is the final answer and the episode ends."""
 END = "end task"
-"""The text of an `action` that ends the episode without a tool call, in a world that accepts answers in
-words."""
+"""In the format `action`, the action text that counts as an answer and not as a tool call, if the world
+accepts answers in words. Upper and lower case are equivalent."""
 _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
 class OneTool(WorldFormat):
-    """A format whose action is one text: the argument of the only tool or, without tools, an answer."""
+    """The base class of formats whose action is one text: the argument of the world's only tool or, in a
+    world without tools, the answer."""
 
     form: str
     """The instructions for the model on how to write an action."""
@@ -59,7 +62,7 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns the part of a reply that expresses an action: `text` in this format's markup."""
+        """Returns `text`, an action's text, in the markup of this format, such as `<action>…</action>`."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -73,7 +76,7 @@ class OneTool(WorldFormat):
         return self.call(action)
 
     def call(self, text: str) -> Action:
-        """Returns the action that calls the tool with `text` as its argument."""
+        """Returns the action that calls the world's only tool with `text` as its argument."""
         name = self.toolbox.names[0]
         return Action(tool=self.toolbox.checked(name, {self._argument: text}))
 
@@ -181,8 +184,9 @@ class ReactInput(WorldFormat):
 
 
 def _text_argument(name: str, toolbox: Toolbox) -> str:
-    """Returns the name of the only tool's argument. Raises ConfigError if there are several tools, or if the
-    only tool needs anything but one text."""
+    """Returns the name of the argument of the only tool in `toolbox`. Raises ConfigError if there are several
+    tools, or if the required arguments are anything but one text. `name` is the action format's name, for the
+    error message."""
     tool = toolbox.names[0]
     parameters = toolbox.parameters(tool)
     needed = list(parameters.get("required") or ())
@@ -199,7 +203,8 @@ def _text_argument(name: str, toolbox: Toolbox) -> str:
 
 
 def _after_thought(message: Message) -> str:
-    """Returns the text of a message after its thought. Raises FormatError if the thought is not closed."""
+    """Returns the text of a message after the last `</think>`, or the whole text if there is no thought.
+    Raises FormatError if `<think>` is not closed."""
     if "</think>" in message.text:
         return message.text.rpartition("</think>")[2]
     if "<think>" in message.text:
@@ -214,7 +219,7 @@ def _answer(text: str) -> str:
 
 
 def _blocks(text: str, languages: Sequence[str]) -> list[str]:
-    """Returns the texts of the closed fenced blocks whose language is one of `languages`."""
+    """Returns the texts in the closed blocks between ``` fences whose language is one of `languages`."""
     between = text.split("```")
     blocks = []
     for inside in between[1:-1:2]:
@@ -225,8 +230,9 @@ def _blocks(text: str, languages: Sequence[str]) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Returns the text after each label at the beginning of a line, such as `Action:`. The keys are the
-    labels without the colon. If a label occurs twice, its first text is returned."""
+    """Splits a reply at the labels in `_LABELS`, such as `Action:`, that begin a line. Returns the text from
+    each label to the next one; the keys are the labels without the colon. If a label occurs twice, the text
+    after its first occurrence is returned."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.split("\n"):

@@ -44,8 +44,8 @@ class Action:
     """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`;
     or, in worlds without a shell, an answer or a tool call.
 
-    At least one of `script`, `tool`, `ending` and `answer` is set. Only `ending` may be combined with
-    another one.
+    At least one of `script`, `tool`, `ending` and `answer` is set. Of these fields, `script`, `tool` and
+    `answer` exclude each other.
     """
 
     script: str = ""
@@ -79,7 +79,7 @@ class Standing:
 
 
 class FormatError(Exception):
-    """Raised for a reply that is not a valid action. The model sees the message as feedback."""
+    """Raised for a reply that is not a valid action. The model sees the exception's message as feedback."""
 
 
 @dataclass(frozen=True)

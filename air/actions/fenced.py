@@ -21,7 +21,8 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 
 class Fenced(ActionFormat):
-    """The `fenced` action format: one fenced block with shell commands or, if there are tools, one call."""
+    """The `fenced` action format: one fenced block with shell commands or, if there are tools, one tool
+    call."""
 
     name = "fenced"
     instructions = (
@@ -77,7 +78,8 @@ class Fenced(ActionFormat):
 
 
 def _first_block(reply: str, opening: re.Pattern[str] = _OPENING) -> str | None:
-    """Returns the text in the first fenced block of a reply, or None if no block is complete."""
+    """Returns the text of the first fenced block whose opening line matches `opening`; None if the reply has
+    no such line, or no closing line follows it."""
     lines = reply.split("\n")
     first = next((n for n, line in enumerate(lines) if opening.fullmatch(line)), len(lines))
     rest = range(first + 1, len(lines))

@@ -66,7 +66,7 @@ SIGNATURES: dict[str, Signature] = {
     "literature_search": Signature("literature_search <query> [<n>]", "finds papers", 1, 2),
     "parse_pdf_url": Signature("parse_pdf_url <url>", "the text of a PDF", 1, 1),
 }
-"""The rules for calls of each tool, by the tool's name."""
+"""The syntax and the number of arguments of each tool of the `mlgym` format, by the tool's name."""
 OPTIONAL = ("memory_write", "memory_read", "literature_search", "parse_pdf_url")
 """The names of the tools that are available only if the run or the task allows them."""
 
@@ -92,7 +92,8 @@ _INSTRUCTIONS = "\n".join(
 
 
 class MLGym(ActionFormat):
-    """The `mlgym` action format: the only fenced block contains one tool call, ending or bash script."""
+    """The `mlgym` action format: the only fenced block contains one tool call, `validate`, `submit` or a bash
+    script."""
 
     name = "mlgym"
     instructions = _INSTRUCTIONS
@@ -173,9 +174,10 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Parses the lines of a block that begins with `name`: a tool, `validate` or `submit`.
+    """Parses a block's lines whose first word is `name`: a tool's name, `validate` or `submit`. Returns the
+    action.
 
-    Raises FormatError if the block does not consist of exactly one well-formed command.
+    Raises FormatError if the lines are not exactly one well-formed command.
     """
     head = lines[0].strip()
     signature = SIGNATURES.get(name)
@@ -195,7 +197,8 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """Returns the words after the tool's name in a command's first line, unquoted as in a shell."""
+    """Returns the words after the tool's name in `head`, the first line of a command, unquoted as in a shell.
+    Raises FormatError if a quote is not closed."""
     try:
         return tuple(words.split(head)[1:])
     except ValueError as error:
@@ -203,7 +206,8 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns a tuple with only `text`, without quotes around it; an empty tuple if it is blank."""
+    """Returns the arguments of a tool that takes all of `text` as one argument: a tuple with `text`, without
+    quotes around it; an empty tuple if `text` is blank."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:

@@ -27,7 +27,7 @@ SEARCH: Mapping[str, Any] = {
         },
     },
 }
-"""The one tool that a world may offer to this format."""
+"""The JSON schema of the tool `search`, the only tool that the format `search_r1` can call."""
 
 
 class SearchR1(WorldFormat):

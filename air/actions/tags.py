@@ -19,7 +19,8 @@ class Part:
 
 def only(text: str, tag: str) -> Part | None:
     """Returns the part of `text` between `<tag>` and `</tag>`, or None if the text contains neither tag.
-    Raises FormatError if there is more than one such part, or one of the two tags is missing."""
+    Raises FormatError if one of the two tags is missing or occurs twice, or if the closing tag comes
+    first."""
     first, last = f"<{tag}>", f"</{tag}>"
     begins, ends = text.count(first), text.count(last)
     if not begins and not ends:
@@ -43,7 +44,8 @@ def after_thought(message: Message, tags: tuple[str, ...]) -> str:
 
     The thought is in one of three places: between `<think>` and `</think>`; before `</think>`, if the model's
     chat template writes `<think>`; or in the message's field `reasoning`. Raises FormatError if the thought
-    is not closed, if there are two thoughts, or if one of `tags` is in the thought or before it.
+    is not closed, if there are two thoughts, if nothing follows `</think>`, or if one of `tags` is in the
+    thought or before it.
     """
     text = message.text
     if "<think>" not in text and text.count("</think>") == 1:

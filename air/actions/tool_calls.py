@@ -1,10 +1,11 @@
 """The action formats `tool_calls` and `hermes`: an action is exactly one tool call.
 
 In `tool_calls`, each request passes the tools' schemas to the model server, which renders them with the
-model's chat template and parses the call from the reply. In `hermes`, the system prompt describes the
-tools. Both formats accept a call that the server parsed, or else a call in the text after the thought:
-`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. A world without tools gets one tool, `act`, whose
-argument is the action's text. If the world accepts answers in words, a reply without a call is an answer.
+model's chat template and parses the call from the reply. In `hermes`, the system prompt describes the tools.
+Both formats accept a call that the server parsed, or else a call in the text after the thought:
+`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. If the world accepts answers in words, a reply without
+a call is an answer. If it does not and has no tools, it gets one tool, `act`, whose argument is the action's
+text.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ ACT: Mapping[str, Any] = {
         },
     },
 }
-"""The schema of the tool `act`, which is offered in a world without tools of its own."""
+"""The schema of the tool `act`. It is offered if the world has no tools and the field `WorldTask.answers` is
+false."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
-"""A sentence that is added to the instructions if the world accepts answers in words."""
+"""A sentence that is added to the instructions if the field `WorldTask.answers` is true."""
 
 
 class ToolCalls(WorldFormat):
@@ -122,7 +124,8 @@ class Hermes(ToolCalls):
 
 
 def _answer(message: Message) -> str:
-    """Returns the text of a message after its thought."""
+    """Returns the text of a message after its thought. Raises FormatError if this text is empty or the
+    thought is malformed."""
     if not (text := after_thought(message, ("tool_call",)).strip()):
         raise FormatError("Format error: the reply is empty. Write your answer.")
     return text

@@ -56,12 +56,12 @@ class Toolbox:
         return "\n".join(["Tools:", *lines])
 
     def parameters(self, name: str) -> Mapping[str, Any]:
-        """Returns the JSON schema of a tool's arguments."""
+        """Returns the JSON schema of the arguments of the tool `name`."""
         return self._parameters[name]
 
     def parse(self, text: str) -> ToolCall:
-        """Parses a tool call from one JSON object of the form `CALL_FORM`. Raises FormatError if it is
-        malformed or does not match its tool's schema."""
+        """Parses a tool call from the text of one JSON object, `{"name": …, "arguments": {…}}`. Raises
+        FormatError if the text is malformed or does not match the tool's schema."""
         value = _parsed(text, "the call")
         if not isinstance(value, dict):
             raise FormatError(f"Format error: the call must be a JSON object: {CALL_FORM}")

@@ -14,7 +14,8 @@ _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
-    """The base class of formats that contain no shell scripts and can offer the tools of a world."""
+    """The base class of action formats for worlds without a shell. Their actions are answers, or calls of the
+    world's tools."""
 
     scripts = False
     optional: Mapping[str, str] = {}
@@ -65,9 +66,8 @@ class AnswerFormat(WorldFormat):
     """The base class of formats whose reply contains one answer: a text, as the world's rules describe it.
 
     In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
-    "arguments": {…}}`). If such a world also accepts answers in words, a text that begins like a call is
-    parsed as a call, and any other text is an answer. A subclass defines where in a reply the answer
-    stands.
+    "arguments": {…}}`). If such a world also accepts answers in words, a text that begins like a JSON call is
+    parsed as a call, and any other text is an answer. A subclass defines which part of a reply is the answer.
     """
 
     form: str
@@ -84,7 +84,8 @@ class AnswerFormat(WorldFormat):
 
     @abstractmethod
     def answer_in(self, message: Message) -> str:
-        """Returns the text of the answer in a message; raises FormatError if there is not exactly one."""
+        """Returns the text of the answer in a message. Raises FormatError if there is not exactly one
+        answer."""
 
     @abstractmethod
     def reply_with(self, thought: str, answer: str) -> str:

@@ -80,12 +80,15 @@ class Step:
 
 
 def without_end(unanswered: float, rewards: Iterable[float]) -> float:
-    """Returns the reward for the end of an episode that its world does not end. `unanswered` is the task's,
-    and `rewards` are those that the world has given.
+    """Returns the last reward of an episode that its world did not end: `min(0, unanswered − min(0, Σ
+    rewards))`. `unanswered` is the field of `WorldTask`, and `rewards` are the rewards that the world has
+    given.
 
-    If the world has taken more than it has given, this loss counts towards `unanswered`: both together are
-    the larger of the two losses, not their sum. So a wrong try is not charged twice, and an episode with a
-    wrong try is never cheaper than one without a try. What the world has given beyond its losses stays."""
+    If `Σ rewards` is negative, this loss is deducted from the charge `unanswered`, so that the episode earns
+    the lower of the two in all, not their sum. So a wrong try is not charged twice, and an episode with a
+    wrong try is never cheaper than one without a try. If `Σ rewards` is positive, `unanswered` is charged in
+    full.
+    """
     loss = min(0.0, math.fsum(rewards))
     return min(0.0, unanswered - loss)
 

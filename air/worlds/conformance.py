@@ -49,14 +49,14 @@ TEXTS = (
     "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
     "\n\n", " ", "\t", "é 漢字 🙂", "\x00", "x" * 50_000,
 )  # fmt: skip
-"""Texts of actions, most of which are meaningless to a world."""
+"""Answers that the checks send as actions. Most of them are meaningless to a world."""
 _ARGUMENTS: tuple[Mapping[str, Any] | None, ...] = (
     None, {}, {"x": 1}, {"action": None}, {"text": "x" * 50_000}, {"a": [{}]}
 )  # fmt: skip
 
 
 class Violation(Exception):
-    """Raised if a world violates a rule. The message describes the violation."""
+    """Raised by a check that a world does not pass. The message describes the problem."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,13 @@ async def check(
     task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
 ) -> dict[str, str]:
     """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
-    problem. `actions` are further actions to send, such as legal moves; `checks` are names in `CHECKS`
-    (None: all). Raises ConfigError if the world needs a box, because the checks run more episodes at the
-    same time than there may be boxes."""
+    problem.
+
+    `actions` are further actions to send, such as legal moves; `checks` are names in `CHECKS` (None: all).
+    Raises ConfigError if the world needs a box, because the checks run more episodes at the same time than
+    there may be boxes. Raises InfrastructureError if something else that the world needs, such as a server,
+    is missing.
+    """
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
     case = Case(task, [*actions, *strange_actions(task)])
@@ -120,8 +124,8 @@ class Played:
 
 
 async def play(case: Case, seed: int, turns: int | None = None) -> Played:
-    """Runs one episode with the actions of the case until the world ends it or `turns` turns have passed
-    (None: the task's maximum number of turns)."""
+    """Runs one episode with `case.actions` until the world ends it or `turns` turns have passed (None: the
+    task's maximum number of turns). Returns a record of the episode."""
     world = case.task.world()
     try:
         first = await world.reset(seed)
@@ -140,14 +144,14 @@ async def play(case: Case, seed: int, turns: int | None = None) -> Played:
 
 
 async def same_seed_same_episode(case: Case) -> None:
-    """Check: if the task declares `replays`, the same seed and actions give the same observations, rewards
+    """Check: if `WorldTask.replays` is true, the same seed and actions give the same observations, rewards
     and facts."""
     if case.task.replays and await play(case, 3) != await play(case, 3):
         raise Violation("the task says that it replays, but two episodes with one seed differ")
 
 
 async def different_seeds_differ(case: Case) -> None:
-    """Check: different seeds give different episodes."""
+    """Check: the seeds 0 to 7 do not all give the same episode."""
     if len({str(await play(case, seed)) for seed in SEEDS}) == 1:
         raise Violation(f"the seeds {SEEDS.start} to {SEEDS.stop - 1} all give the same episode")
 
@@ -175,7 +179,7 @@ async def any_action_is_answered(case: Case) -> None:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """Check: a step after the end of an episode returns `done` and no reward."""
+    """Check: a step after the end of an episode returns a `Step` with `done` and without a reward."""
     world = await _started(case)
     try:
         for number in range(10 * case.task.max_turns):
@@ -214,7 +218,8 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Check: 64 concurrent episodes do not influence each other."""
+    """Check: 64 episodes can run at the same time. If `WorldTask.replays` is true, each of them equals the
+    episode that its seed gives alone."""
     few = Case(case.task, case.actions)
     at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:
@@ -294,4 +299,4 @@ CHECKS: Mapping[str, Check] = {
         numbers_are_drawn_from_generators_of_its_own,
     )
 }
-"""All checks, by name."""
+"""The functions of all checks, by the function's name."""

@@ -79,8 +79,8 @@ class WorldTask:
     format_penalty: float = 0.0
     """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
     unanswered: float = 0.0
-    """The least reward of an episode that ends without the world's `done`, because turns, context or time ran
-    out or the agent ended its box: such an episode's loss is brought to this value
+    """What an episode earns at its end if it ends without the world's `done`, because turns, context or time
+    ran out or the agent ended its box. A loss in the rewards that the world has given is deducted from it
     (`air.worlds.base.without_end`). It must not be positive. If answers can earn less than 0, set it to the
     lowest reward of an answer: otherwise an agent could avoid a bad answer's reward by not answering."""
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -94,8 +94,9 @@ class WorldTask:
     facts: Mapping[str, str] = field(default_factory=dict)
     """The meaning of each name in `World.facts`, for documentation and for the viewer."""
     player: Callable[[World[Action], int], Player] | None = None
-    """A function that makes a scripted player, which plays well, from a world after `reset` and its seed.
-    The command `air demos` uses it to generate demonstrations. None if there is no such player."""
+    """A function that makes a scripted player, which plays well. Its arguments are a world after `reset`, and
+    the seed of its episode. The command `air demos` uses it to generate demonstrations. None if there is no
+    such player."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError if the fields about boxes contradict each other, or if `unanswered` is
@@ -164,15 +165,16 @@ def is_world(task_id: str) -> bool:
 
 
 def load(task_id: str) -> WorldTask:
-    """Returns the task with an id. Raises MissingError if there is no such source or task, and ConfigError
-    if the id is malformed."""
+    """Returns the task with the id `task_id`. Raises MissingError if there is no such source or task, and
+    ConfigError if the id is malformed."""
     prefix, _, name = task_id.partition(":")
     return source(prefix).load(name)
 
 
 def source(prefix: str) -> WorldSource:
-    """Returns the source for a prefix: that in `SOURCES`, or else the object `SOURCE` of the module with
-    this name. Raises MissingError if there is neither, and ConfigError if the object is not a source."""
+    """Returns the source of the task ids with a prefix: that in `SOURCES`, or else the object `SOURCE` of the
+    module with the name `prefix`. Raises MissingError if there is neither, and ConfigError if the object is
+    not a source."""
     if prefix in SOURCES:
         found: WorldSource = plugin(SOURCES[prefix])
         return found

@@ -9,14 +9,15 @@ from air.errors import InfrastructureError
 from air.worlds.agentgym.session import Session
 
 PATIENCE = 300.0
-"""How many seconds a server has to respond again after an action that made it hang or crash."""
+"""The maximum number of seconds to wait until a server responds again after an action that made it hang or
+crash."""
 
 
 class Attempt:
-    """Repeats an episode's actions in `session`, with the task id `data`.
+    """Repeats an episode's actions in `session`, on the task with the id `data`.
 
-    If the server cannot provide another session, `session` is the episode's own session, which `close`
-    leaves open.
+    `session` is normally a new session. If the server cannot provide another one, it is the episode's own
+    session, which `close` leaves open.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Attempt:
 
     async def begin(self) -> None:
         """Creates the session if necessary and starts the task. Retries for `patience` seconds, because the
-        server may be busy or may have been restarted."""
+        server may be busy or may have been restarted, and then raises InfrastructureError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._patience
         while True:
@@ -47,7 +48,7 @@ class Attempt:
             await asyncio.sleep(self._pause)
 
     async def act(self, sent: str) -> None:
-        """Repeats an earlier action of the episode."""
+        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result."""
         await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
@@ -56,8 +57,8 @@ class Attempt:
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Sends the environment's known actions, which every working session answers. Raises
-        InfrastructureError if one fails."""
+        """Sends the actions in `Environment.known`, which a working server answers in every session. Raises
+        InfrastructureError if one of them gets no result."""
         for known in self._session.environment.known:
             await self._session.act(known)
 

@@ -32,7 +32,7 @@ class ErrorBody:
 
 
 class Client:
-    """Sends the requests of one episode. The connection is opened by the first request."""
+    """The HTTP client of one episode. It opens its connection at the first request."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url = url
@@ -51,8 +51,8 @@ class Client:
         self, path: str, body: Mapping[str, Any] | None, seconds: float | None = None
     ) -> Any:
         """Sends a POST request and returns the response: a JSON value, or an ErrorBody. `seconds` replaces
-        the client's time limit. Raises Unanswered if there is no response, or none with status 200 and
-        valid JSON."""
+        the client's time limit. Raises Unanswered if there is no response in time, or if the response is
+        longer than `MAX_ANSWER`, has another status than 200 or is not valid JSON."""
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
@@ -107,8 +107,8 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Returns a text from a response, with lone surrogates replaced. Raises ValueError if `value` is not a
-    text."""
+    """Returns a text from a response, with each lone surrogate replaced by `?`. Raises ValueError if `value`
+    is not a text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is no text")
     return clean(value)

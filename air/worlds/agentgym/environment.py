@@ -56,7 +56,8 @@ def plain(action: Action) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """The description of one environment, by which requests are made and responses are read."""
+    """The description of one environment. It says how to write the requests to the server and how to read the
+    responses."""
 
     name: str
     instructions: str
@@ -77,21 +78,23 @@ class Environment:
     create: Mapping[str, Any] | None = None
     """The body of the request that creates a session; None: the request has no body."""
     session: Callable[[Any], int] = _id
-    """Reads the session's id from the response to `/create`."""
+    """A function that returns the session's id from the response to `/create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
-    """Returns the fields of the request that starts the task with the given id."""
+    """A function that returns the fields of the request `/reset`, which starts the task with the given id."""
     first: Callable[[Any], str] = _observation
-    """Reads the first observation from the response to `/reset`, or to `first_path` if that is set."""
+    """A function that returns the first observation from the response to `/reset`, or to `first_path` if that
+    is set."""
     reset_fault: Callable[[Any], bool] = lambda answer: False
-    """Returns whether the response to `/reset` says that the server could not start the task."""
+    """A function that returns whether the response to `/reset` says that the server could not start the
+    task."""
     first_path: str = ""
     """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
-    """Converts an action to the text that is sent to the server. The second argument is the server's
-    previous response. Raises Unsendable if the action may not be sent."""
+    """A function that converts an action to the text that is sent to the server. Its second argument is the
+    server's previous response. It raises Unsendable if the action may not be sent."""
     outcome: Callable[[Any, str], Outcome] = _reward
-    """Reads the result of an action from the server's response. The second argument is the text that was
-    sent."""
+    """A function that returns the result of an action from the server's response. Its second argument is the
+    text that was sent."""
     success: float = 1.0
     """The lowest score that counts as a success."""
     closes: bool = True

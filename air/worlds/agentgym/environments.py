@@ -315,4 +315,4 @@ _ROWS = (
     ),
 )
 ENVIRONMENTS = {row.name: row for row in _ROWS}
-"""The environments, by name."""
+"""The AgentGym environments, by the name in task ids, such as `textcraft`."""

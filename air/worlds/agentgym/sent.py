@@ -51,7 +51,8 @@ def tool_call(action: Action, before: Any) -> str:
 
 
 def _literals(written: str) -> Any:
-    """Parses a text as JSON or as a Python literal; returns None if it is neither."""
+    """Parses a text as JSON or as a Python literal. Returns None if the text is neither, or if `_is_plain`
+    rejects its value."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(written)
@@ -62,7 +63,8 @@ def _literals(written: str) -> Any:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether `repr` of a value is a Python literal with the same value. This excludes NaN and infinity."""
+    """Whether a value consists only of dicts with text keys, lists, tuples, texts, finite numbers, booleans
+    and None, nested at most 20 levels deep. Its `repr` is then a Python literal with the same value."""
     if depth > 20:
         return False
     if isinstance(value, dict):
@@ -75,8 +77,8 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def select(action: Action, before: Any) -> str:
-    """Returns one read-only SQL query, because all episodes share the server's databases. Raises Unsendable
-    for any other text."""
+    """Returns the SQL query in an action: the last fenced block, or else the whole text. Raises Unsendable if
+    it is not a single query that only reads, because all episodes share the server's databases."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")

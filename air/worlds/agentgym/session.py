@@ -52,7 +52,8 @@ class Session:
         return self._id is not None
 
     async def begin(self, data: int) -> str:
-        """Creates the session, starts the task with the id `data`, and returns the first observation."""
+        """Creates the session, starts the task with the id `data`, and returns the first observation. Raises
+        InfrastructureError if that fails `CREATE_TRIES` times."""
         for left in reversed(range(CREATE_TRIES)):
             try:
                 return await self._begin(data)
@@ -64,7 +65,8 @@ class Session:
         raise AssertionError
 
     async def restart(self, data: int) -> str:
-        """Starts the task with the id `data` in the existing session, and returns the first observation."""
+        """Starts the task with the id `data` in the existing session, and returns the first observation.
+        Raises InfrastructureError if the server cannot start it."""
         answer = await self._post("/reset", self.environment.reset(data))
         self.answer = _no_error(answer, "/reset")
         with self._reading("/reset"):
@@ -98,7 +100,8 @@ class Session:
         return outcome
 
     async def works(self) -> bool:
-        """Whether the session responds to a harmless request."""
+        """Whether the session responds to the environment's `probe_action` or, if there is none, to a GET
+        request for its `probe_path`."""
         environment = self.environment
         try:
             if environment.probe_action:
@@ -123,7 +126,8 @@ class Session:
 
     async def _create(self) -> int:
         """Creates a session and returns its id. If the caller is cancelled meanwhile, waits up to
-        `CLOSE_SECONDS` for the response, so that the new session can be closed."""
+        `CLOSE_SECONDS` for the response, so that the new session can be closed. Raises InfrastructureError if
+        the server creates no session, or has only sessions that are in use."""
         asking = asyncio.ensure_future(self._ask_for_session())
         try:
             return await asyncio.shield(asking)
@@ -179,7 +183,8 @@ class Session:
 
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
-        """Context manager that converts errors in reading a response of an unexpected form to Unanswered."""
+        """Context manager that raises Unanswered if its `with` block fails because the server's response to
+        `path` has an unexpected form."""
         try:
             yield
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

@@ -32,7 +32,7 @@ class Sessions:
 
     @property
     def slots(self) -> asyncio.Semaphore:
-        """The semaphore that limits the number of sessions, for the running event loop."""
+        """The semaphore, one for each event loop, that limits the number of sessions in use."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
 
     @property
@@ -45,15 +45,16 @@ class Sessions:
         return session in self._holders
 
     def take(self, session: int) -> Holder:
-        """Assigns a session to a new holder and returns it. An earlier holder of the session is marked as
-        `lost`."""
+        """Assigns the session with the id `session` to a new holder, and returns the new holder. Marks an
+        earlier holder of the session as `lost`."""
         if earlier := self._holders.get(session):
             earlier.lost = True
         holder = self._holders[session] = Holder()
         return holder
 
     def give_back(self, session: int, holder: Holder) -> None:
-        """Releases a session, if `holder` still holds it."""
+        """Releases the session with the id `session`, unless it was assigned to another holder than `holder`
+        meanwhile."""
         if self._holders.get(session) is holder:
             del self._holders[session]
 
@@ -62,6 +63,6 @@ _ALL: dict[str, Sessions] = {}
 
 
 def of(server: str, most: int) -> Sessions:
-    """Returns the sessions of a server, identified by `ENVIRONMENT@URL`. `most` is the maximum number of
-    sessions."""
+    """Returns the record of the sessions on a server, which `server` identifies as `ENVIRONMENT@URL`. The
+    first call creates it, with at most `most` sessions in use at the same time."""
     return _ALL.setdefault(server, Sessions(most))

@@ -35,8 +35,8 @@ MAX_OBSERVATION = 20_000
 class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
-    The seed selects a task from `ids`. `seconds` is the time limit of each request. While the cause of a
-    failure is determined, the server has `patience` seconds to respond again.
+    The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
+    request. After a failed action, air waits at most `patience` seconds until the server responds again.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class AgentGymWorld:
         self._actions = self._valid = 0
 
     async def reset(self, seed: int) -> Observation:
-        """Creates a session on the server and starts the task that the seed selects."""
+        """Waits until the number of sessions allows another one, creates a session on the server, starts the
+        task that the seed selects, and returns the first observation."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots
@@ -74,7 +75,8 @@ class AgentGymWorld:
         return _shown(first)
 
     async def step(self, action: Action) -> Step:
-        """Sends one action to the server and returns its result."""
+        """Sends one action to the server and returns its result. Raises RuntimeError if the episode has not
+        begun or is over, and InfrastructureError if the server failed."""
         session = self._session
         if session is None or not session.begun or self._over:
             raise RuntimeError("the episode has not begun, or is over")
@@ -96,15 +98,15 @@ class AgentGymWorld:
         return self._step(outcome)
 
     async def close(self) -> dict[str, Any]:
-        """Closes the session, if the server has a request for it, and the connection."""
+        """Closes the session and the connection. Returns the environment's name and the last raw score."""
         if not self._closed:
             self._closed = True
             await aio.to_the_end(self._close())
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the score, the number of actions, and the share of valid actions if the environment shows
-        it."""
+        """Returns the success, the best score, the last raw score, the number of actions and, if the
+        environment's observations show it, the share of valid actions."""
         facts = {
             "success": float(self._best >= self.environment.success),
             "score": self._best,
@@ -125,7 +127,7 @@ class AgentGymWorld:
     async def _unanswered(
         self, session: Session, sent: str, failure: Unanswered, well: bool
     ) -> Step:
-        """Handles an action without a result: returns a step if the agent caused the failure, and raises
+        """Handles an action that got no result. Returns a step if the agent caused the failure, and raises
         `failure` otherwise. `well` is true if another session worked while the action was slow."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
@@ -142,8 +144,8 @@ class AgentGymWorld:
         return Step(Observation(text), done=True)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:
-        """Whether the agent caused the failure, by `attribution.caused_by_agent`: the action fails again in
-        other sessions."""
+        """Whether the agent caused the failure of the action `sent`, according to
+        `attribution.caused_by_agent`."""
         return await caused_by_agent(
             lambda: self._attempt(session),
             self._sent,

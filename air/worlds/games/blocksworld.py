@@ -75,7 +75,8 @@ class Blocksworld:
         return f"Now: {show(self.state)}\nGoal: {show(self.goal)}"
 
     def grid(self) -> list[list[int]]:
-        """Returns two rows of numbers: the current state and the goal."""
+        """Returns two rows of numbers: the current state and the goal. The n-th number of a row is what block
+        n stands on (0: the table)."""
         return [list(self.state), list(self.goal)]
 
     def shortest(self) -> int | None:
@@ -84,7 +85,8 @@ class Blocksworld:
 
 
 def forbidden(state: State, block: int, place: int) -> str:
-    """Returns the reason, in words, why a move is illegal; empty if the move is legal."""
+    """Returns the reason, in words, why `block` cannot be moved onto `place` in `state`; empty if the move is
+    legal. `place` is the number of another block, or 0 for the table."""
     if not 1 <= block <= len(state):
         return f"there is no block {block}"
     if place > len(state):
@@ -99,13 +101,14 @@ def forbidden(state: State, block: int, place: int) -> str:
 
 
 def moved(state: State, block: int, place: int) -> State:
-    """Returns the state after a legal move."""
+    """Returns the state after `block` is moved onto `place`, the number of another block, or 0 for the table.
+    The move must be legal."""
     return (*state[: block - 1], place, *state[block:])
 
 
 @lru_cache(maxsize=4)
 def states(blocks: int) -> tuple[State, ...]:
-    """Returns all states with this number of blocks, in ascending order."""
+    """Returns all states of a game with `blocks` blocks, in ascending order."""
     start = (0,) * blocks
     seen = {start}
     todo = [start]
@@ -118,7 +121,7 @@ def states(blocks: int) -> tuple[State, ...]:
 
 
 def neighbours(state: State) -> list[State]:
-    """Returns the states that one legal move reaches, without `state` itself."""
+    """Returns the states that differ from `state` and that one legal move reaches from it."""
     numbers = range(1, len(state) + 1)
     return [
         moved(state, block, place)
@@ -129,8 +132,8 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns, for each state, the number of moves of the shortest solution from it to `goal`. The search
-    starts at the goal, which is correct because every move can be undone."""
+    """Returns, for each state, the number of moves of the shortest solution from the state to `goal`. The
+    search starts at the goal, which is correct because every move can be undone."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -143,9 +146,9 @@ def distances(goal: State) -> dict[State, int]:
 
 @lru_cache(maxsize=64)
 def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
-    """Returns all pairs of a start and a different goal in one half of the split: the held-out pairs if
-    `side`, else the others. With `level`, only pairs whose shortest solution has that many moves. The order
-    is shuffled but fixed."""
+    """Returns pairs of a start and a different goal: all that are held out for evaluation if `side`, else all
+    others. With `level`, only pairs whose shortest solution has that many moves. The order is shuffled but
+    always the same."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)
@@ -156,7 +159,7 @@ def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, 
 
 
 def sentences(state: State) -> str:
-    """Returns a state as sentences."""
+    """Returns a state as sentences, such as `Block 1 is on the table. Block 2 is on block 1.`"""
     return " ".join(
         f"Block {block} is on {f'block {below}' if below else 'the table'}."
         for block, below in enumerate(state, 1)
@@ -164,7 +167,8 @@ def sentences(state: State) -> str:
 
 
 def row(state: State) -> str:
-    """Returns a state as a list: for each block, what it stands on."""
+    """Returns a state as a list such as `[0, 1]`: for each block, the number of the block that it stands on,
+    or 0 for the table."""
     return f"[{', '.join(map(str, state))}]"
 
 

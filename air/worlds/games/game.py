@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from air.worlds.sources import VALIDATION_SEED
 
 _HELD_OUT_SHARE = 5
-"""The held-out share of instances is one divided by this number."""
+"""About one in this many instances of a game, such as its start positions, is held out for evaluation."""
 
 
 class Outcome(NamedTuple):

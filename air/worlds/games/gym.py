@@ -42,14 +42,17 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Grid, dict[str, Any]]:
-        """Starts the episode of a seed; without a seed, of a random training seed."""
+        """Starts the episode of a seed; without a seed, of a random training seed. Returns the grid, and the
+        number of moves of the shortest solution as `shortest`."""
         super().reset(seed=seed)
         self.game.reset(int(self.np_random.integers(VALIDATION_SEED)) if seed is None else seed)
         self._played = 0
         return self._grid(), {"shortest": self.game.shortest()}
 
     def step(self, action: np.int64) -> tuple[Grid, float, bool, bool, dict[str, Any]]:
-        """Plays a move. Raises RuntimeError if the game is over."""
+        """Plays the move with the index `action` in `game.moves`. Returns the grid, the reward, whether the
+        game is over, whether the maximum number of moves cut it off, and facts about the move. Raises
+        RuntimeError if the game is over."""
         outcome = self.game.step(self.game.moves[action])
         self._played += 1
         info = {

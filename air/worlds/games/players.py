@@ -21,7 +21,7 @@ from air.worlds.games.world import SEPARATOR, GameWorld
 
 
 class Player(Protocol):
-    """The interface of a scripted player."""
+    """The interface of a scripted player of games."""
 
     def moves(self, game: Game) -> list[str]:
         """Returns the next moves, at least one. The game must not be over."""
@@ -41,11 +41,13 @@ class RandomPlayer:
 
 class SolverPlayer:
     """A player that plays well. In Sokoban and Blocksworld it follows the shortest solution; in Tetris it
-    puts each piece at the place with the highest expected reward. If a Sokoban room can no longer be
-    solved, it plays the first of all moves."""
+    puts each piece at the place with the highest expected reward. If a Sokoban room can no longer be solved,
+    it plays the first move in `game.moves`."""
 
     def moves(self, game: Game) -> list[str]:
-        """Returns the moves to the end of the game; in Tetris, the moves until the current piece settles."""
+        """Returns all moves up to the end of the game or, in Tetris, up to the point at which the current
+        piece settles. If a Sokoban room can no longer be solved, returns one move. Raises TypeError for
+        another game."""
         for kind, plan in _PLANS.items():
             if isinstance(game, kind):
                 return plan(game) or [game.moves[0]]
@@ -81,7 +83,7 @@ _PLANS: dict[type, Callable[[Game], list[str] | None]] = {
 
 
 def reply(world: GameWorld, player: Player) -> Action:
-    """Returns a player's next reply as an action, with as many moves as one turn allows."""
+    """Returns a player's next reply as an action, with at most as many moves as one turn allows."""
     moves: list[str] = []
     while len(moves) < world.limits.per_turn:
         more = player.moves(world.game)
@@ -104,7 +106,8 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns a `SolverPlayer` for one episode as a function that maps an observation to an action."""
+    """Returns a function from an observation to the next action, which plays the current episode of `world`
+    with a `SolverPlayer`."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

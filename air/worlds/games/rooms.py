@@ -1,9 +1,9 @@
 """Generates solvable Sokoban rooms: a random floor plan, searched backwards from the solved room.
 
 The backward search is breadth-first, so it knows for every visited state the exact number of moves of the
-shortest solution. The start is drawn from the states whose number is in the wanted range. The numbers of
-floor plans and of visited states are limited. If no plan has a suitable start, the room without inner walls
-is used; `Rooms.problem` checks beforehand whether that room has one.
+shortest solution. The start is drawn from the states whose number of moves is in the wanted range. The
+numbers of floor plans and of visited states are limited. If no plan has a suitable start, the room without
+inner walls is used; `Rooms.problem` checks beforehand whether this room has a suitable start.
 
 A cell is a number: row times width plus column. A state is an integer: its lowest 8 bits are the player's
 cell, and bit 8 + c is set if there is a box on cell c.
@@ -26,9 +26,10 @@ _MASKS = (
     ((0, -1), (0, 0), (1, -1), (1, 0)),
     ((0, 0), (0, 1), (1, 0)),
 )
-"""The shapes that the random walk clears at each step, as offsets of rows and columns."""
+"""The shapes of floor that the random walk of `floor_plan` clears, one at each step. A shape is a tuple of
+offsets of rows and columns from the walk's cell."""
 _TURN = 0.35
-"""The probability that the random walk changes its direction before a step."""
+"""The probability that the random walk of `floor_plan` draws a new direction before a step."""
 _PLANS = 50
 """The maximum number of floor plans that are tried for one seed."""
 _STATES = 60_000
@@ -63,7 +64,9 @@ class Rooms:
         return _make(self, seed)
 
     def problem(self) -> str:
-        """The reason, as a phrase, why no room can satisfy these parameters; empty if one can."""
+        """Returns the reason, as a phrase, why these parameters are refused; empty if they are accepted. They
+        are refused if a room without inner walls has no suitable start for training seeds, or none for
+        evaluation seeds."""
         if all(open_room(self, side) for side in (False, True)):
             return ""
         return (
@@ -94,8 +97,8 @@ def _make(rooms: Rooms, seed: int) -> Room:
 
 @lru_cache(maxsize=256)
 def open_room(rooms: Rooms, side: bool) -> Room | None:
-    """Returns a room without inner walls that satisfies `rooms`, a held-out one if `side`; None if there is
-    none."""
+    """Returns a room without inner walls that satisfies `rooms`: one that is held out for evaluation if
+    `side`, else one that is not. Returns None if there is none."""
     inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
     floor = [row * rooms.columns + column for row, column in inside]
     for targets in itertools.combinations(floor, rooms.boxes):
@@ -107,7 +110,7 @@ def open_room(rooms: Rooms, side: bool) -> Room | None:
 
 
 def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
-    """Returns the floor cells, in ascending order, that a random walk clears inside the outer walls."""
+    """Returns the cells, in ascending order, that a random walk clears as floor inside the outer walls."""
     floor = set()
     directions = ((1, 0), (0, 1), (-1, 0), (0, -1))
     down, right = rng.choice(directions)
@@ -124,8 +127,8 @@ def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
 
 
 def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[int, int]]:
-    """Returns the suitable start states, each with the number of moves of its shortest solution: those with
-    no box on a target and with a number in the wanted range."""
+    """Returns the suitable start states, each with the number of moves of its shortest solution. In a
+    suitable state no box is on a target, and this number is between `rooms.least` and `rooms.most`."""
     solved = sum(1 << cell for cell in targets)
     return [
         (state, moves)
@@ -139,8 +142,8 @@ def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[in
 def reverse_play(
     floor: list[int], targets: list[int], columns: int, most: int
 ) -> Iterator[list[int]]:
-    """Yields, for n = 0, 1, … `most`, the list of states that are n moves from the nearest solved state.
-    Each state appears once. Ends earlier if there are no further states or too many were visited."""
+    """Yields, for n = 0, 1, … `most`, the list of states whose shortest solution has n moves. Each state
+    appears once. Ends earlier if there are no further states, or if more than `_STATES` were visited."""
     cells = set(floor)
     solved = sum(1 << cell for cell in targets)
     layer = [solved << 8 | cell for cell in floor if not solved >> cell & 1]

@@ -43,7 +43,8 @@ class Sokoban:
         self._shortest = room.shortest
 
     def load(self, text: str) -> None:
-        """Starts an episode in the room that the text `text` shows, in Sokoban's symbols."""
+        """Starts an episode in the room that `text` shows, one line for each row, in the symbols of
+        `SYMBOLS`."""
         self._cells = list(text)
         self._targets = frozenset(n for n, symbol in enumerate(text) if symbol in "OS√")
         self._player = next(n for n, symbol in enumerate(text) if symbol in "PS")
@@ -88,7 +89,7 @@ class Sokoban:
         return Outcome(reward, effective=True)
 
     def text(self) -> str:
-        """Returns the rows of the room."""
+        """Returns the room as text, one line for each row, in the symbols of `SYMBOLS`."""
         return "".join(self._cells)
 
     def grid(self) -> list[list[int]]:
@@ -96,5 +97,6 @@ class Sokoban:
         return [[_CODES[symbol] for symbol in row] for row in self.text().split("\n")]
 
     def shortest(self) -> int | None:
-        """Returns the number of moves of the shortest solution from the start; None after `load`."""
+        """Returns the number of moves of the shortest solution from the start of the episode: 0 before the
+        first `reset`, None after `load`."""
         return self._shortest

@@ -35,16 +35,18 @@ NAMES = (
     "blocksworld-1d",
     "blocksworld-2d",
 )
-"""The names that are listed. Names with options are valid as well, such as `sokoban6-boxes2-level3`."""
+"""The names of game tasks that the command `air tasks` lists. Names with options are valid as well, such as
+`sokoban6-boxes2-level3`."""
 SOKOBAN_LEVELS = {1: (1, 3), 2: (4, 6), 3: (7, 10), 4: (11, 20)}
-"""The smallest and the largest length of the shortest solution in moves, by level."""
+"""For each level of Sokoban, the smallest and the largest number of moves of a room's shortest solution."""
 _LIMITS = ("turns", "moves", "total")
 _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 
 @dataclass(frozen=True)
 class GameKind:
-    """The game, the limits and the rules that a name denotes."""
+    """The game, the limits of an episode and the rules for the prompt that belong to the name of a task, such
+    as `sokoban6-level2`."""
 
     make: Callable[[], Game]
     limits: Limits
@@ -79,7 +81,8 @@ class GameSource:
 
 
 def game_kind(name: str) -> GameKind:
-    """Returns the game, limits and rules that a name denotes. Raises the errors of `GameSource.load`."""
+    """Returns the game, limits and rules of the task `game:NAME`. Raises MissingError if there is no such
+    game, and ConfigError if an option is wrong."""
     for pattern, build in _FAMILIES.items():
         match = re.fullmatch(rf"{pattern}((?:-[^-]*)*)", name)
         if match:
@@ -89,8 +92,9 @@ def game_kind(name: str) -> GameKind:
 
 
 class _Options:
-    """The parsed options of a name, such as `-boxes2-level3`. `take` consumes an option; `limits` raises
-    ConfigError if any option was not consumed."""
+    """The parsed options of a task name, such as `-boxes2-level3`. `take` consumes an option; `limits` raises
+    ConfigError if any option was not consumed. The constructor raises ConfigError if an option is malformed
+    or occurs twice."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -114,14 +118,16 @@ class _Options:
         return value
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """Consumes an option that has a default number, and returns its value like `take`."""
+        """Consumes an option and returns its value, or `default` if the name does not contain it. Raises
+        ConfigError if the value is not between `least` and `most`."""
         value = self.take(key, default, least, most)
         assert value is not None
         return value
 
     def limits(self, turns: int, moves: int, total: int) -> Limits:
-        """Returns the limits of an episode: the values in the name, or else the arguments. Raises
-        ConfigError if the name has an option that its game does not know."""
+        """Returns the limits of an episode: the values of the options `turns`, `moves` and `total` in the
+        name, or else the arguments. Raises ConfigError if a value is not from 1 to 1000, or if the name has
+        an option that its game does not know."""
         values = [
             self.number(key, value, 1, 1000)
             for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
@@ -133,7 +139,7 @@ class _Options:
     def error(
         self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
     ) -> ConfigError:
-        """Returns a ConfigError about this name."""
+        """Returns a ConfigError whose location is the task name."""
         return ConfigError(message, where=f"game:{self.name}", remedy=remedy)
 
 

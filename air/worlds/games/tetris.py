@@ -14,14 +14,15 @@ from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, win
 
 SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
 _EVENNESS = 5
-"""How strongly the random draw of pieces favours kinds that were drawn less often: the higher, the less."""
+"""The higher this number, the less the random draw of pieces favours kinds of pieces that were drawn less
+often."""
 _DRAWS = 50
 """The maximum number of random sequences of pieces that are drawn in search of a winnable one."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 
 class Tetris:
-    """A game of Tetris."""
+    """A game of Tetris. `board` are its parameters."""
 
     moves: tuple[str, ...] = ("Left", "Right", "Down")
 
@@ -36,12 +37,13 @@ class Tetris:
         self.filled = _first(self.board, rng)
         """The settled cells, as a bit set (see `tetris_board`)."""
         self.pieces = _draw(self.board, self.filled, rng)
-        """The pieces to come, more than an episode can use."""
+        """The pieces to come, each with the column in which it appears. There are more than an episode can
+        use."""
         self._next()
         self.won = self.over = False
 
     def _next(self) -> None:
-        """Puts the next piece into the top row."""
+        """Makes the first piece in `pieces` the one that the player moves, in the top row."""
         self.piece: Cells | None
         """The piece that the player moves; None when the game is over."""
         self.piece, self.x = self.pieces.pop(0)
@@ -80,7 +82,7 @@ class Tetris:
         return "".join(cells)
 
     def text(self) -> str:
-        """Returns the rows of the board."""
+        """Returns the board as text, one line for each row, in the symbols of `SYMBOLS`."""
         size, cells = self.board.size, self._symbols()
         return "\n".join(cells[n : n + size] for n in range(0, size * size, size))
 
@@ -96,8 +98,8 @@ class Tetris:
 
 
 def _first(board: Board, rng: random.Random) -> int:
-    """Returns the settled cells at the start of an episode: none, or the lowest row except for a gap of
-    adjacent cells."""
+    """Returns the settled cells at the start of an episode, as a bit set: none or, if `board.gaps` is set,
+    the lowest row except for `board.gaps` adjacent cells at a random place."""
     if board.gaps is None:
         return 0
     row = (1 << board.size) - 1
@@ -106,8 +108,9 @@ def _first(board: Board, rng: random.Random) -> int:
 
 
 def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
-    """Draws a winnable sequence of pieces, each with the column in which it appears. If `_DRAWS` attempts
-    fail, returns the first kind of piece in column 0 throughout."""
+    """Returns a random sequence of pieces with which the game can be won, each with the column in which it
+    appears. If `_DRAWS` drawn sequences cannot be won, returns the first kind of piece again and again, in
+    column 0."""
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)
         if board.always_winnable or winnable(board, filled, pieces):

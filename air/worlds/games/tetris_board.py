@@ -18,7 +18,7 @@ UPRIGHT: Cells = ((0, 0), (0, -1))
 LYING: Cells = ((0, 0), (-1, 0))
 """Two cells, side by side. The position of the piece is that of its right cell."""
 PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
-"""The pieces by `Board.kind`."""
+"""The kinds of pieces of a game, by its `Board.kind`."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
 """The shift of a piece by each move, in columns and rows."""
 
@@ -42,11 +42,13 @@ class Board:
 
     @property
     def always_winnable(self) -> bool:
-        """Whether every sequence of pieces can be won; a test proves this by trying all sequences."""
+        """Whether every sequence of pieces of this game can be won. A test proves it by trying all
+        sequences."""
         return self.size > 3 or self.kind == 1
 
     def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
-        """Returns whether a piece fits at the position (x, y). Cells above the board count as free."""
+        """Returns whether the piece `cells` fits at the position (x, y), where no cell of it is in `filled`,
+        the settled cells. Cells above the board count as free."""
         for right, below in cells:
             column, row = x + right, y + below
             if not 0 <= column < self.size or row >= self.size:
@@ -56,18 +58,19 @@ class Board:
         return True
 
     def bits(self, cells: Cells, x: int, y: int) -> int:
-        """Returns the cells of a piece at the position (x, y) as a bit set. Cells above the board are left
-        out."""
+        """Returns the cells of the board that the piece `cells` covers at the position (x, y), as a bit set.
+        Cells above the board are left out."""
         return sum(
             1 << (y + below) * self.size + x + right for right, below in cells if y + below >= 0
         )
 
     def lost(self, filled: int) -> bool:
-        """Returns whether a cell of the top row is settled."""
+        """Returns whether a cell of the top row is settled, so that the game is lost."""
         return filled & ((1 << self.size) - 1) != 0
 
     def clear(self, filled: int) -> tuple[int, int]:
-        """Returns the settled cells without the full rows, and the number of full rows."""
+        """Removes the full rows from `filled`, the settled cells. Returns the settled cells afterwards, in
+        which the rows above have moved down, and the number of full rows."""
         full = (1 << self.size) - 1
         rows = [filled >> row * self.size & full for row in range(self.size)]
         rest = [row for row in rows if row != full]
@@ -82,8 +85,9 @@ Drawn = tuple[Cells, int]
 
 
 def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Way, int]:
-    """Returns the places where a piece can settle. Each key is a shortest sequence of moves to a place; its
-    value is the set of settled cells afterwards, which includes the piece and any full rows."""
+    """Returns the places where a piece that is now at the position (x, y) can settle. Each key is a shortest
+    sequence of moves to a place. Its value is the set of settled cells afterwards, which includes the piece
+    and any full rows."""
     ways: dict[tuple[int, int], Way] = {(x, y): ()}
     todo = [(x, y)]
     places: dict[int, Way] = {}

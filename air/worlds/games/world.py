@@ -61,8 +61,8 @@ class GameWorld:
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
-        """Plays the moves of a reply and returns the board. After the end of the episode no move is
-        played."""
+        """Plays the moves of a reply and returns the board and the reward. After the end of the episode no
+        move is played."""
         if not self._open:
             return Step(Observation("The episode has ended."), done=True)
         moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
@@ -79,7 +79,8 @@ class GameWorld:
         return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
 
     def _play(self, moves: list[str]) -> tuple[float, list[str]]:
-        """Plays moves. Returns the sum of their rewards, and a message about each invalid move."""
+        """Plays moves until the episode ends. Returns the sum of their rewards, and a message about each
+        invalid move."""
         reward, problems = 0.0, []
         for move in moves:
             outcome = self.game.step(move)
@@ -107,7 +108,8 @@ class GameWorld:
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far, with the names in `FACTS`."""
+        """Returns the facts of the episode so far. `FACTS` explains their names; `shortest` is missing if the
+        game cannot compute it."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),

@@ -28,7 +28,8 @@ class Attempt:
             raise InfrastructureError(f"`reset` failed ({error.code}): {error}") from error
 
     async def act(self, sent: dict[str, Any]) -> None:
-        """Repeats an earlier action of the episode."""
+        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result, or if the server
+        reports an error."""
         await self._ask(sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:

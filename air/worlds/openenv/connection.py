@@ -1,8 +1,11 @@
-"""The WebSocket connection of one episode to an OpenEnv server. If the connection is lost, the episode
-cannot continue.
+"""The WebSocket connection of one episode to an OpenEnv server.
 
-Each message is answered before the next one is sent. After a lost connection or a time-out nothing is sent
-again: the server may have carried out the step, and a new connection would lead to another environment.
+If the connection is lost, the episode cannot continue, because a new connection would lead to another
+environment. There is one exception: with the setting `attach`, a connection that was lost between two steps
+is opened again and leads to the same environment.
+
+Each message is answered before the next one is sent. No message is sent a second time after a lost connection
+or a time-out, because the server may have carried out the step.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class _Connect(connect):
 
 
 class Connection:
-    """The connection of one episode. `open` must be called first."""
+    """The connection of one episode to an OpenEnv server. `open` must be called first."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self._options = url, options
@@ -59,11 +62,11 @@ class Connection:
         """The reason why the connection can no longer be used; empty while it can."""
 
     async def open(self, reset: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Connects, sends the first `reset`, and returns the data of the response. Waits while the server
-        is full.
+        """Connects, sends the message `reset` with the data `reset`, and returns the data of the response.
+        While the server is full, tries again after pauses, whose lengths `seed` varies.
 
-        Raises NoPlace if the server stays full for the setting `wait`, ServerError if `reset` fails, and
-        InfrastructureError for any other failure.
+        Raises NoPlace if the server stays full for the setting `wait`, ServerError if the server reports
+        another error, and InfrastructureError for any other failure.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)
@@ -86,9 +89,9 @@ class Connection:
     async def ask(
         self, kind: str, data: dict[str, Any] | None = None, seconds: float | None = None
     ) -> dict[str, Any]:
-        """Sends a message and returns the data of the response. `seconds` is the time limit (None: the
-        setting `timeout`). Raises ServerError if the server reports an error, Unanswered if there is no
-        valid response, and InfrastructureError if the connection can no longer be used."""
+        """Sends a message of the type `kind` and returns the data of the response. `seconds` is the time
+        limit (None: the setting `timeout`). Raises ServerError if the server reports an error, Unanswered if
+        there is no valid response, and InfrastructureError if the connection can no longer be used."""
         seconds = seconds or self._options.timeout
         if self.lost:
             raise InfrastructureError(self.lost)
@@ -198,7 +201,8 @@ class Connection:
                 await socket.close()
 
     async def _failed(self, text: str, kind: str = "other") -> Unanswered:
-        """Closes the connection permanently, and returns the Unanswered error that describes the reason."""
+        """Closes the connection permanently. Returns an Unanswered error of the kind `kind`, whose message is
+        `text` with the server's URL; the caller raises it."""
         self.lost = f"{self.url}: {text}"
         await self._drop()
         return Unanswered(self.lost, kind)

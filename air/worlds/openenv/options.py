@@ -14,7 +14,8 @@ class OpenEnvOptions(RemoteOptions):
     """The field of the action that contains the agent's text. Empty: the only field in the server's schema;
     if the schema has several fields, the agent must write a JSON object."""
     tools: bool | None = None
-    """Whether the agent calls the server's tools. None: determined by the server's schema."""
+    """Whether the agent acts by calls of the server's tools. None: yes, if the server's schema of actions has
+    the field `tool_name`."""
     attach: bool = False
     """Whether the episode uses a server session that outlives its WebSocket, so that the episode can
     continue if the connection is lost between two steps. If the client is killed, such a session stays on

@@ -56,8 +56,8 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index of a seed's task in the split: the seed modulo the number of tasks. Raises
-        InfrastructureError if the server does not provide the number."""
+        """Returns the index of the task that a seed selects in the split that the settings name: the seed
+        modulo the number of tasks. Raises InfrastructureError if the server does not provide this number."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -111,8 +111,8 @@ class OpenEnvWorld:
         return shown("\n\n".join(filter(None, (told(data.get("observation")), self._usage()))))
 
     async def step(self, action: Action) -> Step:
-        """Sends one action and returns its result. After an InfrastructureError, every further step raises
-        one too."""
+        """Sends one action to the server and returns its result. After an InfrastructureError, every further
+        step raises an InfrastructureError, too."""
         if self._done:
             return Step(shown(OVER), done=True)
         if self._connection.lost:
@@ -145,12 +145,13 @@ class OpenEnvWorld:
         return Step(shown(text), done=self._done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server."""
+        """Ends the episode on the server, and returns the facts."""
         await self._connection.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that were accepted."""
+        """Returns the number of the agent's actions, and the share of them that the server carried out
+        without an error."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -192,8 +193,8 @@ class OpenEnvWorld:
         return json_object(spoken(action))
 
     async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
-        """Handles an error that the server reported for an action: returns a step if the agent caused the
-        error, and raises InfrastructureError otherwise."""
+        """Handles the error that the server reported for an action with the data `body`. Returns a step if
+        the agent caused the error, and raises InfrastructureError otherwise."""
         if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
             return Step(shown(f"[error] {error}"))
         failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
@@ -205,8 +206,8 @@ class OpenEnvWorld:
         return await self._unanswered(failure, body)  # perhaps the action broke the environment
 
     async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
-        """Whether the error that the server reported for an action counts as caused by the agent, according
-        to the setting `errors`."""
+        """Whether the error that the server reported for the action with the data `body` counts as caused by
+        the agent, according to the setting `errors`."""
         if self._options.errors == "probe":
             try:
                 await self._connection.ask("state")
@@ -218,11 +219,11 @@ class OpenEnvWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
-        """Closes the connection after an action without a result, and determines whether the action is the
-        cause.
+        """Closes the connection after an action that got no result, and determines whether the agent caused
+        this.
 
-        If so, returns the episode's last step. Otherwise raises `failure`, an InfrastructureError, which
-        every later step raises as well.
+        If so, returns the episode's last step. Otherwise raises `failure`; every later step raises
+        InfrastructureError, too.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -242,8 +243,8 @@ class OpenEnvWorld:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the action was accepted, that is, whether no tool
-        reported an error."""
+        """Returns an observation as text, and whether the action succeeded: false if the called tool reported
+        an error. Raises InfrastructureError if the server could not reach the tool."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
             return told(observation), True
         problem = observation.get("error")
@@ -255,7 +256,8 @@ class OpenEnvWorld:
 
 
 def _result(result: Any) -> str:
-    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`."""
+    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
+    else the whole result."""
     if not isinstance(result, dict):
         return told(result)
     content = result.get("content")

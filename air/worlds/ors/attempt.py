@@ -27,7 +27,8 @@ class Attempt:
         await self._session.open(self._env, self._index, self._seed)
 
     async def act(self, sent: Call) -> None:
-        """Repeats an earlier call of the episode."""
+        """Repeats an earlier call of the episode. Raises Unanswered if it gets no result, or if the server
+        reports an error."""
         await self._call(sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:

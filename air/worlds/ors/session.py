@@ -42,7 +42,7 @@ class _Lost(Unanswered):
 
 
 class Session:
-    """A session on the server. `open` creates it; `connect` alone is enough for requests that need no
+    """A session on an ORS server. `open` creates it; `connect` alone is enough for requests that need no
     session."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
@@ -161,7 +161,7 @@ class Session:
             raise self._lost(path, error) from error
 
     async def _events(self, path: str, body: Any) -> AsyncIterator[tuple[str, str]]:
-        """Sends a POST request and yields the events (name, data) of the streamed response. Raises
+        """Sends a POST request and yields the events (name and data) of the streamed response. Raises
         InfrastructureError if the request or the stream fails."""
         assert self._client is not None
         timeout = httpx.Timeout(REQUEST_SECONDS, read=HEARTBEAT_SECONDS)

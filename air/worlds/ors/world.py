@@ -44,7 +44,8 @@ class OrsWorld:
         self._done = False
 
     async def reset(self, seed: int) -> Observation:
-        """Creates the session and starts the episode. Waits while the server is full."""
+        """Creates the session, starts the episode, and returns the first observation. Waits while the server
+        is full; raises InfrastructureError if it stays full."""
         async with _Lookup(self._url, self._options) as lookup:
             self._env = self._env or await lookup.env()
             count = await lookup.count(self._env)
@@ -55,8 +56,8 @@ class OrsWorld:
         return shown("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
-        """Calls one tool and returns its result. After an InfrastructureError, every further step raises
-        one too."""
+        """Calls one tool and returns its result. After an InfrastructureError, every further step raises an
+        InfrastructureError, too."""
         if self._lost:
             raise InfrastructureError(self._lost)
         if self._done:
@@ -115,9 +116,9 @@ class OrsWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Handles a call without a result.
+        """Handles a call that got no result.
 
-        Returns the episode's last step if the call is the cause, and raises `failure` otherwise.
+        Returns the episode's last step if the agent caused this, and raises `failure` otherwise.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -142,7 +143,8 @@ class OrsWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of actions, and the share of them that were accepted."""
+        """Returns the number of the agent's actions, and the share of them that the server carried out
+        without an error."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -170,7 +172,8 @@ class OrsWorld:
 
 
 class _Lookup:
-    """A client without a session, which requests a server's environments and their numbers of tasks."""
+    """A client without a session, which asks a server for the names of its environments and for the number of
+    their tasks."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url
@@ -183,14 +186,16 @@ class _Lookup:
         await self._session.close()
 
     async def env(self) -> str:
-        """Returns the name of the first environment that the server lists."""
+        """Returns the name of the first environment that the server lists. Raises InfrastructureError if
+        there is none."""
         names = await self._session.get("/list_environments")
         if not isinstance(names, list) or not names:
             raise InfrastructureError(f"{self._url}/list_environments: no environment")
         return str(names[0])
 
     async def count(self, env: str) -> int:
-        """Returns the number of tasks of an environment in the split."""
+        """Returns the number of tasks of the environment `env` in the split that the settings name. Raises
+        InfrastructureError if there are none."""
         answer = await self._session.post(f"/{env}/num_tasks", {"split": self._split})
         count = answer.get("num_tasks") if isinstance(answer, dict) else None
         if not isinstance(count, int) or count < 1:
@@ -199,8 +204,8 @@ class _Lookup:
 
 
 def _text(blocks: Any) -> str:
-    """Returns the texts of content blocks. Raises InfrastructureError for an image, because models do not
-    see images here."""
+    """Returns a server's content blocks as one text. Raises InfrastructureError for a block that is not text,
+    such as an image, because models do not see images here."""
     rows = blocks if isinstance(blocks, list) else []
     if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
         raise InfrastructureError("the server sent an image or another block that is no text")

@@ -2,14 +2,14 @@
 graded against a label.
 
 A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
-`\\boxed{…}` in the reply that ends the episode is the agent's answer. It earns 1 if it equals the label,
-and −1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows.
-`p_hat` is the agreement of the answers from which the label was derived. It is reported as the fact
-`p_hat`, which the algorithm ADPO uses (`share = "p_hat"`). The label itself is in no prompt, observation,
-fact or record.
+`\\boxed{…}` in the reply that ends the episode is the agent's answer. It earns 1 if it equals the label, and
+−1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows.
+`p_hat`, from 0 to 1, is the agreement of the answers from which the label was derived. It is reported as the
+fact `p_hat`, which the algorithm ADPO uses (`share = "p_hat"`). The label itself is in no prompt,
+observation, fact or record.
 
-FILE.toml or FILE.json has the keys of `PosedSettings`, which name the rows and tools. Tools that are loaded
-already can be lent to tasks that name rows only, by `LENT`.
+FILE.toml or FILE.json has the keys of `PosedSettings`, which name the file of rows and the tools. A task that
+names only FILE.jsonl gets the tools that the context variable `LENT` holds, which are loaded already.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed
 TURNS_WITH_TOOLS = 4
 """The default number of turns of an episode with tools, as in Agent0."""
 ENDING_TOOLS = ("answer", "submit")
-"""Shipped tools that would end an episode. They are not allowed here, because only a reply with the answer
-may end it."""
+"""The names of air's own tools that would end an episode. Tasks of this module refuse them, because only a
+reply with the answer may end an episode."""
 LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
-"""The loaded tools that tasks `posed:FILE.jsonl` use in this context. None: these tasks have no tools."""
+"""A context variable with the loaded tools that tasks `posed:FILE.jsonl` get. None: these tasks have no
+tools."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -80,7 +81,8 @@ class PosedSettings(BaseConfig):
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question with its label and the agreement `p_hat`."""
+    """One question with its label, the field `answer`. `p_hat` is the agreement of the answers from which the
+    label was derived."""
 
     question: str
     answer: str
@@ -175,8 +177,9 @@ SOURCE = PosedSource()
 
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
-    """Returns the tools of posed questions. Raises ConfigError, which names `where`, if one of them would end
-    an episode without an answer, or decide the answer."""
+    """Returns a set of `tools` for tasks of posed questions. Raises ConfigError, with the location `where`,
+    if a tool would end an episode without an answer, or if it computes the final answer itself
+    (`Tool.outcome`)."""
     result = ToolSet(tools)
     for tool in result.tools.values():
         if tool.name in ENDING_TOOLS:
@@ -193,8 +196,8 @@ def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
 def _task(
     name: str, rows: Sequence[PosedRow], settings: PosedSettings, tools: ToolSet, digest: str
 ) -> WorldTask:
-    """Makes the task from rows, settings and tools. Without tools, the task's digest is the digest of the
-    rows."""
+    """Returns the task `posed:NAME` with these rows, settings and tools. `digest` is the digest of the rows;
+    without tools, it is the task's digest as well."""
     make = functools.partial(PosedWorld, rows, tools)
     makers: dict[str, Any] = {"make": make}
     if tools.box is not None:

@@ -2,13 +2,13 @@
 difficulty.
 
 A frozen executor answers the question k times (`scorer`). The reward depends on how far the answers agree,
-how similar the question is to the latest ones, and the executor's tool calls (`air.rewards.proposals`). A
-malformed proposal earns −1 (`as_coded`) or 0 (`published`) and is not sent to the executor. If the
-executor's service fails, the episode is masked; if it fails only on this question, all k answers count as
-unreadable.
+how similar the question is to the latest ones and, by the definition `published`, on the executor's tool
+calls (`air.rewards.proposals`). A malformed proposal earns −1 (`as_coded`) or 0 (`published`) and is not sent
+to the executor. If the executor's service fails, the episode has no reward and is left out of training; if it
+fails only on this question, all k answers count as unreadable.
 
-The same actions do not always earn the same reward, because novelty depends on the earlier proposals of
-this process.
+The same actions do not always earn the same reward, because the similarity is computed to the earlier
+proposals of this process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ INSTRUCTIONS = (
     "it the final answer as \\boxed{…}."
 )
 LEAST, MOST = 0.3, 0.8
-"""The range of p̂ in which a question is difficult enough, but not too difficult, to be worth training on."""
+"""The smallest and the largest p̂ (the agreement of the executor's answers) at which a proposal counts as a
+success: its question is difficult enough, but not too difficult, to be worth training on."""
 FACTS: Mapping[str, str] = {
     "success": "1 if p̂ of the proposal is between 0.3 and 0.8, else 0",
     "proposal_read": "1 if the proposal is well formed, else 0",
@@ -61,19 +62,24 @@ class ProposerSettings(BaseConfig):
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"
-    """The definition of the reward and of p̂: `as_coded` or `published`."""
+    """The definition of the reward and of p̂, the agreement of the executor's answers: `as_coded`, that of
+    Agent0's code, or `published`, that of Agent0's paper."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the reward term for uncertainty."""
+    """The weight of the reward term for uncertainty, which is highest if p̂, the agreement of the executor's
+    answers, is 0.5."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the reward term for tool calls."""
+    """The weight of the reward term for the executor's tool calls, which only the definition `published`
+    pays."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """B: the number of latest proposals among which a proposal's cluster is determined. Set it to the batch
+    """B: the number of latest proposals with which a proposal is compared. The deduction for similar
+    questions is the size of its cluster of similar proposals among them, divided by B. Set B to the batch
     size."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """The minimum share of replies with a readable answer. Below it p̂ is 0, because a question that nobody
-    can answer is not an uncertain one. 0: no minimum, as in Agent0."""
+    """The minimum share of the executor's replies with a readable answer. With fewer, p̂ (the agreement of
+    the answers) is 0, because a question that nobody can answer is not an uncertain one. 0: no minimum, as in
+    Agent0."""
     longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
     """The maximum length of a question, in characters."""
     instructions: str = INSTRUCTIONS
@@ -81,7 +87,8 @@ class ProposerSettings(BaseConfig):
 
 
 class ProposalWorld:
-    """A world in which each episode is one proposal with its reward."""
+    """A world in which the only action of an episode is a proposal, which ends the episode with its
+    reward."""
 
     def __init__(self, settings: ProposerSettings, window: Window) -> None:
         self._settings, self._window = settings, window

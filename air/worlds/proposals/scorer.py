@@ -3,10 +3,11 @@
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
 
-If a request fails or times out, a fixed probe question is sent. If that fails too, the service is at fault
-(InfrastructureError), and the episode is masked. If the probe succeeds, the proposed question is sent once
-more; if it fails again, the question is at fault, and all k answers count as missing. Otherwise a proposer
-could avoid a low reward with questions on which the executor never finishes.
+If a request fails or times out, a fixed probe question is sent. If the service fails on the probe question,
+too, the service is at fault: InfrastructureError is raised, and the episode is left out of training. If it
+answers the probe question, the proposed question is sent once more; if it fails on it again, the question is
+at fault, and all k answers count as missing. Otherwise a proposer could avoid a low reward with questions on
+which the executor never finishes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Answered:
     answers: Sequence[str | None]
     """The final answer of each reply; None for a reply without one."""
     tool_calls: float
-    """The mean number of tool calls in a reply."""
+    """The mean number of tool calls that the executor made for one answer."""
 
 
 @dataclass(frozen=True)

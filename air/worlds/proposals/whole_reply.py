@@ -1,4 +1,5 @@
-"""The action format of proposals and of answers to them without tools: the whole reply is the action."""
+"""The action format of tasks `proposal:` and, without tools, of tasks `posed:`. The whole reply is the
+action."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from air.actions.base import Message
 from air.actions.world_format import AnswerFormat
 
 FORMAT = "air.worlds.proposals.whole_reply:WholeReply"
-"""The import path by which settings name this format."""
+"""The import path by which settings name the action format `WholeReply`."""
 
 
 class WholeReply(AnswerFormat):

@@ -62,8 +62,8 @@ class Tally:
     success: bool = False
 
     def count(self, *, valid: bool, effective: bool) -> None:
-        """Counts one action. `valid` and `effective` have the meaning of `action_is_valid` and
-        `action_is_effective`."""
+        """Counts one action. `valid`: the world could carry it out. `effective`: it changed something or
+        tried something new."""
         self.actions += 1
         self.valid += valid
         self.effective += effective
@@ -122,8 +122,8 @@ class EpisodeWorld:
         return step
 
     async def _run(self, work: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> ResultT:
-        """Calls a method of the episode directly. This blocks the event loop, but only for about a
-        millisecond."""
+        """Calls `work`, a method of the episode, with `argument`, and returns its result. This blocks the
+        event loop, but only for about a millisecond."""
         return work(argument)
 
     def facts(self) -> dict[str, float]:
@@ -154,7 +154,8 @@ ENDED = Step(Observation("The episode has ended."), done=True)
 
 @dataclass(frozen=True)
 class Name:
-    """The parsed task id: `question:KIND`, `question:KIND-levelLEVEL` or `question:KIND@PATH`."""
+    """The parsed task id of a question task: `question:KIND`, `question:KIND-levelLEVEL` or
+    `question:KIND@PATH`."""
 
     task_id: str
     kind: str
@@ -168,8 +169,8 @@ def digest(*parts: object) -> str:
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest of the rules and generators of a world: the code of its package, of this module and of
-    `others`, without docstrings and comments. `package` is the path of one of the package's modules, `others`
-    are paths of modules."""
+    """Returns a digest of the rules and generators of a question world: the code of its package, of the
+    module `episodes.py` and of the modules `others`, without docstrings and comments. `package` is the path
+    of any module of the package, `others` are paths of modules."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))

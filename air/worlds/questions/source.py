@@ -1,7 +1,8 @@
-"""The tasks with the prefix `question`: `gsm8k`, `sql` and `shop`, with their levels and a user's own data.
+"""The tasks `question:NAME`: word problems (`gsm8k`, `gsm8k5`), SQL questions (`sql`, `sql5`) and purchases
+(`shop`).
 
-A task name is a kind, followed by nothing, by `-level` and a number, or by `@` and the path of a user's
-data: `gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
+NAME is one of these kinds, followed by nothing, by `-level` and a number, or by `@` and the path of a user's
+own data: `gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _NAME = re.compile(r"(?P<kind>[a-z0-9]+?)(?:-level(?P<level>[0-9]{1,3}))?")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of question: the function that loads its tasks, its levels, and the user's data that it
+    """A kind of question task: the function that loads its tasks, its levels, and the user's data that it
     accepts."""
 
     load: Callable[[Name], WorldTask]
     levels: Sequence[int]
     files: str
-    """A description of the user's data that the kind accepts, for error messages; empty if it accepts
-    none."""
+    """A description of the user's data that this kind of task accepts, for error messages; empty if it
+    accepts no data."""
 
 
 KINDS: dict[str, Kind] = {
@@ -38,7 +39,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(sql.TURNS, Kind(sql.load, sql.LEVELS, sql.FILES)),
     **dict.fromkeys(shop.TURNS, Kind(shop.load, shop.LEVELS, shop.FILES)),
 }
-"""The kinds of questions by name."""
+"""The kinds of question tasks by name, such as `gsm8k`."""
 
 
 class QuestionSource:

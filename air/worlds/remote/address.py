@@ -1,7 +1,7 @@
 """Parses the URLs of remote worlds in task ids, with settings after `#`.
 
-An example is `http://HOST:8000/base#split=train&max_turns=20`. `&` separates the settings. They are for air
-and are not sent to the server as a part of the URL.
+An example is `http://HOST:8000/base#split=train&max_turns=20`. `&` separates the settings. Only air reads the
+settings; they are not sent to the server as a part of the URL.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RemoteOptions(BaseConfig):
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of one request, in seconds. A request without a response in this time fails."""
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
-    """The time limit for waiting until a full server can start the episode, in seconds. After it, the
-    episode fails."""
+    """The maximum time to wait until a full server can start the episode, in seconds. If the server stays
+    full, the episode fails."""
     errors: Literal["probe", "failure", "observation"] = "probe"
     """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
     the episode is not used. `observation`: the agent, which sees the error's text. `probe`: air sends a
@@ -95,7 +95,8 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
 
 def digest(url: str, options: RemoteOptions) -> str:
-    """Returns a digest of the URL and of the settings on which the episodes depend."""
+    """Returns a digest of the URL and of all settings except `token_env`, `timeout` and `wait`, which do not
+    change the episodes."""
     text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

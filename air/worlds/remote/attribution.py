@@ -1,7 +1,7 @@
 """Determines whether the agent or the server is the cause if an action gets no result.
 
-If every such episode were masked, an agent could avoid a bad reward with an action that is slow or that
-makes the server fail or crash. If every such episode counted, network failures would affect rewards.
+If every such episode were left out of training, an agent could avoid a bad reward with an action that is slow
+or that makes the server fail or crash. If every such episode counted, network failures would affect rewards.
 Therefore the action is repeated under the same conditions: in another environment of the same server, with
 the same task, after the same actions. If the server answers everything else, and fails on this action again
 in the same way, the agent is the cause.
@@ -23,7 +23,8 @@ SLOW = "slow"
 BY_CHANCE = frozenset(
     {"lost", SLOW, "unreadable", "status 429", "status 502", "status 503", "status 504"}
 )
-"""The kinds of failure that can occur for any action, because of the network or a busy server."""
+"""The kinds of failure that any action can have, because of the network or a busy server, so that the agent
+need not be the cause."""
 
 
 class Unanswered(InfrastructureError):
@@ -40,25 +41,25 @@ class NoPlace(InfrastructureError):
 
 
 class Attempt(Protocol):
-    """The interface of a repetition of an episode in another environment of the same server, with the same
-    task."""
+    """The interface of an object that repeats the actions of an episode in another environment of the same
+    server, with the same task."""
 
     async def begin(self) -> None:
         """Creates the environment and starts the task. Raises InfrastructureError if that fails."""
         ...
 
     async def act(self, sent: Any) -> None:
-        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result."""
+        """Repeats an earlier action of the episode. Raises Unanswered if the action gets no result."""
         ...
 
     async def act_again(self, sent: Any) -> None:
-        """Repeats the action that got no result in the episode. Raises Unanswered if it gets no result
-        again."""
+        """Repeats the action that got no result in the episode. Raises Unanswered if the action gets no
+        result again."""
         ...
 
     async def check(self) -> None:
-        """Sends a harmless request, which the agent did not choose. Raises InfrastructureError if it
-        fails."""
+        """Sends a harmless request, which the agent did not choose, to see whether the server works. Raises
+        InfrastructureError if the request fails."""
         ...
 
     async def close(self) -> None:
@@ -79,11 +80,11 @@ async def caused_by_agent(
 
     `before` are the episode's earlier actions, each with its kind of failure (empty if it succeeded). The
     episode is repeated twice up to the failed action, which must fail with the same kind both times. The
-    first repetition rules out failures by chance. The second one holds the lock `alone`, which excludes
-    actions of other episodes as the cause. Afterwards a harmless request must show that the server works.
+    first repetition rules out failures by chance. During the second one, the lock `alone` is held, so that no
+    action of another episode can be the cause. Afterwards a harmless request must show that the server works.
 
     If `repeats` is false, nothing is repeated and only the harmless request decides. A failure of a kind in
-    `BY_CHANCE` then never counts as the agent's.
+    `BY_CHANCE` then never counts as caused by the agent.
     """
     if not repeats and kind in BY_CHANCE:
         return False
@@ -100,8 +101,8 @@ async def caused_by_agent(
 
 
 class SlowAction:
-    """Watches an action that may not be repeated. If it has no result after `seconds`, a harmless request
-    is sent in another environment meanwhile, to see whether the server works."""
+    """Runs an action that may not be repeated. If the action has no result after `seconds`, a harmless
+    request is sent in another environment meanwhile, to see whether the server works."""
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
@@ -109,8 +110,8 @@ class SlowAction:
         """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
-        """Runs the action and returns its result. If `repeats`, the action is not watched, because
-        `caused_by_agent` can repeat it later, which is more conclusive."""
+        """Runs the action `act` and returns its result. If `repeats`, no harmless request is sent, because
+        `caused_by_agent` can repeat the action later, which is more conclusive."""
         if repeats:
             return await act
         acting = asyncio.create_task(act)
@@ -131,12 +132,11 @@ class SlowAction:
 
 
 async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
-    """Returns whether the episode's environment is broken, so that the agent is not the cause of its
-    errors.
+    """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
     It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
-    environment after the same earlier actions. If the server is full, or an earlier action has a different
-    result there, nothing is proven, and the result is False.
+    environment after the same earlier actions, `before`. The result is False if this cannot be decided: the
+    server is full, or an earlier action has another result in the other environment.
     """
     try:
         return await _failure(attempt, before, sent) == ""
@@ -147,9 +147,9 @@ async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sen
 
 
 async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
-    """Repeats an episode in `attempt` and returns the kind of failure of its last action `sent`, or an
-    empty text if the action succeeds. Returns None if an earlier action ends differently than in the
-    episode."""
+    """Repeats an episode in `attempt`: the actions `before`, then the action `sent`. Returns the kind of
+    failure of `sent`, or an empty text if it succeeds. Returns None if an earlier action has another result
+    than in the episode. Raises InfrastructureError if the task cannot be started."""
     try:
         await attempt.begin()
         for each, kind in before:
@@ -181,7 +181,8 @@ SUSPICIOUS = 3
 
 
 class History:
-    """The actions of an episode, each with its kind of failure, or an empty text if it succeeded."""
+    """A record of an episode's actions, each with its kind of failure, or an empty text if the action
+    succeeded."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[Any, str]] = []
@@ -198,8 +199,9 @@ class History:
         self._errors += 1
 
     def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
-        """If the error of the action `sent` is exactly the `SUSPICIOUS`-th consecutive one, returns the
-        actions before these errors and the first action with an error. Otherwise returns None."""
+        """To be called for an action `sent` for which the server reported an error, before `refused`. If this
+        is the `SUSPICIOUS`-th consecutive error, returns the actions before these errors and the first action
+        with an error. Otherwise returns None."""
         if self._errors + 1 != SUSPICIOUS:
             return None
         first = len(self.actions) - self._errors
@@ -207,7 +209,8 @@ class History:
 
 
 class Locks:
-    """One lock per server, which the second repetition in `caused_by_agent` holds."""
+    """One lock per server. `caused_by_agent` holds it during its second repetition, in which no other episode
+    may act on the server."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
@@ -220,11 +223,11 @@ class Locks:
         return locks.setdefault(server, asyncio.Lock())
 
     async def wait(self, server: str) -> None:
-        """Waits until nobody holds the lock of a server."""
+        """Waits until no repetition in `caused_by_agent` holds the lock of the server."""
         if self.of(server).locked():
             async with self.of(server):
                 pass
 
 
 ALONE = Locks()
-"""The locks of all servers that this process uses."""
+"""The locks of all servers with which this process's episodes communicate."""

@@ -17,11 +17,10 @@ FACTS = {
 
 
 class RemoteSource(Generic[OptionsT]):
-    """The tasks `KIND:URL` of one protocol, such as `ors` or `openenv`. No request is sent before an
-    episode starts.
+    """The source of the tasks `KIND:URL` of one protocol, such as `ors` or `openenv`.
 
-    `server` is called with a URL and the settings, and returns a function that makes the world of one
-    episode.
+    `server` is a function from a URL and the settings to a function that makes the world of one episode. No
+    request is sent before an episode starts.
     """
 
     def __init__(

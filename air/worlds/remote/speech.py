@@ -50,22 +50,23 @@ class RemoteTool:
 
 
 def usage(tools: Sequence[RemoteTool]) -> str:
-    """Returns the instructions for an agent on how to call these tools."""
+    """Returns the instructions for an agent on how to call `tools`."""
     form = '{"name": "…", "arguments": {…}}'
     lines = [tool.text for tool in tools]
     return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
 
 
 def spoken(action: Action) -> str:
-    """Returns an action as text, for a server that expects text."""
+    """Returns an action as text: the answer, or else the tool call or script. For a server that expects
+    text."""
     return action.answer or action.text
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
     """Returns the name and the arguments of the tool call in an action. Raises Malformed if there is none.
 
-    An action as text must be `{"name": …, "arguments": {…}}`. If the only tool takes a single text, an
-    action may also be just this text.
+    If the action is a text, it must be `{"name": …, "arguments": {…}}`. But if there is only one tool, and it
+    needs a single text (see `single_text`), the action's whole text is this argument.
     """
     if action.tool is not None:
         if action.tool.arguments is not None:
@@ -103,9 +104,9 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns `body`, the data of an action, unchanged. Raises Malformed if it contains NaN, infinity, a
-    lone surrogate or very deep nesting: some servers crash on these, which would look like a failure of the
-    server."""
+    """Returns `body`, the data of an action, unchanged. Raises Malformed if it contains NaN, infinity or a
+    lone surrogate, or is nested more than `MOST_DEPTH` levels deep: some servers crash on these, which would
+    look like a failure of the server."""
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -127,7 +128,8 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of a schema's only required field if that field is a text, else an empty text.
+    """Returns the name of a schema's only field, or else of its only required field, if this field is a text.
+    Otherwise returns an empty text.
 
     OpenEnv's field `metadata`, which every action has, is ignored.
     """
@@ -145,10 +147,11 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def told(observation: Any) -> str:
-    """Returns an observation as text: its only text field, or one line for each non-empty field.
+    """Returns a server's observation as text.
 
-    If all other fields are empty, the fields in `metadata` are used, because some servers put the
-    observation there.
+    Of an object, that is the text of its only non-empty field, or one line for each non-empty field. The
+    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
+    empty, because some servers put the observation there.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -162,8 +165,8 @@ def told(observation: Any) -> str:
 
 
 def shown(text: str) -> Observation:
-    """Returns a server's text as an observation. A long text is shortened, and lone surrogates, which model
-    servers reject, are replaced."""
+    """Returns a server's text as an observation. A text longer than `MOST_CHARACTERS` is shortened. Lone
+    surrogates, which model servers reject, are replaced by `?`."""
     text = text.encode("utf-8", "replace").decode()
     if len(text) <= MOST_CHARACTERS:
         return Observation(text)
@@ -188,8 +191,8 @@ def _plain(value: Any) -> str:
 
 
 def done_of(value: Any, server: str) -> bool:
-    """Returns whether an episode is over, from a server's response; null counts as false. Raises
-    InfrastructureError if the value is not a boolean, such as the text "false"."""
+    """Returns whether an episode is over. `value` is from a response of `server`; null counts as false.
+    Raises InfrastructureError if it is not a boolean, such as the text "false"."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise InfrastructureError(
@@ -198,8 +201,8 @@ def done_of(value: Any, server: str) -> bool:
 
 
 def reward_of(value: Any, server: str) -> float:
-    """Returns a reward from a server's response; null counts as 0. Raises InfrastructureError if the value
-    is not a finite number, because any substitute would be a wrong reward."""
+    """Returns a reward as a number. `value` is from a response of `server`; null counts as 0. Raises
+    InfrastructureError if it is not a finite number, because any substitute would be a wrong reward."""
     if value is None:
         return 0.0
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits

@@ -21,8 +21,8 @@ from air.errors import InfrastructureError
 MAX_BYTES = 500_000
 """The maximum size, in bytes, of the texts before and after an edit together. Larger texts are not linted."""
 MOST = 10
-"""The maximum number of errors in each of the lists `new` and `rest` that are reported with their text.
-Further errors are only counted."""
+"""The maximum number of errors in each of the lists `new` and `rest` of a `Verdict` that are reported with
+their text. Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
 """The maximum number of linters that run at the same time in each event loop. Further edits wait."""
@@ -44,12 +44,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """A group of errors: the first ones in full, and the number of all."""
+    """The errors of one list: the first ones in full, and the number of all."""
 
     first: tuple[Finding, ...] = ()
     """The first errors, at most `MOST`."""
     count: int = 0
-    """The number of all errors in the group."""
+    """The number of all errors of the list."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -72,7 +72,8 @@ class Verdict:
 
 
 async def judge(before: str, after: str) -> Verdict:
-    """Lints a text before and after an edit. Returns the errors that the edit adds, and the other errors.
+    """Lints a text before and after an edit. Returns the errors that the edit adds and the other errors, or
+    the reason why the text was not linted.
 
     If the text before the edit does not parse, no error counts as added, so that the agent can repair the
     file step by step. Raises InfrastructureError if the linter program fails.
@@ -87,8 +88,8 @@ async def judge(before: str, after: str) -> Verdict:
 
 
 def _exceed(*texts: str) -> bool:
-    """Whether the texts together have more than `MAX_BYTES`. Texts that are obviously too long are not
-    encoded."""
+    """Whether the texts together have more than `MAX_BYTES` bytes in UTF-8. If their number of characters
+    alone is too large, they are not encoded."""
     if sum(map(len, texts)) > MAX_BYTES:
         return True
     return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
@@ -99,8 +100,8 @@ def _findings(answer: dict[str, Any]) -> Findings:
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
-    """Runs the linter program in a separate process. Returns its response, or the reason why it did not
-    lint."""
+    """Runs the linter program in a separate process. Returns the object that the program prints, or the
+    reason why it did not lint. Raises InfrastructureError if the program fails."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

@@ -40,7 +40,9 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools that are available if the box may access `hosts`."""
+    """Returns the names of the tools in this module that the agent may use if its box may access `hosts`:
+    `parse_pdf_url` if there is any host, and `literature_search` if the host of `search_url` is among
+    them."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 

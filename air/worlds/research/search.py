@@ -17,8 +17,8 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Searches the files below a folder for a literal text. Returns a list of the files, with the number of
-    matching lines in each.
+    """Searches the files below a folder for the literal text `text`. Returns a text that lists the files with
+    this text, and the number of matching lines in each.
 
     Raises Refusal if there are more than 100 files or the search takes too long.
     """
@@ -36,8 +36,8 @@ async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
 
 
 def in_file(file: TextFile, text: str) -> str:
-    """Returns the lines of a file that contain `text`, with their numbers. Raises Refusal if there are more
-    than 100."""
+    """Returns a text that lists the lines of a file that contain `text`, with their numbers. Raises Refusal
+    if there are more than 100 such lines."""
     hits = file.lines.having(text, MOST + 1)
     if len(hits) > MOST:
         raise Refusal(f"More than {MOST} lines of {file.path} hold {text!r}. Narrow it down.")
@@ -48,8 +48,8 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns a list of the files below a folder whose name matches the pattern `name` (wildcards `*` and
-    `?`).
+    """Returns a text that lists the files below a folder whose name matches the pattern `name` (wildcards `*`
+    and `?`).
 
     Raises Refusal if there are more than 100 files or the search takes too long.
     """
@@ -64,10 +64,10 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 
 
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
-    """Returns the file names in the output of a search program, in which a NUL byte ends each name.
+    """Returns the file names in `listed`, the output of a search program, in which a NUL byte ends each name.
 
-    Raises Refusal if there are more than 100 names or the output was `truncated`. `what` names the results
-    in its message.
+    Raises Refusal if there are more than 100 names or the output was `truncated`. `what` says in the error
+    message which files were found.
     """
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:

@@ -11,14 +11,14 @@ import math
 from air.tasks.spec import TaskSpec
 
 OLD_STEP = 0.0001
-"""The rounding step of older trajectories, which do not record it."""
+"""The rounding step of the scores in old trajectories, which do not record their rounding step."""
 
 
 def step_of(task: TaskSpec) -> float:
     """Returns the rounding step of a task's scores: the task's `told_step`, or else a power of ten.
 
-    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target or,
-    with `log-gap`, of the distance from the target to the optimum if that is smaller.
+    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target. If
+    the task is normalised by `log-gap`, the distance from the target to the optimum is used if it is smaller.
     """
     if task.told_step is not None:
         return task.told_step

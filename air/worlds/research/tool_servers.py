@@ -39,8 +39,8 @@ class ToolServers:
         """For each tool that is not offered, one line with its name and the reason."""
 
     async def open(self) -> None:
-        """Starts the servers and requests their tool lists. If that fails, closes all servers and raises
-        InfrastructureError."""
+        """Starts the servers and requests their tool lists. If that fails or the servers offer no tool,
+        closes all servers and raises InfrastructureError."""
         try:
             await self._start()
         except BaseException:  # cancellation too: nobody else would close them
@@ -63,8 +63,8 @@ class ToolServers:
         self._offer()
 
     def carried(self, box: Box) -> ToolServers:
-        """Returns a copy with the same tools for another box. A server that is a program starts in that box
-        at the first call."""
+        """Returns a copy of this object with the same tools, for the agent in the box `box`. Servers that are
+        programs start in that box at their first call."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()
@@ -72,11 +72,12 @@ class ToolServers:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the tools, as the agent sees them."""
+        """The names under which the agent sees the tools of the servers."""
         return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool. Raises InfrastructureError if the box has ended or a remote server is unreachable."""
+        """Calls a tool and returns its result. Raises InfrastructureError if the box has ended or a remote
+        server is unreachable."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)

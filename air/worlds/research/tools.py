@@ -104,7 +104,7 @@ class Tools:
         """Returns a copy of these tools for another box, with the same working directory, open file and
         notes.
 
-        The other box's workspace must be a copy of this one's.
+        The workspace of `box` must be a copy of the workspace of these tools' box.
         """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
@@ -160,8 +160,8 @@ class Tools:
         return await self._shown(view, file, first)
 
     async def _shown(self, view: View, file: TextFile, first: int) -> str:
-        """Moves the view of the open file so that it starts at line `first`, and returns a text with the
-        lines in view."""
+        """Moves the view of the open file so that it starts at line `first`. Returns a text with the lines in
+        view."""
         total = len(file.lines)
         view.first, view.total = first, total
         if not total:
@@ -202,10 +202,11 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces the lines `first` to `last` of a file by `body`. Returns a text with the changed lines.
+        """Replaces the lines `first` to `last` of a file by `body`. Returns a text with the changed lines,
+        and with errors that the file had before.
 
-        If `last` < `first`, inserts before `first`. Raises Refusal if the edit would add lint errors, or the
-        file is not UTF-8 text or cannot be written.
+        If `last` < `first`, inserts `body` before line `first`. Raises Refusal if the edit would add lint
+        errors to a `.py` file, or if the file is not UTF-8 text or cannot be written.
         """
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")
@@ -277,7 +278,8 @@ def _wanted(call: ToolCall) -> str:
 
 
 def _line(word: str, file: TextFile) -> int:
-    """Parses `word` as a line number. Raises Refusal if it is none, or the file has no such line."""
+    """Parses `word` as a line number of `file`. Raises Refusal if `word` is not a number, or if the file has
+    no such line."""
     total = max(1, len(file.lines))
     if (number := whole_number(word)) is None or not 1 <= number <= total:
         raise Refusal(f"{word:.40} is no line of {file.path}, which has {total} lines.")

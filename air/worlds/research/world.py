@@ -36,8 +36,8 @@ OUTPUT_BYTES = 16_000
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
 """The observation for a validate beyond the maximum number of validates in the episode."""
 BOX_ENDED = "[the box has ended]"
-"""The observation if the agent's commands have ended its box, and the reason why its artefact cannot be
-graded."""
+"""The observation if the agent's commands have ended its box. It is also the error message of the
+ArtefactError for the artefact, which can no longer be read."""
 
 
 @dataclass
@@ -76,14 +76,15 @@ class ResearchWorld:
     grader: Grader
     pay: DeltaReward
     counts: Counts = "last"
-    """Which validated artefact is graded on the test split at the end: `last` or `best`."""
+    """Which validate's artefact is graded on the test split at the end: that of the last one (`last`), or of
+    the first one with the best score (`best`)."""
     offers_tools: bool = True
     """Whether the agent can call tools of MCP servers. If not, the task's MCP servers are not started."""
     servers: ToolServers | None = None
     """The task's MCP servers; None before `reset`, or if the task declares none."""
     tools: Tools | None = None
-    """The tools of the action format. None: the format has no tools, and every script starts in the
-    workspace."""
+    """The tools that the action format offers to the agent. None: the format has no tools, and every script
+    starts in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
@@ -101,8 +102,8 @@ class ResearchWorld:
     graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. Otherwise an agent could avoid a bad grade by a request shortly before the end. `finish` waits for
-    the grading, and `abandon` cancels it."""
+    over. Otherwise an agent could avoid a bad grade by a validate shortly before the time is over. `finish`
+    waits for the grading, and `abandon` cancels it."""
     lost: str = ""
     """The error message if the agent's commands have ended the box, else empty."""
     test_score: float | None = None
@@ -120,7 +121,7 @@ class ResearchWorld:
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
     _counted: Artefact | None = None
-    """The artefact to be graded on the test split, as it was read from the box at its validate, so that the
+    """The artefact to be graded on the test split. It was read from the box at its validate, so that the
     agent cannot change it later. None if it could not be read."""
     _grading: asyncio.Task[Validation] | None = None
     """The asyncio task of the latest grading, which may still run."""
@@ -128,8 +129,8 @@ class ResearchWorld:
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world for `box`, whose workspace must be a copy of this world's. The two
-        worlds share the object `times`."""
+        """Returns a copy of this world for `box`, whose workspace must be a copy of the workspace of this
+        world's box. The two worlds share the object `times`."""
         return replace(
             self,
             box=box,
@@ -175,11 +176,14 @@ class ResearchWorld:
         return "\n".join([action_format.instructions, *extra])
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation; `left` is the number of remaining turns (None: not limited)."""
+        """Returns the agent's situation: the number of remaining turns (`left`; None: not limited), and the
+        working directory and the open file of the tools."""
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`."""
+        """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`. If the
+        action's commands end the box, returns the episode's last step without a grading; `finish` then counts
+        the artefact as missing."""
         answer = result = validation = None
         score = ""
         try:
@@ -210,9 +214,9 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """In a task with several steps, ends the step that was just graded, prepares the next one and
-        returns its description. Without a next step, sets `submitted` and returns an empty text. If the box
-        has ended, returns an empty text as well."""
+        """In a task with several steps, ends the step that was just graded, prepares the next one and returns
+        its description. If there is no next step, sets `submitted` and returns an empty text. If the box has
+        ended, returns an empty text as well."""
         rules, number = self.task.rules, self.step_number
         done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
         if rules is None or done:
@@ -241,8 +245,8 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a validate from a recording, for the artefact that is in the box now. The artefact is not
-        graded again, and no reward is computed."""
+        """Adds a validate that was read from a recording. Its artefact must be in the box now. The artefact
+        is not graded again, and no reward is computed."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -252,8 +256,8 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate, and stores its artefact if this is the one to be graded on the test split so
-        far."""
+        """Adds a validate to `validations`. If its artefact is now the one that counts (see `counted`),
+        stores the artefact for the grading on the test split."""
         self.validations.append(validation)
         if self.counted == len(self.validations) - 1:
             self._counted = artefact
@@ -273,11 +277,12 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact chosen by `counts` on the test split. A second call does
-        nothing.
+        """Ends the episode: grades the artefact that counts (see `counted`) on the test split. A second call
+        does nothing.
 
-        If the agent did not submit, the artefact in the box is first graded on the validation split. Both
-        gradings use the same bytes. Raises InfrastructureError if one of these gradings, or the latest
+        If the agent did not submit, the artefact in the box is first graded on the validation split. If this
+        artefact counts, both gradings use the same bytes. The artefact of a task with its own grading rules
+        is not graded on the test split. Raises InfrastructureError if one of these gradings, or the latest
         earlier one, fails.
         """
         if self._closed:
@@ -340,7 +345,8 @@ class ResearchWorld:
 
     @property
     def best(self) -> float | None:
-        """The best score of all validates so far, by the task's direction; None if there is no score."""
+        """The best score of all validates so far: the highest or the lowest, by the task's `direction`. None
+        if there is no score."""
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
@@ -348,8 +354,8 @@ class ResearchWorld:
 
     @property
     def counted(self) -> int | None:
-        """The index in `validations` of the validate whose artefact is to be graded on the test split; None
-        before the first one."""
+        """The index in `validations` of the validate whose artefact is to be graded on the test split, by the
+        setting `counts`; None before the first validate."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property

@@ -51,8 +51,8 @@ class Leakage:
     equal: Sequence[Pair]
     near: Sequence[Pair]
     crowded: int = 0
-    """The number of questions with more than `MOST_COMPARED` candidates, so that a more similar question may
-    have been missed."""
+    """The number of validation questions with more than `MOST_COMPARED` candidates: the most similar training
+    question may have been missed."""
     compared: int = 0
     """The number of pairs whose similarity was computed: at most `MOST_COMPARED` for each question."""
 
@@ -64,8 +64,8 @@ def words(question: str) -> tuple[str, ...]:
 
 
 def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
-    """Finds the held-out rows whose question also occurs in the training rows. The result is
-    deterministic."""
+    """Returns the held-out rows whose question also occurs in the training rows, exactly or nearly. The
+    result is deterministic."""
     by_words = {words(row.question): row for row in reversed(training)}
     equal, others = [], []
     for row in held_out:
@@ -86,8 +86,8 @@ def without_leaks(training: Sequence[Row], held_out: Sequence[Row]) -> list[Row]
 
 
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
-    """Returns the near duplicates, the number of questions with more than `MOST_COMPARED` candidates, and
-    the number of compared pairs."""
+    """Returns the held-out questions that have a near duplicate in the training rows, the number of held-out
+    questions with more than `MOST_COMPARED` candidates, and the number of compared pairs."""
     runs = [_runs(row.question) for row in held_out]
     best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
     budget = [MOST_COMPARED] * len(held_out)
@@ -122,8 +122,8 @@ def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair],
 
 
 def _runs(question: str) -> frozenset[int]:
-    """Returns hashes of a question's word triples; if it has fewer than three words, the hash of all its
-    words."""
+    """Returns the hashes of a question's word triples (three consecutive words). If the question has fewer
+    than three words, returns the hash of all its words."""
     tokens = words(question)
     starts = range(max(1, len(tokens) - _RUN + 1))
     return frozenset(_digest(" ".join(tokens[start : start + _RUN])) for start in starts)
@@ -144,8 +144,8 @@ _FACTORS, _SUMMANDS = _coefficients()
 
 
 def _bands(runs: frozenset[int]) -> Iterator[bytes]:
-    """Yields the MinHash band keys of a question. Similar questions share at least one key with high
-    probability."""
+    """Yields the MinHash band keys of a question, of which `runs` are the hashes of the word triples. Similar
+    questions share at least one key with high probability."""
     digests = np.fromiter(runs, dtype=np.uint64, count=len(runs))
     # Both factors are below 2^31, so no product overflows.
     hashed = (digests[:, None] * _FACTORS + _SUMMANDS) % _PRIME

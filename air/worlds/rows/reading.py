@@ -184,7 +184,8 @@ def _row(where: str, value: Any) -> Row:
 
 
 def _conversation(where: str, messages: Any) -> str:
-    """Returns a conversation as text: the text of its only message, or all messages, each with its role."""
+    """Returns a conversation as text: the text of its only message, or all messages, each with its role.
+    Raises ConfigError if the conversation is malformed or its last message is not the user's."""
     if not isinstance(messages, list) or not messages:
         raise _wrong(where, MESSAGES, "must be a list of messages", messages)
     told = []

@@ -14,11 +14,12 @@ from air.worlds.rows.reading import ANSWER, MESSAGES, QUESTION, READERS
 from air.worlds.rows.splits import Chosen, Condition, SplitRule
 
 _LISTS = ("tools", "public", "metrics")
-"""The settings that are lists. In a task id, their values are separated by commas."""
+"""The names of the settings that are lists. In a task id, the values of such a list are separated by
+commas."""
 
 
 class SplitFiles(BaseConfig):
-    """The paths of two files of rows, one for each split."""
+    """The paths of two files of rows, one for each split: training and validation."""
 
     train: str
     """The file of the training rows."""
@@ -59,10 +60,10 @@ class RowsSettings(BaseConfig):
     """The fields of a row that the tools may read, such as the start position of a game. Do not list the
     answer: all other fields are visible only to the checker."""
     where: Mapping[str, Condition] = Field(default_factory=dict)
-    """Selects the rows that satisfy all these conditions. A condition on a field is a value, a list of
-    values, or a table with `least` and `most`."""
+    """The conditions that a row must satisfy to be used, by the name of a field. A condition is a value, a
+    list of values, or a table with `least` and `most`."""
     splits: SplitRule = SplitRule()
-    """The rule that assigns the rows of a single file to the splits."""
+    """The rule that divides the rows of a single file into the training and the validation split."""
     split: Chosen = "seed"
     """The rows that seeds select. `seed`: training seeds select training rows, and evaluation seeds
     held-out rows. `train`, `validation`: every seed selects a row of this split. `all`: every seed selects
@@ -80,8 +81,9 @@ class RowsSettings(BaseConfig):
 
 
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
-    """Returns the settings for a task name `PATH#KEY=VALUE&…`, and the folder to which relative paths are
-    relative. Raises MissingError if the file is absent, and ConfigError if a setting is wrong."""
+    """Returns the settings for a task name `PATH#KEY=VALUE&…`, and the folder to which the paths in these
+    settings are relative. Raises MissingError if the file is absent, and ConfigError if a setting is
+    wrong."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")
@@ -101,7 +103,8 @@ def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
 
 def _options(text: str, task_id: str) -> dict[str, Any]:
     """Parses the settings after `#` in a task id: `KEY=VALUE&KEY=VALUE`. A dot addresses a key in a table:
-    `where.level=1`."""
+    `where.level=1`. Returns the settings as nested dicts. Raises ConfigError if `text` is malformed or names
+    a key twice."""
     table: dict[str, Any] = {}
     for part in text.split("&") if text else ():
         key, equals, value = part.partition("=")
@@ -137,7 +140,7 @@ def _value(key: str, text: str) -> Any:
 
 
 def _merge(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Overwrites the settings of a file with those of a task id, in place."""
+    """Overwrites the settings in `table` with those in `given`, in place. Tables are merged key by key."""
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             _merge(table[key], value)

@@ -26,8 +26,8 @@ from air.worlds.rows.world import FACTS, RowsTask, RowsWorld, calls_of, metric_o
 from air.worlds.sources import WorldTask
 
 RULES = 2
-"""The version of the rules by which a seed selects a row and an answer is processed. It is part of the
-task's digest."""
+"""The version of the code that selects a row by a seed and processes an answer. It is part of the task's
+digest, and must be raised when the row or the reward of any episode changes."""
 TURNS_WITH_TOOLS = 8
 
 
@@ -95,7 +95,8 @@ def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowF
 def split(
     settings: RowsSettings, files: Mapping[Split | None, RowFile]
 ) -> Mapping[Split, list[Row]]:
-    """Returns, by split, the rows that satisfy the conditions in `settings.where`."""
+    """Returns, for the training and the validation split, the rows that satisfy the conditions in
+    `settings.where`."""
     rows: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for held, file in files.items():
         for row in file.rows:

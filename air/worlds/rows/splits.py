@@ -27,7 +27,7 @@ Scalar = str | int | float | bool
 
 
 class SplitRule(BaseConfig):
-    """The rule that assigns each row of a single file to a split."""
+    """The rule that assigns each row of a single file to the training or the validation split."""
 
     share: float = Field(default=0.2, ge=0.0, le=1.0)
     """The approximate share of rows that is held out for validation, by a hash of the question."""
@@ -97,8 +97,8 @@ def _fulfils(row: Row, name: str, condition: Condition) -> bool:
 
 
 def _among(value: Any, values: Sequence[Scalar]) -> bool:
-    """Returns whether `value` is one of `values`. True does not equal 1. The text "3" from a task id equals
-    the number 3."""
+    """Returns whether `value`, the value of a row's field, is one of `values`. True does not equal 1. The
+    text "3", as it comes from a task id, equals the number 3."""
     return any(
         (one == value and isinstance(one, bool) == isinstance(value, bool))
         or (isinstance(one, str) and _written(value) == one)
@@ -123,8 +123,9 @@ class Deck:
     rows: Mapping[Split, Sequence[Row]]
     """All rows of the task, by split."""
     chosen: Chosen
-    """`seed`: training seeds select training rows, and other seeds held-out rows. Otherwise every seed
-    selects from the named split, or from both splits (`all`)."""
+    """The rows that seeds select. `seed`: training seeds select training rows, and other seeds held-out rows.
+    `train`, `validation`: every seed selects a row of this split. `all`: every seed selects a row of both
+    splits together."""
 
     def __post_init__(self) -> None:
         for split, rows in self.asked.items():
@@ -154,14 +155,16 @@ class Deck:
 
 
 def place_of(seed: int, count: int) -> int:
-    """Returns the index, among `count` rows, of the row that a seed selects."""
+    """Returns the index of the row, from 0 to `count` − 1, that a seed selects. Evaluation seeds are counted
+    from `VALIDATION_SEED`."""
     turn, place = divmod(seed - (VALIDATION_SEED if seed >= VALIDATION_SEED else 0), count)
     return _order(turn, count)[place]
 
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the order in which pass number `turn` goes through `count` rows."""
+    """Returns the order of `count` rows in pass number `turn`, in which consecutive seeds select each row
+    once."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

@@ -82,7 +82,7 @@ class Episode:
 
 
 class RowsWorld:
-    """A world in which each episode asks one row of the task."""
+    """A world in which each episode asks the question of one row of the task `task`."""
 
     def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
         self._task = task
@@ -124,7 +124,9 @@ class RowsWorld:
         return Step(Observation(result.observation))
 
     async def _check(self, episode: Episode, action: Action, prediction: str) -> Step:
-        """Grades the final answer and ends the episode."""
+        """Grades the final answer, `prediction`, and ends the episode. If a tool computes the final answer
+        itself (`Tool.outcome`), that answer is graded instead. Raises ConfigError if the checker raises
+        it."""
         self._ended = True
         outcome = episode.tools.outcome()
         prediction = prediction if outcome is None else outcome
@@ -178,7 +180,8 @@ async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
 
 def thought_of(message: Message | None) -> str:
     """Returns the thought in a message: the reasoning that the server returned separately, or else the text
-    before `</think>`, or else the text before the first mark of an action."""
+    before `</think>`, or else the text before the first of `_MARKS`, which begins an action. Returns an empty
+    text if there is none of these."""
     if message is None:
         return ""
     if message.reasoning.strip():
@@ -191,8 +194,8 @@ def thought_of(message: Message | None) -> str:
 
 
 def _reply(action: Action) -> str:
-    """Returns the whole reply. Reasoning that the server returned separately precedes the text in `<think>`
-    tags."""
+    """Returns the whole reply from which the action was parsed. Reasoning that the server returned separately
+    precedes the text in `<think>` tags."""
     if action.message is None:
         return action.text
     reasoning, text = action.message.reasoning, action.message.text

@@ -1,7 +1,7 @@
 """An episode of arithmetic: one word problem, which the agent may answer once or several times.
 
-The last integer in an answer's text is what is graded (`air.rewards.answers.integers`). The right integer
-earns 10 and ends the episode. Any other answer earns -0.1.
+The last integer in an answer's text is graded (`air.rewards.answers.integers`). The right integer earns 10
+and ends the episode. Any other answer earns -0.1.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class NotWhole(Exception):
 
 @dataclass(frozen=True)
 class Operation:
-    """An inner node of an expression tree: an operation on the values of two expressions."""
+    """An inner node of an expression tree: an operation on the values of the expressions `left` and
+    `right`."""
 
     sign: str
     """One of `+ - * /`."""

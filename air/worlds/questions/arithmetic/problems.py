@@ -20,8 +20,7 @@ from air.worlds.questions.episodes import belongs, for_validation
 
 LEVELS = (1, 2, 3, 4, 5)
 _MANY = 10_000
-"""The maximum number of random draws for one problem. A template that needs more is taken to have no
-solution, and an AssertionError is raised."""
+"""The maximum number of random draws for one problem. If all of them fail, an AssertionError is raised."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ Problems = Callable[[int], Problem]
 
 
 def generated(level: int | None) -> Problems:
-    """Returns a generator of problems of one level. If `level` is None, each seed draws its level
-    uniformly."""
+    """Returns a function that generates the problem of a seed. All problems have the level `level`. If
+    `level` is None, each seed draws its level uniformly."""
 
     def draw_problem(seed: int) -> Problem:
         draw = random.Random(f"arithmetic {level} {seed}")
@@ -58,8 +57,9 @@ def generated(level: int | None) -> Problems:
 
 
 def _drawn(level: int, draw: random.Random) -> tuple[str, str, Expression]:
-    """Returns a problem's key, question and expression tree. Problems that differ only in the names of
-    people and things have the same key."""
+    """Draws a problem of one of the levels 1 to 4. Returns its key, question and expression tree. The key is
+    a text that identifies the problem; problems that differ only in the names of people and things have the
+    same key."""
     index = draw.randrange(len(TEMPLATES[level]))
     template = TEMPLATES[level][index]
     for _ in range(_MANY):

@@ -19,21 +19,22 @@ from air.worlds.questions.episodes import (
 from air.worlds.sources import WorldTask
 
 TURNS = {"gsm8k": 1, "gsm8k5": 5}
-"""The maximum number of answers in an episode, by kind of question."""
+"""The maximum number of answers in an episode, by the kind of task, such as `gsm8k5`."""
 FILES = "a JSONL file of GSM8K's rows, or a folder with train.jsonl and test.jsonl,"
 __all__ = ["FILES", "LEVELS", "TURNS", "load", "problems_of"]
 
 
 def problems_of(name: Name) -> tuple[Problems, str]:
-    """Returns the problems of the task `name`, and a digest of the data or of the level that determines
-    them."""
+    """Returns the problems of the task `name`, and a text by which they differ from those of other tasks: a
+    digest of the user's files, or the level."""
     if name.path is not None:
         return from_files(name.path)
     return generated(name.level), f"level {name.level}"
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task `name`."""
+    """Returns the task with the parsed task id `name`. Raises MissingError or ConfigError if the user's data
+    are absent or malformed."""
     problems, data = problems_of(name)
     turns = TURNS[name.kind]
     again = "" if turns == 1 else f" You have up to {turns} answers; a wrong one costs a little."

@@ -51,7 +51,7 @@ class Product:
 
 @functools.cache
 def goods() -> dict[str, Product]:
-    """Returns all products by product number."""
+    """Returns all products of the shop, by product number."""
     draw = random.Random("the goods of the shop")
     found: dict[str, Product] = {}
     for kind in KINDS:

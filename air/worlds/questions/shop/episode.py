@@ -27,7 +27,8 @@ INSTRUCTIONS = (
 
 
 class ShopEpisode:
-    """One episode in the shop, with a goal of the given level; None stands for any level."""
+    """One episode in the shop. Its goal has the level `level`; if `level` is None, each seed draws a
+    level."""
 
     def __init__(self, level: int | None) -> None:
         self._level = level
@@ -59,8 +60,8 @@ class ShopEpisode:
         return self._tally.facts()
 
     def _legal(self, text: str) -> tuple[str, str]:
-        """Parses an action into its kind (`search` or `click`) and its argument in lower case. Returns two
-        empty texts if the action is malformed or the current page does not offer it."""
+        """Parses an action. Returns its type (`search` or `click`) and its argument in lower case; two empty
+        texts if the action is malformed or the current page does not offer it."""
         match = _ACTION.fullmatch(text)
         kind, argument = (match[1].lower(), match[2].strip().lower()) if match else ("", "")
         offered = (kind == "search" and argument) or argument in clickable(self._page)

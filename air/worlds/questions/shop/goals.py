@@ -18,7 +18,8 @@ _ATTRIBUTES = {1: (1, 1), 2: (1, 2), 3: (2, 3)}
 """The smallest and the largest number of attributes in a goal, by level."""
 _PRICES = [10.0 * n for n in range(1, 100)]
 _NOUNS = {word for kind in KINDS for word in kind.name.split()}
-"""The words of all kinds' names. The reward uses them to recognise the kind of product in a title."""
+"""All words in the names of kinds of products. The reward looks for them in the title of a product, to
+recognise its kind."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Goal:
 
 
 def goal(level: int | None, seed: int) -> Goal:
-    """Returns the goal of a seed. Level 1 asks for no option of the product, level 2 for one option, level
-    3 for all options; None draws a level. No product is the basis of both a training goal and a validation
-    goal."""
+    """Returns the goal of a seed. Of the product's options, level 1 requests none, level 2 one and level 3
+    all; if `level` is None, the seed draws a level. No product is the basis of both a training goal and a
+    validation goal."""
     draw = random.Random(f"shop {level} {seed}")
     chosen = level or draw.choice(LEVELS)
     product = draw.choice(_askable(for_validation(seed)))
@@ -83,8 +84,12 @@ def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
 
 
 def _kind_factor(wanted: Product, bought: Product) -> float:
-    """Returns WebShop's factor for the kind of product: 1 if the bought product is of the wanted kind or of
-    a similar kind, and down to 0 for a kind with no word in common."""
+    """Returns WebShop's factor, from 0 to 1, for the kind of the bought product.
+
+    It is 0 if the titles of the two products have no word of `_NOUNS` in common. Otherwise it is 1 if their
+    kinds are equal or similar, or if more than a fifth of the words of `_NOUNS` in the wanted product's title
+    are in the other title as well; else it is 0.1 or 0.5.
+    """
     nouns = _nouns(wanted)
     score = len(nouns & _nouns(bought)) / len(nouns) if nouns else 0.2
     same_kind = wanted.kind.name == bought.kind.name

@@ -18,7 +18,8 @@ class Kind:
     shelf: str
     attributes: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
-    """The possible values of each option; a product offers some of them. No value belongs to two options."""
+    """The possible values of each option, by the option's name. A product of this kind offers some of them.
+    No value belongs to two options."""
     prices: tuple[int, int]
 
     @property

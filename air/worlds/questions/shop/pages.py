@@ -17,13 +17,13 @@ _RESULTS_OF_A_PAGE = 10
 
 @dataclass(frozen=True)
 class Page:
-    """The page at which the agent is: the search page, a page of results, a product page, or a sub-page of
-    a product."""
+    """The page that the agent sees: the search page, a page of results, a product page, or a sub-page of a
+    product."""
 
     results: tuple[str, ...] | None = None
     """The product numbers that the last search found; None on the search page."""
     number: int = 1
-    """Which page of the results is current, counted from 1."""
+    """The number of the current page of results, counted from 1."""
     asin: str = ""
     """The number of the product whose page is open; empty if no product page is open."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Page:
 
 
 def found(keywords: str) -> Page:
-    """Returns the page of results of a search. The agent may search on every page."""
+    """Searches the shop for `keywords`, and returns the first page of results."""
     return Page(results=tuple(index().find(keywords)))
 
 
 def clickable(page: Page) -> list[str]:
-    """Returns the texts that the agent can click on a page, in lower case."""
+    """Returns the texts on `page` that the agent can click, in lower case."""
     if page.results is None:
         return []
     if page.product is None:
@@ -88,7 +88,8 @@ def _previous(page: Page) -> Page:
 
 
 def text_of(page: Page, instruction: str) -> str:
-    """Returns the observation of a page: the instruction, the page's text, and the available actions."""
+    """Returns the observation that shows `page`: the instruction, the page's text, and the available
+    actions."""
     parts = ["Instruction:", instruction]
     if page.results is None:
         parts = ["WebShop", *parts, "Search"]

@@ -17,15 +17,15 @@ from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
 TURNS = {"shop": MOST_TURNS}
-"""The maximum number of turns in an episode, by kind of question."""
+"""The maximum number of turns in an episode, by the kind of task: only `shop`."""
 FILES = ""
-"""Empty: the task `shop` accepts no data of a user. The task `agentgym:webshop@URL` uses a real WebShop
-server."""
+"""A description of the user's data that the task accepts. It is empty, because `shop` accepts no data. The
+task `agentgym:webshop@URL` uses a real WebShop server."""
 __all__ = ["FILES", "LEVELS", "TURNS", "load"]
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task `name`."""
+    """Returns the task with the parsed task id `name`."""
     return WorldTask(
         id=name.task_id,
         make=lambda: BlockingEpisodeWorld(lambda: ShopEpisode(name.level), threads),

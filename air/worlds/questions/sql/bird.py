@@ -28,7 +28,7 @@ LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_00
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of a question file, with its location for error messages."""
+    """A row of BIRD's question file, with the row's location for error messages."""
 
     where: str
     question: str
@@ -87,7 +87,8 @@ def _run_gold(file: Path, gold: str, where: str) -> Result:
 
 @functools.lru_cache(1000)
 def _schema(file: Path) -> str:
-    """Returns the `CREATE TABLE` statements of a database."""
+    """Returns the `CREATE TABLE` statements of the database in `file`. Raises InfrastructureError if the file
+    cannot be read as a database."""
     connection = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         rows = connection.execute(
@@ -101,8 +102,9 @@ def _schema(file: Path) -> str:
 
 
 def _rows(folder: Path, split: str) -> tuple[list[_Row], str]:
-    """Returns the rows of `SPLIT.json`, and a digest of the file and of the names and sizes of its
-    databases."""
+    """Returns the rows of `SPLIT.json`, and a digest of this file and of the names and sizes of the databases
+    to which its rows refer. Raises MissingError if a file is absent, and ConfigError if a row is
+    malformed."""
     path, databases = folder / f"{split}.json", folder / f"{split}_databases"
     try:
         data = path.read_bytes()

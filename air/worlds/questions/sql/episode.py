@@ -48,7 +48,7 @@ def _shown(problem: str) -> str:
 
 
 class SqlEpisode:
-    """One question about a database. The agent has at most `turns` answers."""
+    """An episode with one question about a database. The agent has at most `turns` answers."""
 
     def __init__(self, questions: Questions, turns: int, limits: Limits) -> None:
         self._questions = questions

@@ -16,7 +16,7 @@ from air.worlds.questions.sql.templates import TEMPLATES, Template
 
 LEVELS = (1, 2, 3, 4)
 _MANY = 10_000
-"""The maximum number of random draws for one question, after which an AssertionError is raised."""
+"""The maximum number of random draws for one question. If all of them fail, an AssertionError is raised."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ Questions = Callable[[int], Question]
 
 
 def generated(level: int | None) -> Questions:
-    """Returns a generator of questions of one level. If `level` is None, each seed draws its level
-    uniformly."""
+    """Returns a function that generates the question of a seed. All questions have the level `level`. If
+    `level` is None, each seed draws its level uniformly."""
 
     def question_of(seed: int) -> Question:
         draw = random.Random(f"sql {level} {seed}")
@@ -56,8 +56,8 @@ def generated(level: int | None) -> Questions:
 
 
 def _try(level: int, draw: random.Random, seed: int) -> Question | None:
-    """Draws a question. Returns None if the question belongs to the other split of seeds, or if the drawn
-    database does not distinguish the gold query from the wrong queries."""
+    """Draws a question and returns it. Returns None if the question is for validation and `seed` for
+    training, or the reverse, or if `_tells_apart` rejects the drawn database."""
     template, schema = draw.choice(TEMPLATES[level]), draw.choice(SCHEMAS)
     words = _words(schema, draw)
     gold = template.gold.format(**words)
@@ -79,9 +79,9 @@ def _try(level: int, draw: random.Random, seed: int) -> Question | None:
 def _tells_apart(
     connection: sqlite3.Connection, template: Template, words: dict[str, Any]
 ) -> str | None:
-    """Returns the fingerprint of the gold query's result on this database. Returns None if that result is
-    trivial (no rows, NULL or 0), if a wrong query has the same result, or if an equivalent query has
-    another result."""
+    """Returns the fingerprint of the gold query's result on the database of `connection`. Returns None if
+    this result is trivial (no rows, or a single NULL or 0), if a wrong query of the template has the same
+    result, or if an equivalent query has another result."""
 
     def result(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.format(**words)).fetchall()
@@ -98,8 +98,8 @@ def _tells_apart(
 
 
 def _words(schema: Schema, draw: random.Random) -> dict[str, Any]:
-    """Draws the values of a template's placeholders. Thresholds come from the middle third of a column's
-    range, so that a fair share of the rows lies on either side."""
+    """Draws and returns the values of a template's placeholders, by placeholder. Thresholds come from the
+    middle third of a column's range, so that a fair share of the rows lies on either side."""
     parent, child, event = schema.parent, schema.child, schema.event
 
     def middle(least: int, greatest: int) -> int:

@@ -64,8 +64,8 @@ _BACK = [
 
 @dataclass(frozen=True)
 class Table:
-    """A table with four columns of its own: an id, a label, a category and a number. Labels are unique
-    within the table."""
+    """A table with four columns besides foreign keys: an id, a label, a category and a number. Labels are
+    unique within the table."""
 
     name: str
     one: str
@@ -84,13 +84,15 @@ class Table:
 
     @property
     def many(self) -> str:
-        """The plural noun for rows, used in questions: the table's name with spaces instead of underscores."""
+        """The plural noun for the table's rows, used in questions: the table's name with spaces for
+        underscores."""
         return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The three tables of a database."""
+    """The three tables of a generated database. Rows of `child` refer to rows of `parent`, and rows of
+    `event` to rows of `child`."""
 
     parent: Table
     child: Table
@@ -157,7 +159,8 @@ SCHEMAS = (
 
 
 def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
-    """Returns a connection to a new in-memory database that is filled with random rows."""
+    """Returns a connection to a new in-memory database with the tables of `schema`, filled with random
+    rows."""
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     connection.executescript("\n".join(schema.statements))
     parents, children, events = draw.randint(8, 12), draw.randint(24, 40), draw.randint(50, 80)
@@ -170,8 +173,8 @@ def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
 def _fill(
     connection: sqlite3.Connection, table: Table, count: int, owners: int, draw: random.Random
 ) -> None:
-    """Inserts `count` random rows into a table. Each row refers to a random one of three quarters of the
-    `owners` rows of the table above, so that some of those rows have no row that refers to them."""
+    """Inserts `count` random rows into `table`. If it has a foreign key, `owners` is the number of rows of
+    the table to which the key refers. Only three quarters of those rows, drawn at random, are referred to."""
     front, back = (_FIRST, _LAST) if table.people else (_FRONT, _BACK)
     labels = [f"{a} {b}" for a in front for b in back]
     draw.shuffle(labels)

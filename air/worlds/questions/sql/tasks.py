@@ -22,21 +22,22 @@ from air.worlds.questions.threads import threads
 from air.worlds.sources import WorldTask
 
 TURNS = {"sql": 1, "sql5": 5}
-"""The maximum number of answers in an episode, by kind of question."""
+"""The maximum number of answers in an episode, by the kind of task, such as `sql5`."""
 FILES = "BIRD's folder, with dev.json and dev_databases,"
 __all__ = ["FILES", "LEVELS", "TURNS", "load", "questions_of"]
 
 
 def questions_of(name: Name) -> tuple[Questions, str, Limits]:
-    """Returns the questions of the task `name`, a digest of the data or of the level that determines them,
-    and the limits of one query."""
+    """Returns the questions of the task `name`, a text by which they differ from those of other tasks (a
+    digest of the user's data, or the level), and the limits of one query."""
     if name.path is not None:
         return (*bird.from_folder(name.path), bird.LIMITS)
     return generated(name.level), f"level {name.level}", Limits()
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task `name`."""
+    """Returns the task with the parsed task id `name`. Raises MissingError or ConfigError if the user's data
+    are absent or malformed."""
     questions, data, limits = questions_of(name)
     turns = TURNS[name.kind]
     again = "" if turns == 1 else f" You have up to {turns} answers; a later one earns less."
