@@ -38,6 +38,9 @@ _OPEN_PATHS = ("/health",)
 """Paths that can be requested without the token, because monitoring programs request them. Without the token,
 their responses name nothing that the server has."""
 
+_LEFT = 499
+"""The HTTP status recorded for a request whose client disconnected before it had a response."""
+
 
 @dataclass(frozen=True)
 class BaseServer:
@@ -150,22 +153,21 @@ class _Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        since, status = time.monotonic(), 499
+        since, status = time.monotonic(), _LEFT
         facts: dict[str, Any] = {}
         scope[FACTS] = facts
         body = Body(self._bodies, receive, scope) if scope["type"] == "http" else None
 
         async def sent(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            status = _status(message, status)
             await send(message)
 
         try:
             refusal = self._refusal(scope)
             await (refusal or self._app_for(scope))(scope, body or receive, sent)
         except ClientLeft:
-            status = 499
+            status = _LEFT
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)
         except Exception:
@@ -212,6 +214,18 @@ class _Guard:
             seconds=round(seconds, 4),
             **facts,
         )
+
+
+def _status(message: Message, before: int) -> int:
+    """Returns the HTTP status that a client knows after an ASGI message to it, and knew as `before` until
+    then: that of the response, also if the response refuses a WebSocket, and 101 for an accepted one."""
+    kind = message["type"]
+    if kind in ("http.response.start", "websocket.http.response.start"):
+        return int(message["status"])
+    if kind == "websocket.accept":
+        return 101
+    # A WebSocket that is closed before it was accepted is refused by the HTTP server with this status.
+    return 403 if kind == "websocket.close" and before == _LEFT else before
 
 
 def _refused(status: int, text: str) -> Response:
