@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -23,13 +22,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from air import loopback
 from air.aio import ClientLeft
-from air.serve import hosts, token
+from air.serve import token
 from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig, is_loopback
+from air.serve.settings import ListenConfig, ServeConfig
 
 FACTS = "air.facts"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
@@ -186,9 +186,9 @@ class _Guard:
         headers, config = Headers(scope=scope), self._server.config
         if not config.token:
             for host in headers.getlist("host"):
-                if not hosts.is_own(host, self._domains):
-                    return _refused(403, hosts.REFUSAL.format(host=host[:100]))
-        elsewhere = not config.token and not _is_local(headers.get("origin"))
+                if not loopback.is_own(host, self._domains):
+                    return _refused(403, loopback.REFUSAL.format(host=host[:100]))
+        elsewhere = not config.token and not loopback.is_own_origin(headers.get("origin"))
         if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
             return _refused(403, "pages of other sites may not send requests without a token")
         if config.token and scope["path"] not in _OPEN_PATHS:
@@ -233,15 +233,6 @@ def _refused(status: int, text: str) -> Response:
     `detail`, and E2B's clients read `code` and `message`."""
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
-
-
-def _is_local(origin: str | None) -> bool:
-    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
-    machine."""
-    try:
-        return origin is None or is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
 
 
 async def body_of(request: Request, most: float) -> bytes:

@@ -8,15 +8,22 @@ A program that sends no `Host` is no browser.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
-
-from air.serve.settings import is_loopback
 
 REFUSAL = (
     "the Host {host!r} is not this machine's: without a token, a server answers only to localhost, names "
     "below it, and loopback addresses; call it by one of these, or give it a token"
 )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is a loopback address, which only programs on this machine can reach."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:
@@ -36,3 +43,12 @@ def _name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return ""
+
+
+def is_own_origin(origin: str | None) -> bool:
+    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
+    machine."""
+    try:
+        return origin is None or is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
