@@ -1,9 +1,15 @@
-"""Decides whether a request's `Host` header names this machine.
+"""Decides whether a request to a server without a token may come from a web page of another site.
 
-A web page can make its own name resolve to a loopback address (DNS rebinding). Its requests then reach a
-server on this machine as those of the same site, so the browser shows the answers to the page. Their `Host`
-is still the page's name. A server with a token needs no such check, because the page does not know the token.
-A program that sends no `Host` is no browser.
+Such a server listens on loopback addresses alone, but a browser on this machine reaches it for any page. Two
+headers tell:
+
+- `Origin`: the page sends a request to a loopback address. It cannot read the response, but the request may
+  have an effect. A body of the type `text/plain` needs no permission of the server.
+- `Host`: the page makes its own name resolve to a loopback address (DNS rebinding). To the browser, its
+  requests are those of the same site, so the page can read the responses. Their `Host` is the page's name.
+
+A server with a token needs no such check, because the page does not know the token. A program that sends no
+`Host` or no `Origin` is no browser.
 """
 
 from __future__ import annotations
@@ -12,11 +18,6 @@ import ipaddress
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-REFUSAL = (
-    "the Host {host!r} is not this machine's: without a token, a server answers only to localhost, names "
-    "below it, and loopback addresses; call it by one of these, or give it a token"
-)
-
 
 def is_loopback(host: str) -> bool:
     """Whether `host` is a loopback address, which only programs on this machine can reach."""
@@ -24,6 +25,26 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
+    """Returns why a server on a loopback address must refuse a request with these `Host` headers: a message
+    for the client. Empty if it may answer. `domains` are further names at which the server is called."""
+    for host in hosts:
+        if not is_own(host, domains):
+            return (
+                f"the Host {host[:100]!r} is not this machine's: the server answers only to localhost, "
+                "names below it, and loopback addresses"
+            )
+    return ""
+
+
+def foreign_origin(origin: str | None) -> str:
+    """Returns why a server on a loopback address must refuse a request with this `Origin` header: a message
+    for the client. Empty if it may answer. None: the request has no such header."""
+    if is_own_origin(origin):
+        return ""
+    return f"the Origin {str(origin)[:100]!r} is a web page of another site, which may not send requests"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:

@@ -185,12 +185,9 @@ class _Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
         if not config.token:
-            for host in headers.getlist("host"):
-                if not loopback.is_own(host, self._domains):
-                    return _refused(403, loopback.REFUSAL.format(host=host[:100]))
-        elsewhere = not config.token and not loopback.is_own_origin(headers.get("origin"))
-        if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
-            return _refused(403, "pages of other sites may not send requests without a token")
+            problem = self._foreign(scope, headers)
+            if problem:
+                return _refused(403, problem)
         if config.token and scope["path"] not in _OPEN_PATHS:
             admitted = any(each.admits(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
@@ -199,6 +196,17 @@ class _Guard:
         if size.isdigit() and int(size) > config.max_body_mb * 2**20:
             return _refused(413, f"the body exceeds {config.max_body_mb:g} MiB")
         return None
+
+    def _foreign(self, scope: Scope, headers: Headers) -> str:
+        """Returns why a server without a token refuses a request: it may come from a web page of another
+        site. Empty if the request may be answered."""
+        problem = loopback.foreign_host(headers.getlist("host"), self._domains)
+        if problem:
+            return f"{problem}; call it by one of these, or give it a token"
+        if self._app_for(scope) is not self._app:  # a sandbox has pages of its own
+            return ""
+        problem = loopback.foreign_origin(headers.get("origin"))
+        return f"{problem} without a token" if problem else ""
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
         route = scope.get("route")
