@@ -56,7 +56,11 @@ async def test_a_page_of_another_site_gets_no_answers() -> None:
     """Its own name may mean this machine (then the Host is foreign), or it sends to a loopback address."""
     body = '{"tasks": [{"id": "0", "question": "short"}], "k": 2}'
     foreign = ({"host": "example.com"}, {"origin": "http://example.com"}, {"origin": "null"})
-    own = ({}, {"host": "localhost:80"}, {"origin": "http://localhost:3000"})
+    own: tuple[dict[str, str], ...] = (
+        {},
+        {"host": "localhost:80"},
+        {"origin": "http://localhost:3000"},
+    )
     async with (
         serving_evaluations(cast(Executor, Endless())) as url,
         httpx.AsyncClient(trust_env=False, timeout=60) as http,

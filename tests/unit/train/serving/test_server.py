@@ -300,7 +300,12 @@ def test_a_page_of_another_site_gets_nothing(server: InferenceServer) -> None:
     path = "/inference/v1/generate"
     body = json.dumps({"token_ids": PROMPT, "sampling_params": {"max_tokens": 1}})
     foreign = ({"host": "example.com"}, {"origin": "http://example.com"}, {"origin": "null"})
-    own = ({}, {"host": "localhost:80"}, {"host": "[::1]"}, {"origin": "http://localhost:3000"})
+    own: tuple[dict[str, str], ...] = (
+        {},
+        {"host": "localhost:80"},
+        {"host": "[::1]"},
+        {"origin": "http://localhost:3000"},
+    )
     with httpx.Client(base_url=server.url, timeout=120) as client:
 
         def status(headers: dict[str, str]) -> int:
