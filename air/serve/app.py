@@ -81,6 +81,8 @@ class Protocol(ABC):
     protocol's routes, its state, and its work in the background."""
 
     name: str
+    domain_option: ClassVar[str] = ""
+    """The flag of `air serve` by which a user adds to `domains`. Empty: there is none."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
@@ -148,6 +150,7 @@ class _Guard:
         self._app, self._server, self._protocols = app, server, protocols
         self._bodies = Bodies(server.config, server.metrics)
         self._domains = [domain for each in protocols for domain in each.domains()]
+        self._domain_options = [each.domain_option for each in protocols if each.domain_option]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -202,11 +205,12 @@ class _Guard:
         site. Empty if the request may be answered."""
         problem = loopback.foreign_host(headers.getlist("host"), self._domains)
         if problem:
-            return f"{problem}; call it by one of these, or give it a token"
+            named = "".join(f"add the name ({option}), " for option in self._domain_options)
+            return f"{problem}; call it by one of these, {named}or give it a token (--token)"
         if self._app_for(scope) is not self._app:  # a sandbox has pages of its own
             return ""
         problem = loopback.foreign_origin(headers.get("origin"))
-        return f"{problem} without a token" if problem else ""
+        return f"{problem} without a token (--token)" if problem else ""
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
         route = scope.get("route")

@@ -145,7 +145,8 @@ async def test_a_name_that_others_can_rebind_gets_nothing_without_a_token(kind: 
         assert refused.json()["detail"] == refused.json()["message"]
         assert "'example.com:8080'" in refused.json()["detail"]
         assert "localhost" in refused.json()["detail"]
-        assert "token" in refused.json()["detail"]
+        assert "(--token)" in refused.json()["detail"]
+        assert ("(--domain)" in refused.json()["detail"]) == (kind == "sandbox")
         assert await status(client, "/nothing", "example.com") == 403
         assert await without_host(client) == b"HTTP/1.1 200 OK"
 
