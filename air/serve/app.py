@@ -29,7 +29,7 @@ from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig
+from air.serve.settings import HEALTHY, ListenConfig, ServeConfig
 
 FACTS = "air.facts"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
@@ -49,7 +49,7 @@ class BaseServer:
     config: ListenConfig
     metrics: Metrics
     log: Log
-    healthy: ClassVar[str] = "ok"
+    healthy: ClassVar[str] = HEALTHY
     """The text of the field `status` in the response of `/health`."""
 
     def facts(self) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from air.config import BaseConfig
 from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
+HEALTHY = "ok"
+"""The field `status` in the response of `/health` of most servers. Without the token, it is the only field."""
+
 
 class ListenConfig(BaseConfig):
     """Settings that every server has: its address, its token, TLS, and the limits on connections and
