@@ -14,7 +14,7 @@ from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 HEALTHY = "ok"
-"""The field `status` in the response of `/health` of most servers. Without the token, it is the only field."""
+"""The field `status` in the response of `/health` of most servers. Without the token, it is all."""
 
 
 class ListenConfig(BaseConfig):
