@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -23,13 +22,14 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from air import loopback
 from air.aio import ClientLeft
-from air.serve import hosts, token
+from air.serve import token
 from air.serve.bodies import Bodies, Body, BodyRefused
 from air.serve.boxes import Boxes
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig, is_loopback
+from air.serve.settings import HEALTHY, ListenConfig, ServeConfig
 
 FACTS = "air.facts"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
@@ -37,6 +37,9 @@ server's log."""
 _OPEN_PATHS = ("/health",)
 """Paths that can be requested without the token, because monitoring programs request them. Without the token,
 their responses name nothing that the server has."""
+
+_LEFT = 499
+"""The HTTP status recorded for a request whose client disconnected before it had a response."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class BaseServer:
     config: ListenConfig
     metrics: Metrics
     log: Log
-    healthy: ClassVar[str] = "ok"
+    healthy: ClassVar[str] = HEALTHY
     """The text of the field `status` in the response of `/health`."""
 
     def facts(self) -> dict[str, Any]:
@@ -78,6 +81,8 @@ class Protocol(ABC):
     protocol's routes, its state, and its work in the background."""
 
     name: str
+    domain_option: ClassVar[str] = ""
+    """The flag of `air serve` by which a user adds to `domains`. Empty: there is none."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
@@ -145,27 +150,27 @@ class _Guard:
         self._app, self._server, self._protocols = app, server, protocols
         self._bodies = Bodies(server.config, server.metrics)
         self._domains = [domain for each in protocols for domain in each.domains()]
+        self._domain_options = [each.domain_option for each in protocols if each.domain_option]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        since, status = time.monotonic(), 499
+        since, status = time.monotonic(), _LEFT
         facts: dict[str, Any] = {}
         scope[FACTS] = facts
         body = Body(self._bodies, receive, scope) if scope["type"] == "http" else None
 
         async def sent(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            status = _status(message, status)
             await send(message)
 
         try:
             refusal = self._refusal(scope)
             await (refusal or self._app_for(scope))(scope, body or receive, sent)
         except ClientLeft:
-            status = 499
+            status = _LEFT
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)
         except Exception:
@@ -183,12 +188,9 @@ class _Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers, config = Headers(scope=scope), self._server.config
         if not config.token:
-            for host in headers.getlist("host"):
-                if not hosts.is_own(host, self._domains):
-                    return _refused(403, hosts.REFUSAL.format(host=host[:100]))
-        elsewhere = not config.token and not _is_local(headers.get("origin"))
-        if elsewhere and self._app_for(scope) is self._app:  # a sandbox has pages of its own
-            return _refused(403, "pages of other sites may not send requests without a token")
+            problem = self._foreign(scope, headers)
+            if problem:
+                return _refused(403, problem)
         if config.token and scope["path"] not in _OPEN_PATHS:
             admitted = any(each.admits(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
@@ -197,6 +199,18 @@ class _Guard:
         if size.isdigit() and int(size) > config.max_body_mb * 2**20:
             return _refused(413, f"the body exceeds {config.max_body_mb:g} MiB")
         return None
+
+    def _foreign(self, scope: Scope, headers: Headers) -> str:
+        """Returns why a server without a token refuses a request: it may come from a web page of another
+        site. Empty if the request may be answered."""
+        problem = loopback.foreign_host(headers.getlist("host"), self._domains)
+        if problem:
+            named = "".join(f"add the name ({option}), " for option in self._domain_options)
+            return f"{problem}; call it by one of these, {named}or give it a token (--token)"
+        if self._app_for(scope) is not self._app:  # a sandbox has pages of its own
+            return ""
+        problem = loopback.foreign_origin(headers.get("origin"))
+        return f"{problem} without a token (--token)" if problem else ""
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
         route = scope.get("route")
@@ -214,20 +228,23 @@ class _Guard:
         )
 
 
+def _status(message: Message, before: int) -> int:
+    """Returns the HTTP status that a client knows after an ASGI message to it, and knew as `before` until
+    then: that of the response, also if the response refuses a WebSocket, and 101 for an accepted one."""
+    kind = message["type"]
+    if kind in ("http.response.start", "websocket.http.response.start"):
+        return int(message["status"])
+    if kind == "websocket.accept":
+        return 101
+    # A WebSocket that is closed before it was accepted is refused by the HTTP server with this status.
+    return 403 if kind == "websocket.close" and before == _LEFT else before
+
+
 def _refused(status: int, text: str) -> Response:
     """Returns an error response that clients of all protocols can read: SandboxFusion's clients read
     `detail`, and E2B's clients read `code` and `message`."""
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
-
-
-def _is_local(origin: str | None) -> bool:
-    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
-    machine."""
-    try:
-        return origin is None or is_loopback(urlsplit(origin).hostname or "")
-    except ValueError:
-        return False
 
 
 async def body_of(request: Request, most: float) -> bytes:

@@ -3,7 +3,8 @@ program."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
@@ -11,6 +12,7 @@ import httpx
 from air.errors import AirError, ConfigError
 from air.sandbox.ops.doctor import Finding
 from air.sandbox.remote.sandbox_fusion import CodeServer
+from air.serve.settings import HEALTHY
 
 _SECONDS = 20.0
 _PROGRAM = "print(6 * 7)"
@@ -27,28 +29,36 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
             text = str(error) or type(error).__name__
             yield Finding("server", "fail", f"no answer: {text}", "air serve sandbox")
             return
-        if health.status_code == 200 and health.headers["content-type"] == "application/json":
-            for finding in _state(health.json()):
-                yield finding
-        else:
-            yield Finding("server", "ok", "answers, and is no server of air's")
+        for finding in _state(health):
+            yield finding
     yield await _program(address)
 
 
-def _state(health: dict[str, object]) -> list[Finding]:
+def _state(response: httpx.Response) -> list[Finding]:
+    """Returns the findings from a server's response to `/health`. A response that is not of air's kind is
+    no failure: the program decides, because other servers run programs, too."""
+    try:
+        health = response.json()
+        if response.status_code == 200 and health["status"] == HEALTHY:
+            return _described(health)
+    except (ValueError, TypeError, KeyError):
+        pass
+    return [Finding("server", "ok", "answers, and is no server of air's")]
+
+
+def _described(health: Mapping[str, Any]) -> list[Finding]:
+    """Returns the findings from the JSON body of a healthy server of air's. Raises KeyError or TypeError if
+    it is not."""
     if health.keys() == {"status"}:
         return [Finding("server", "ok", "answers, and tells more only with its token")]
-    boxes, fusion = health.get("boxes"), health.get("sandboxfusion")
-    if not isinstance(boxes, dict) or not isinstance(fusion, dict):
-        return [Finding("server", "ok", "answers, and is no server of air's")]
+    boxes, fusion = health["boxes"], health["sandboxfusion"]
     findings = [Finding("server", "ok", f"air {health['version']}, image {health['image']}")]
     seen = f"{boxes['lent']} of {boxes['max']} in use, {boxes['queued']} requests queue"
     full = boxes["queued"] > 0
     remedy = f"air serve sandbox --max-boxes {2 * boxes['max']}" if full else ""
     findings.append(Finding("boxes", "warn" if full else "ok", seen, remedy))
-    languages = fusion["languages"]
     kernel = "" if fusion["jupyter"] else "; no Jupyter kernel"
-    findings.append(Finding("languages", "ok", ", ".join(languages) + kernel))
+    findings.append(Finding("languages", "ok", ", ".join(fusion["languages"]) + kernel))
     return findings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import resource
 from pathlib import Path
@@ -11,7 +10,11 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig
+from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
+
+HEALTHY = "ok"
+"""The field `status` in the response of `/health` of most servers. Without the token, it is all."""
 
 
 class ListenConfig(BaseConfig):
@@ -110,11 +113,3 @@ def most_files() -> int:
     """Returns the maximum number of open files of this process (its hard limit)."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return hard if hard != resource.RLIM_INFINITY else 1 << 20
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback address, which only programs on this machine can reach."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -15,7 +15,7 @@ import air
 
 ROOT = Path(air.__file__).parent
 TESTS = Path(__file__).parents[1]
-BASE = {"errors", "config", "paths", "aio", "json_lines", "json_schema", "source_code"}
+BASE = {"errors", "config", "paths", "aio", "json_lines", "json_schema", "loopback", "source_code"}
 WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions", "tools"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "aio": set(),
     "json_lines": {"errors"},
     "json_schema": set(),
+    "loopback": set(),
     "source_code": set(),
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},

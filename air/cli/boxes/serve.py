@@ -207,9 +207,9 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model-name", help="with an endpoint: the model's name there")
     parser.add_argument(
         "--tools",
-        nargs="+",
+        nargs="*",
         metavar="TOOL",
-        help=f"{_TOOL_NAMES} (default: none)",
+        help=f"{_TOOL_NAMES}; without a name: none (default: those of the run's tasks)",
     )
     parser.add_argument("--format", help="action format (default: the run's, or tool_calls)")
     parser.add_argument(

@@ -102,7 +102,7 @@ def _hosts(host: str) -> Sequence[str]:
     """Returns the names at which the viewer answers if it listens on `host`; empty: at every name. On a
     loopback address it has names of this machine alone, because a web page can make its own name mean this
     machine (DNS rebinding), and would read the runs."""
-    from air.serve.settings import is_loopback
+    from air.loopback import is_loopback
 
     return [host, "localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
 

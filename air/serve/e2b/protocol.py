@@ -51,6 +51,7 @@ class E2B(Protocol):
     E2B's own clients."""
 
     name = "e2b"
+    domain_option = "--domain"
 
     def __init__(self, server: Server) -> None:
         self._templates = Templates(server.config.limits)

@@ -4,13 +4,15 @@ rewards."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from air.actions.base import Action, ToolCall
 from air.env.environment import ResearchEnv
-from air.worlds.base import Step, World, without_end
+from air.env.world_boxes import lent
+from air.env.world_episode import WatchedWorld
+from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
 Schema = Mapping[str, Any]
@@ -84,9 +86,9 @@ class Offer(Protocol):
         reward."""
         ...
 
-    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
-        """Settles an episode that reached its limit of actions or time. `rewards` are the rewards of its
-        actions so far. Returns the additional reward for this end, or None."""
+    async def at_limit(self, world: World[Action]) -> float | None:
+        """Settles an episode that reached its limit of actions or time, in the world that `open` yielded.
+        Returns the additional reward for this end, or None."""
         ...
 
 
@@ -111,15 +113,13 @@ class WorldOffer:
 
     @asynccontextmanager
     async def open(self, seed: int) -> AsyncIterator[tuple[World[Action], str]]:
-        async with AsyncExitStack() as stack:
-            world: World[Action]
-            if self.env is None:
-                world = self.task.world()
-            else:
-                world = await stack.enter_async_context(self.env.lend_world(self.task.id))
-            stack.push_async_callback(world.close)
-            first = await world.reset(seed)
-            yield world, "\n\n".join(filter(None, (self.task.instructions, first.text)))
+        lending = lent(self.task, None) if self.env is None else self.env.lend_world(self.task.id)
+        async with lending as world:
+            try:
+                first = await world.reset(seed)
+                yield world, "\n\n".join(filter(None, (self.task.instructions, first.text)))
+            finally:
+                await world.close()
 
     def said(self, message: str) -> Action:
         if not message.strip():
@@ -134,8 +134,9 @@ class WorldOffer:
     def reward(self, step: Step) -> float | None:
         return step.reward
 
-    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
-        return without_end(self.task.unanswered, rewards) or None
+    async def at_limit(self, world: World[Action]) -> float | None:
+        assert isinstance(world, WatchedWorld)
+        return world.end_reward or None
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:

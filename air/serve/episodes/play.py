@@ -64,8 +64,6 @@ class Play:
         self.offer, self.seed = offer, seed
         self.id = uuid.uuid4().hex
         self.turns = 0
-        self.rewards: list[float] = []
-        """The rewards of the actions so far."""
         self.done = False
         self.failed = False
         """Whether the server ended the episode: because of an infrastructure failure, or because the client
@@ -162,7 +160,6 @@ class Play:
             text = str(error)
         if reward is not None and not math.isfinite(reward):
             raise InfrastructureError(f"the reward of {self.offer.id} is {reward}")
-        self.rewards.append(reward or 0.0)
         if done or self.turns < self.offer.max_turns:
             return Turn(text, reward, done, mistake, self._metadata(world))
         return await self._limit(world, f"{text}\n[no actions are left]", reward, mistake)
@@ -172,7 +169,7 @@ class Play:
     ) -> Turn:
         """Ends the episode at a limit of actions or time. The turn's reward is `reward`, that of the last
         action, plus the task's reward for such an end."""
-        last = await self.offer.at_limit(world, self.rewards)
+        last = await self.offer.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})
 

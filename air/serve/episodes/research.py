@@ -78,7 +78,7 @@ class ResearchOffer:
     def reward(self, step: Step) -> float | None:
         return None if step.validation is None else step.validation.delta
 
-    async def at_limit(self, world: World[Action], rewards: Sequence[float]) -> float | None:
+    async def at_limit(self, world: World[Action]) -> float | None:
         assert isinstance(world, ResearchWorld)
         validation = await world.validate(automatic=True)
         return validation.delta

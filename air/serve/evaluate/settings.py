@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -16,7 +18,7 @@ from air.tools import ToolSet
 from air.train.config.run_config import ComputeConfig
 from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import Settings, of_run, run_of
-from air.worlds.proposals.posed import tool_set
+from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"
 """The id of a placeholder task, which the model's environment needs at its start. Each request then brings
@@ -40,12 +42,13 @@ class EvaluateConfig(ListenConfig):
     context: int | None = Field(None, ge=1)
     """The maximum number of tokens of an episode. None: that of the model's training run, or 8192 without
     one."""
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
     """The tools with which the model answers: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML
-    files with the key `tools`."""
+    files with the key `tools`. None: those of the tasks `posed:FILE` of the model's training run, if it has
+    such tasks; else none."""
     format: str = ""
-    """The action format. Empty: that of the model's training run. Without a run it is `tool_calls` if there
-    are tools; otherwise the whole reply is the answer."""
+    """The action format. Empty: that of the model's training run, or of its tasks if `tools` is None, too.
+    Without a run it is `tool_calls` if there are tools; otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
     """The kind of box for tools that need one. None: that of the model's training run, or `docker`."""
     seed: int = Field(0, ge=0)
@@ -80,8 +83,12 @@ class EvaluateConfig(ListenConfig):
 
     def tool_set(self, settings: Settings) -> ToolSet:
         """Loads the tools for a model that answers with `settings`. Raises UsageError if a tool does not
-        exist or cannot be used, or if the action format cannot call tools."""
-        tools = tool_set(load_named(self.tools), "--tools")
+        exist or cannot be used, if the action format cannot call tools, or if the tasks of the model's run
+        have different tools."""
+        if self.tools is None:
+            tools = self._tools_of(settings.envs[0])
+        else:
+            tools = tool_set(load_named(self.tools), "--tools")
         harness = settings.envs[0].agent.harness
         name = harness.format if isinstance(harness, AirHarnessConfig) else None
         if name and calling(name, tools).scripts:
@@ -92,10 +99,32 @@ class EvaluateConfig(ListenConfig):
             )
         return tools
 
+    def _tools_of(self, env: ResearchEnvConfig) -> ToolSet:
+        """Loads the tools of the tasks `posed:FILE` of the model's run. Without such tasks, there are
+        none."""
+        sets = {tools.digest: tools for tools in starmap(own_tools, _posed(env))}
+        if len(sets) > 1:
+            raise ConfigError(
+                "the tasks of this run have different tools",
+                where=self.model,
+                remedy="name those with which the model answers: --tools TOOL …",
+            )
+        return next(iter(sets.values()), ToolSet(()))
+
+    def _format(self, env: ResearchEnvConfig) -> str:
+        """Returns the action format that replaces the one in the settings of the run's episodes; empty if
+        these settings hold. The format of the run's tasks goes with their tools."""
+        if self.format or self.tools is not None:
+            return self.format
+        harness = env.agent.harness or AirHarnessConfig()
+        if isinstance(harness, AirHarnessConfig) and harness.format is None:
+            return next((settings.format for _, settings in _posed(env) if settings.format), "")
+        return ""
+
     def _changed(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
         """Returns the settings of episodes with this server's format and kind of box."""
-        agent = env.agent
-        if self.format:
+        agent, name = env.agent, self._format(env)
+        if name:
             harness = agent.harness or AirHarnessConfig()
             if not isinstance(harness, AirHarnessConfig):
                 raise ConfigError(
@@ -104,7 +133,7 @@ class EvaluateConfig(ListenConfig):
                     remedy="leave it out",
                 )
             agent = agent.model_copy(
-                update={"harness": harness.model_copy(update={"format": self.format})}
+                update={"harness": harness.model_copy(update={"format": name})}
             )
         if self.provider is not None:
             kind = "docker" if self.provider == "docker" else "subprocess"
@@ -124,3 +153,12 @@ class EvaluateConfig(ListenConfig):
         env = research_env([TASK], runtime="docker", max_turns=1)
         model = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
         return model, Settings([env], compute=ComputeConfig(), **{**usual, **given})
+
+
+def _posed(env: ResearchEnvConfig) -> Sequence[tuple[str, PosedSettings]]:
+    """Returns the tasks `posed:FILE` of an environment whose file has settings: FILE and the settings."""
+    taskset: Any = env.taskset
+    kind = TASK.partition(":")[0] + ":"
+    names = (task.removeprefix(kind) for task in taskset.worlds if task.startswith(kind))
+    read = ((name, read_settings(name)) for name in names)
+    return [(name, settings) for name, settings in read if settings is not None]

@@ -18,6 +18,7 @@ from typing import Any
 import uvicorn
 from pydantic import Field, ValidationError
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -28,6 +29,7 @@ from air.errors import InferenceError, InfrastructureError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
 from air.train.coevolve.executor import Executor
+from air.train.serving.other_sites import RefusingOtherSites
 from air.worlds.proposals.scorer import Answered
 
 LARGEST_BODY = 8 * 2**20
@@ -104,7 +106,7 @@ async def evaluated(
 
 def application(executor: Executor) -> Starlette:
     """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution serves to the
-    training of its proposer."""
+    training of its proposer. It refuses requests of other sites' web pages."""
 
     async def evaluate(request: Request) -> Response:
         return await evaluated(request, executor)
@@ -112,9 +114,8 @@ def application(executor: Executor) -> Starlette:
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    return Starlette(
-        routes=[Route("/evaluate", evaluate, methods=["POST"]), Route("/health", health)]
-    )
+    routes = [Route("/evaluate", evaluate, methods=["POST"]), Route("/health", health)]
+    return Starlette(routes=routes, middleware=[Middleware(RefusingOtherSites)])
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:

@@ -3,10 +3,10 @@ process.
 
 The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
 (messages and text); and `POST /inference/v1/generate` (token ids and log-probabilities). There is no
-authentication, so the server should listen only on the loopback interface. It refuses requests for streaming,
-stop strings, penalties, several choices or guided decoding. The header `x-weights-version` of a sampled
-response has the version of the weights. The server uses the policy's weights without a copy: change them
-inside `exclusive()`, then call `update_weights()`.
+authentication, so the server should listen only on a loopback address. There it refuses requests of web pages
+of other sites. It also refuses requests for streaming, stop strings, penalties, several choices or guided
+decoding. The header `x-weights-version` of a sampled response has the version of the weights. The server uses
+the policy's weights without a copy: change them inside `exclusive()`, then call `update_weights()`.
 
 The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
 cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
@@ -34,9 +34,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from air.errors import InferenceError, UsageError
+from air.loopback import is_loopback
 from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
 from air.train.serving import protocol, self_check
+from air.train.serving.other_sites import RefusingOtherSites
 from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
@@ -211,7 +213,7 @@ class InferenceServer:
         return listener
 
     def _app(self) -> Starlette:
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/health", self._health),
                 Route("/version", self._version),
@@ -221,6 +223,9 @@ class InferenceServer:
                 Route("/inference/v1/generate", self._answering(self._generate), methods=["POST"]),
             ]
         )
+        if is_loopback(self.host):
+            app.add_middleware(RefusingOtherSites)
+        return app
 
     async def _health(self, _: Request) -> Response:
         return Response()

@@ -159,14 +159,12 @@ class PosedSource:
         """Returns the task `posed:FILE`. Raises MissingError if a file or a tool is absent, and ConfigError
         if a row or a setting is malformed."""
         path = Path(name).expanduser().absolute()
-        if path.suffix not in (".toml", ".json"):
+        settings = read_settings(name)
+        if settings is None:
             rows, digest = read_rows(path)
             return _task(name, rows, PosedSettings(rows=name), LENT.get() or ToolSet(()), digest)
-        settings = validate(PosedSettings, read_toml(path), where=str(path))
         rows, digest = read_rows(path.parent / Path(settings.rows).expanduser())
-        folder = path.parent / Path(settings.folder).expanduser()
-        loaded = (tool for spec in settings.tools for tool in load(spec, folder))
-        return _task(name, rows, settings, tool_set(loaded, str(path)), digest)
+        return _task(name, rows, settings, own_tools(name, settings), digest)
 
     def names(self) -> list[str]:
         """Returns no names, because the files belong to the user."""
@@ -174,6 +172,23 @@ class PosedSource:
 
 
 SOURCE = PosedSource()
+
+
+def read_settings(name: str) -> PosedSettings | None:
+    """Reads the settings of the task `posed:NAME`; None if NAME is a file of rows. Raises MissingError if the
+    file is absent, and ConfigError if a setting is malformed."""
+    path = Path(name).expanduser().absolute()
+    if path.suffix not in (".toml", ".json"):
+        return None
+    return validate(PosedSettings, read_toml(path), where=str(path))
+
+
+def own_tools(name: str, settings: PosedSettings) -> ToolSet:
+    """Loads the tools that `settings`, those of the task `posed:NAME`, name. Raises UsageError if a tool does
+    not exist or cannot be used."""
+    path = Path(name).expanduser().absolute()
+    folder = path.parent / Path(settings.folder).expanduser()
+    return tool_set((tool for spec in settings.tools for tool in load(spec, folder)), str(path))
 
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:

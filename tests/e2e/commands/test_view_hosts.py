@@ -69,6 +69,11 @@ def test_a_page_of_this_machine_is_answered(port: int) -> None:
         assert status(port, f"{name}:{port}", f"http://{name}:{port}") == 101
 
 
+def test_through_a_tunnel_it_is_still_this_machine(port: int) -> None:
+    """As the browser sends it with `ssh -L 9000:127.0.0.1:PORT HOST`."""
+    assert status(port, "localhost:9000", "http://localhost:9000") == 101
+
+
 def test_a_name_that_a_page_has_rebound_is_refused(port: int) -> None:
     assert status(port, f"example.com:{port}", f"http://example.com:{port}") == 403
     assert status(port, f"127.0.0.1:{port}", "http://example.com") == 403

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import httpx
@@ -33,6 +33,7 @@ from air.serve.tools import server as tools_server
 from air.serve.tools.chat import Chat
 from air.serve.tools.observations import Observations
 from air.serve.tools.settings import ToolsConfig
+from tests.until import until
 
 Opened = tuple[BaseServer, Sequence[Protocol]]
 TOKEN = "a-secret-of-the-test"
@@ -97,12 +98,11 @@ every_server = pytest.mark.parametrize("kind", SERVERS)
 
 
 @asynccontextmanager
-async def serving(kind: str, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server of this kind on a free port, with the settings that real ones have."""
-    async with AsyncExitStack() as stack:
-        server, protocols = await stack.enter_async_context(SERVERS[kind](**settings))
-        listener = bind("127.0.0.1", 0)
-        stack.callback(listener.close)
+async def listening(
+    server: BaseServer, protocols: Sequence[Protocol]
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of this server, which listens on a free port with the settings that real ones have."""
+    with closing(bind("127.0.0.1", 0)) as listener:
         http = uvicorn.Server(http_config(server, protocols))
         running = asyncio.create_task(http.serve(sockets=[listener]))
         try:
@@ -111,6 +111,13 @@ async def serving(kind: str, **settings: Any) -> AsyncIterator[httpx.AsyncClient
         finally:
             http.should_exit = True
             await running
+
+
+@asynccontextmanager
+async def serving(kind: str, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server of this kind."""
+    async with SERVERS[kind](**settings) as opened, listening(*opened) as client:
+        yield client
 
 
 async def status(client: httpx.AsyncClient, path: str, host: str) -> int:
@@ -138,7 +145,8 @@ async def test_a_name_that_others_can_rebind_gets_nothing_without_a_token(kind: 
         assert refused.json()["detail"] == refused.json()["message"]
         assert "'example.com:8080'" in refused.json()["detail"]
         assert "localhost" in refused.json()["detail"]
-        assert "token" in refused.json()["detail"]
+        assert "(--token)" in refused.json()["detail"]
+        assert ("(--domain)" in refused.json()["detail"]) == (kind == "sandbox")
         assert await status(client, "/nothing", "example.com") == 403
         assert await without_host(client) == b"HTTP/1.1 200 OK"
 
@@ -153,6 +161,24 @@ async def test_a_websocket_for_a_foreign_name_is_refused() -> None:
             async with connect(f"ws://example.com:{port}/ws", host="127.0.0.1", port=port):
                 pass
         assert refused.value.response.status_code == 403
+
+
+async def test_websockets_are_counted_by_the_status_of_their_handshake() -> None:
+    """A client that stays until it has an answer did not leave before (499)."""
+    async with episodes(OpenEnv) as (server, protocols), listening(server, protocols) as client:
+        address = str(client.base_url).replace("http", "ws", 1).rstrip("/")
+        async with connect(f"{address}/ws"):
+            pass
+        for path, headers in (("/ws", {"origin": "http://example.com"}), ("/none", {})):
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(f"{address}{path}", additional_headers=headers):
+                    pass
+            assert refused.value.response.status_code == 403
+        expected = {
+            'air_serve_requests_total{code="101",path="/ws"} 1',
+            'air_serve_requests_total{code="403",path="other"} 2',
+        }
+        await until(lambda: expected <= set(server.metrics.text().splitlines()))
 
 
 async def test_a_sandbox_is_reached_below_the_servers_domain_alone() -> None:

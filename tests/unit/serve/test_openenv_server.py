@@ -21,7 +21,7 @@ from air.serve.openenv import frames
 from air.serve.openenv.session import MOST_WAITING
 from air.testing import Letters
 from air.worlds import sources
-from air.worlds.base import Step
+from air.worlds.base import Observation, Step
 from tests.episodes_server import serving
 from tests.until import until
 
@@ -207,6 +207,22 @@ async def test_a_page_of_another_site_cannot_connect() -> None:
         assert caught.value.response.status_code == 403
         async with client(served.url, origin="http://localhost:3000") as socket:
             assert (await ask(socket, RESET))["type"] == "observation"
+
+
+class Echo(Letters):
+    """A world that repeats what the agent says."""
+
+    async def step(self, action: Action) -> Step:
+        return Step(Observation(action.answer))
+
+
+async def test_half_a_character_that_a_world_repeats_is_replaced() -> None:
+    """No UTF-8 has it, so the agent could end its episode by it, without a reward."""
+    task = replace(sources.load("air.testing:letters"), make=Echo)
+    play = Play(WorldOffer(task, 3, 3600.0), 1, lambda task, how: None, lambda: None)
+    await play.start()
+    assert (await play.say("a\ud800b")).text == "a?b"
+    await play.close()
 
 
 async def test_messages_that_wait_are_bounded_in_size() -> None:

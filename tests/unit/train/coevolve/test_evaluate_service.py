@@ -1,4 +1,5 @@
-"""The service that answers questions stops the work for a client that hangs up."""
+"""The service that answers questions stops the work for a client that hangs up, and answers no web page of
+another site."""
 
 from __future__ import annotations
 
@@ -49,3 +50,26 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
         await executor.begun.wait()
         asking.cancel()
         await asyncio.wait_for(executor.cancelled.wait(), 60)
+
+
+async def test_a_page_of_another_site_gets_no_answers() -> None:
+    """Its own name may mean this machine (then the Host is foreign), or it sends to a loopback address."""
+    body = '{"tasks": [{"id": "0", "question": "short"}], "k": 2}'
+    foreign = ({"host": "example.com"}, {"origin": "http://example.com"}, {"origin": "null"})
+    own: tuple[dict[str, str], ...] = (
+        {},
+        {"host": "localhost:80"},
+        {"origin": "http://localhost:3000"},
+    )
+    async with (
+        serving_evaluations(cast(Executor, Endless())) as url,
+        httpx.AsyncClient(trust_env=False, timeout=60) as http,
+    ):
+
+        async def status(headers: dict[str, str]) -> int:
+            headers = {"content-type": "text/plain", **headers}
+            answer = await http.post(f"{url}/evaluate", content=body, headers=headers)
+            return answer.status_code
+
+        assert [await status(headers) for headers in foreign] == [403] * 3
+        assert [await status(headers) for headers in own] == [200] * 3

@@ -284,7 +284,8 @@ def test_a_client_that_leaves_costs_nothing_more(tmp_path: Path) -> None:
         likeliest = {"max_tokens": small.max_length - len(PROMPT), "temperature": 0.0}
         body = json.dumps({"token_ids": PROMPT, "sampling_params": likeliest}).encode()
         head = (
-            f"POST /inference/v1/generate HTTP/1.1\r\nHost: air\r\nContent-Length: {len(body)}\r\n"
+            "POST /inference/v1/generate HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Length: {len(body)}\r\n"
         )
         with socket.create_connection((server.host, server.port)) as client:
             client.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
@@ -292,6 +293,35 @@ def test_a_client_that_leaves_costs_nothing_more(tmp_path: Path) -> None:
                 time.sleep(0.001)
         assert ask(server, max_tokens=2, temperature=0.0).status_code == 200
         assert server.metrics().completion_tokens == 2
+
+
+def test_a_page_of_another_site_gets_nothing(server: InferenceServer) -> None:
+    """Its own name may mean this machine (then the Host is foreign), or it sends to a loopback address."""
+    path = "/inference/v1/generate"
+    body = json.dumps({"token_ids": PROMPT, "sampling_params": {"max_tokens": 1}})
+    foreign = ({"host": "example.com"}, {"origin": "http://example.com"}, {"origin": "null"})
+    own: tuple[dict[str, str], ...] = (
+        {},
+        {"host": "localhost:80"},
+        {"host": "[::1]"},
+        {"origin": "http://localhost:3000"},
+    )
+    with httpx.Client(base_url=server.url, timeout=120) as client:
+
+        def status(headers: dict[str, str]) -> int:
+            headers = {"content-type": "text/plain", **headers}
+            return client.post(path, content=body, headers=headers).status_code
+
+        assert [status(headers) for headers in foreign] == [403] * 3
+        assert client.get("/metrics", headers={"host": "example.com"}).status_code == 403
+        assert server.metrics().requests == 0
+        assert [status(headers) for headers in own] == [200] * 4
+
+
+def test_a_server_for_other_machines_is_called_by_any_name(small: Policy) -> None:
+    with InferenceServer(small, host="0.0.0.0") as server:
+        url = f"http://127.0.0.1:{server.port}/health"
+        assert httpx.get(url, headers={"host": "gpu.example.com"}).status_code == 200
 
 
 def test_port_that_is_taken(small: Policy) -> None:

@@ -1,0 +1,27 @@
+"""Refuses requests that web pages of other sites send to a server on a loopback address."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from air import loopback
+
+
+class RefusingOtherSites:
+    """ASGI middleware for a server without a token that listens on a loopback address. Answers a request with
+    status 403 if it comes from a web page of another site, or is for another machine's name."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            problem = loopback.foreign_host(headers.getlist("host"))
+            problem = problem or loopback.foreign_origin(headers.get("origin"))
+            if problem:
+                await PlainTextResponse(problem, 403)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
