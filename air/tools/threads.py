@@ -29,7 +29,8 @@ from air.tools.pool import Pool
 MOST_THREADS = 64
 """The maximum number of running threads in this process, without abandoned threads."""
 MOST_LEFT = 64
-"""The maximum number of abandoned threads of one tool that still run."""
+"""While this number of abandoned threads of one tool still run, no further thread is started for the tool.
+Threads that run already may be abandoned, too, so at most `MOST_LEFT + MOST_THREADS - 1` are."""
 _PATIENCE = 600.0
 """How many seconds a call waits for a free thread before it raises InfrastructureError."""
 _left: Counter[Hashable] = Counter()
@@ -100,11 +101,7 @@ async def start(
     """Waits for a free place and starts a thread that calls `work` for the tool `owner`, which is called
     `name`. Raises InfrastructureError if no place becomes free within `patience` seconds, if no thread can be
     started, or if `MOST_LEFT` abandoned threads of the tool still run."""
-    if left(owner) >= MOST_LEFT:
-        raise InfrastructureError(
-            f"{MOST_LEFT} earlier calls of the tool {name} still run after their time limit, so no further "
-            "one is started: give its function a time limit of its own"
-        )
+    _check_left(owner, name)
     pool = _pool(os.getpid())
     try:
         async with asyncio.timeout(patience):
@@ -115,6 +112,11 @@ async def start(
         raise InfrastructureError(
             f"all {MOST_THREADS} threads of tools are busy for {patience:g} seconds: {holders}"
         ) from None
+    try:
+        _check_left(owner, name)  # again: calls that waited here together may all hang
+    except InfrastructureError:
+        pool.release()
+        raise
     loop = asyncio.get_running_loop()
     started = Work(owner, name, pool)
     context = contextvars.copy_context()
@@ -136,6 +138,16 @@ async def start(
         started.give_place_back()
         raise InfrastructureError(f"no thread for a tool: {error}") from error
     return started
+
+
+def _check_left(owner: Hashable, name: str) -> None:
+    """Raises InfrastructureError if `MOST_LEFT` abandoned threads of the tool `owner`, which is called
+    `name`, still run."""
+    if left(owner) >= MOST_LEFT:
+        raise InfrastructureError(
+            f"{MOST_LEFT} earlier calls of the tool {name} still run after their time limit, so no further "
+            "one is started: give its function a time limit of its own"
+        )
 
 
 def _deliver(future: asyncio.Future[Outcome], outcome: Outcome) -> None:

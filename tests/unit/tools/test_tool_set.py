@@ -453,7 +453,31 @@ async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
     assert tool_threads.left(hang.function) == 0
-    assert "took longer" not in (await called(hang, {})).observation
+    await (await tool_threads.start(go.wait, hang.function, "hang")).outcome
+
+
+async def test_calls_that_wait_together_for_a_thread_and_hang_stay_within_the_bound() -> None:
+    """The bound is checked again when a place is free: all of these calls began below it."""
+    go = threading.Event()
+
+    @tool(seconds=0.05)
+    def hang() -> str:
+        """Hangs."""
+        go.wait()
+        return ""
+
+    async def hung(tools: OpenTools) -> str:
+        return (await tools.call("hang", {})).observation
+
+    most = tool_threads.MOST_LEFT + tool_threads.MOST_THREADS - 1
+    opened = [await ToolSet([hang]).open(CONTEXT) for _ in range(2 * most)]
+    told = await asyncio.gather(*map(hung, opened), return_exceptions=True)
+    late = [one for one in told if one == "The call of hang took longer than 0.05 seconds."]
+    refused = [one for one in told if isinstance(one, InfrastructureError)]
+    assert len(late) == tool_threads.left(hang.function) <= most
+    assert len(late) + len(refused) == len(told)
+    go.set()
+    await asyncio.gather(*(tools.close() for tools in opened))
 
 
 async def test_no_free_thread_is_a_failure_that_names_the_tools_with_threads() -> None:
