@@ -277,7 +277,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     slots_per_gpu: int = Field(1, ge=1)
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The number of consecutive episodes with infrastructure failures after which the run is stopped,
+    """The number of consecutive episodes with infrastructure errors after which the run is stopped,
     counted over all worker processes. Failures that the agent caused do not count. Set it above the number
     of episodes that run at the same time, because one outage can end all of them. 0: the run is never
     stopped."""

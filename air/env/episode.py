@@ -62,7 +62,7 @@ class Episode(ABC):
     ledger: Ledger = field(default_factory=Ledger)
     """The rewards so far, each with its position in the trace."""
     failed: bool = False
-    """Whether an infrastructure failure ended the episode."""
+    """Whether an infrastructure error ended the episode."""
     term_error: str = ""
     """The error of a user-defined reward term, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """The failure breaker: a circuit breaker that stops a run after too many consecutive episodes with
-infrastructure failures.
+infrastructure errors.
 
 It also opens (stops the run) at once if something failed that would fail in every episode, such as a
 user-defined reward term. Failed episodes are not trained on. So the breaker warns if the share of failures
@@ -41,7 +41,7 @@ _LOG = logging.getLogger("verifiers.v1.air.breaker")
 @dataclass
 class _Count:
     failures: int = 0
-    """The number of consecutive episodes, up to the latest, with an infrastructure failure."""
+    """The number of consecutive episodes, up to the latest, with an infrastructure error."""
     opened: str = ""
     """The reason why the breaker opened and the run must stop. Empty while the run may continue."""
     tasks: dict[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _Count:
 
 
 class Breaker:
-    """Counts consecutive episodes with infrastructure failures, over all worker processes of a run. When the
+    """Counts consecutive episodes with infrastructure errors, over all worker processes of a run. When the
     count reaches `limit` (0: never), or at a call of `open`, the breaker opens: no further episode may start.
     If `file` is None, only this process is counted. All methods block while another process holds the lock on
     the file."""
@@ -79,7 +79,7 @@ class Breaker:
         self._count("", task)
 
     def failed(self, error: str, task: str) -> None:
-        """Counts an episode of `task` with an infrastructure failure, whose message is `error`."""
+        """Counts an episode of `task` with an infrastructure error, whose message is `error`."""
         self._count(error, task)
 
     def open(self, reason: str) -> None:
@@ -89,7 +89,7 @@ class Breaker:
 
     def _count(self, error: str | None = None, task: str = "") -> _Count:
         """Updates the counts of failures after an episode of `task`, and returns them. `error` is the message
-        of the episode's infrastructure failure, or "" if it had none. None: no episode has ended, so the
+        of the episode's infrastructure error, or "" if it had none. None: no episode has ended, so the
         counts stay the same."""
         return self._update(lambda count: self._next(count, error, task), task)
 

@@ -41,8 +41,8 @@ class Host:
     @staticmethod
     @asynccontextmanager
     async def open(records: Path) -> AsyncIterator[Host]:
-        """Async context manager: writes the secret file, and listens on the port and the socket while the
-        block runs."""
+        """Async context manager: writes the file `secret`, and listens on `port` and `socket` while the
+        block runs. `records` is the folder in which trajectories are recorded."""
         word = f"greeting-{uuid.uuid4().hex}"
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ solution or, for a task without a solution, once more to an artefact that got a 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
 Python and its packages. Grades, and the messages about artefacts that a grader refused, are cached in
-memory and under `<cache>/grades`; infrastructure failures are never cached. With `grader.repeats = R`, a
+memory and under `<cache>/grades`; infrastructure errors are never cached. With `grader.repeats = R`, a
 grade is the mean over R fixed seeds.
 """
 

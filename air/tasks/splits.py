@@ -23,7 +23,8 @@ from air.errors import ConfigError, boundary
 VARIABLE = "AIR_SPLIT_SEED"
 PUBLIC = "public"
 SPLIT_SEED = 1912
-"""The public seed; a task's declared and recorded scores hold only for it."""
+"""The public seed, which splits each task's data unless a secret seed is used. A task's baseline and
+target, and the recorded scores of its solvers, hold only for this seed."""
 _FILE = "split_secret"
 _SECRET = re.compile(r"[0-9a-f]{64}\n")
 _DATA_BITS, _GRADING_BITS = 63, 31  # 31: numpy's and scikit-learn's older functions take no more

@@ -55,7 +55,7 @@ class OpenTools:
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
         """Calls the tool `name` with `arguments`, a mapping or its JSON text, and returns the result. Raises
-        InfrastructureError for an infrastructure failure, and RuntimeError after `close`. Every other failure
+        InfrastructureError for an infrastructure error, and RuntimeError after `close`. Every other failure
         gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
@@ -85,7 +85,7 @@ class OpenTools:
 
     async def close(self) -> None:
         """Ends the episode: closes the tools' states, and releases the episode's places in `pools`. A second
-        call does nothing. Raises InfrastructureError if an infrastructure failure prevented the close of a
+        call does nothing. Raises InfrastructureError if an infrastructure error prevented the close of a
         state. If the call is cancelled, all states are closed before CancelledError is raised."""
         if self._closed:
             return
@@ -137,7 +137,7 @@ class OpenTools:
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
         """Calls a tool's function and returns its reply. An exception of the function becomes a reply with
-        the status `error`. Only an infrastructure failure and a cancellation of the current task are
+        the status `error`. Only an infrastructure error and a cancellation of the current task are
         raised."""
         try:
             return _as_reply(await self._run(tool, given))

@@ -17,7 +17,7 @@ def messages(path: Path) -> list[Message]:
     """Returns the conversation of an episode as chat messages, from the first prompt to the model's last
     reply. The observation after the last reply is left out.
 
-    The list is empty if the episode has no reply, is unfinished, or ended with an infrastructure failure.
+    The list is empty if the episode has no reply, is unfinished, or ended with an infrastructure error.
     Raises ConfigError if the file is not a trajectory, or if the harness is not `air`, because actions under
     other harnesses are not text.
     """

@@ -34,7 +34,7 @@ def value(row: Row, metric: str) -> float | None:
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
     """Raises ConfigError if no evaluation has a metric with this name. Does nothing if in every evaluation
-    some source has only episodes with an infrastructure failure, because the names of its metrics are then
+    some source has only episodes with an infrastructure error, because the names of its metrics are then
     unknown."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
@@ -51,7 +51,7 @@ def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> 
     """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
     evaluation was made after any of them.
 
-    The best evaluation is the one with the largest share of episodes without an infrastructure failure,
+    The best evaluation is the one with the largest share of episodes without an infrastructure error,
     because the mean of a metric ignores failed episodes. With equal shares, the highest `metric` decides,
     then the earliest step.
     """
@@ -71,7 +71,7 @@ def _share_ended_well(row: Row) -> float:
 
 def _is_complete(row: Row) -> bool:
     """Whether an evaluation (a line of `evaluations.jsonl`) shows all metrics: every source of tasks has at
-    least one episode without an infrastructure failure."""
+    least one episode without an infrastructure error."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 

@@ -67,7 +67,7 @@ class Outcome:
     start: Start | None
     """The trajectory's first line; None if the episode failed before this line was written."""
     how: Literal["well", "failed", "unfinished"]
-    """`well`: the episode ended without an infrastructure failure. `failed`: an infrastructure failure ended
+    """`well`: the episode ended without an infrastructure error. `failed`: an infrastructure error ended
     it, so its scores do not count. `unfinished`: it is still running, or its run was killed."""
     ended: float = 0.0
     """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""

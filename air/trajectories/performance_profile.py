@@ -76,7 +76,8 @@ class Profiles:
     """The ratios on each task, by the task's name. A ratio compares a method's score with the best score (1:
     equal; higher: worse)."""
     left_out: Sequence[str]
-    """The tasks that are left out of the profiles, because no score on them is feasible."""
+    """The tasks that are left out of the profiles, because no method has a feasible score on them (see
+    `feasible`)."""
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:

@@ -44,7 +44,7 @@ class Run:
     """The evaluations during the run: the lines of `evaluations.jsonl`."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the numbers of episodes that ended `well`, that `failed` (by an infrastructure failure),
+        """Returns the numbers of episodes that ended `well`, that `failed` (by an infrastructure error),
         and that are `unfinished`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
@@ -52,7 +52,7 @@ class Run:
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term over the episodes without an infrastructure failure."""
+        """Returns the mean of each reward term over the episodes without an infrastructure error."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
@@ -75,7 +75,7 @@ class Row:
     task: str
     method: str
     n: int
-    """The number of the method's episodes on this task without an infrastructure failure."""
+    """The number of the method's episodes on this task without an infrastructure error."""
     scored: int
     """The number of those episodes that have a score; `mean`, `best` and `stderr` are computed from these
     scores."""
@@ -114,7 +114,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
     If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
     run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
-    `last` keeps, of the episodes without an infrastructure failure, only that many of the latest for each
+    `last` keeps, of the episodes without an infrastructure error, only that many of the latest for each
     task and model. Raises MissingError if the folder or a trajectory is missing, and ConfigError if a file is
     invalid.
     """
@@ -139,7 +139,7 @@ def _greedy(groups: Path) -> set[str]:
 
 
 def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
-    """Returns, for each task and model, the `count` latest episodes without an infrastructure failure; also
+    """Returns, for each task and model, the `count` latest episodes without an infrastructure error; also
     returns all failed and unfinished episodes."""
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for one in outcomes:
@@ -153,7 +153,7 @@ def compare(runs: Sequence[Run]) -> Report:
     """Compares the scores of several runs.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines, or if
-    there is no episode without an infrastructure failure.
+    there is no episode without an infrastructure error.
     """
     notes: list[str] = []
     played = _by_method(runs)
@@ -175,8 +175,8 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""All episodes without an infrastructure failure, by the name of their method (one model in one run), as
-pairs of the outcome and the model's name."""
+"""All episodes without an infrastructure error: for each method (one model in one run), a list of pairs of
+an episode's `Outcome` and the model's name. The name of a method may lack the model's."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:

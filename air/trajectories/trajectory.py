@@ -329,14 +329,14 @@ class End(Line):
     t: float = 0.0
     """The time when the episode ended, in seconds since the epoch."""
     ok: bool = False
-    """Whether the episode ended without an infrastructure failure; only then does it have a reward."""
+    """Whether the episode ended without an infrastructure error; only then does it have a reward."""
     why: str = ""
     """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
     became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
     the box was killed), `history` (a program in the box changed its conversation with the model), `box` (the
     agent's commands ended their box), or the name of a stop condition of verifiers."""
     error: str | None = None
-    """The message of the infrastructure failure that ended the episode; None if there was none."""
+    """The message of the infrastructure error that ended the episode; None if there was none."""
     reward: float | None = None
     """The sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None

@@ -2,7 +2,7 @@
 every step with the recording.
 
 With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
-equal the recorded ones, 1 if a result differs or an infrastructure failure occurred, and 2 if an episode
+equal the recorded ones, 1 if a result differs or an infrastructure error occurred, and 2 if an episode
 could not be replayed.
 """
 
@@ -139,7 +139,7 @@ class _Tally:
     bad: list[str] = field(default_factory=list)
     """A message for every path that could not be replayed."""
     failed: int = 0
-    """Number of episodes whose replay ended with an infrastructure failure."""
+    """Number of episodes whose replay ended with an infrastructure error."""
 
     @property
     def exit_code(self) -> int:

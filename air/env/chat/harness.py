@@ -147,9 +147,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
-        """If the episode has more observations than the setting `history` allows, replaces the text of the
-        newest observation beyond the limit by a short note. Returns by how many tokens that shortens the next
-        prompt."""
+        """The model sees the last `history` observations. If the episode has more, replaces the text of
+        the one before them by a short note; still older ones were replaced in earlier turns. Returns by how
+        many tokens that shortens the next prompt."""
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]

@@ -5,7 +5,7 @@ no network. One port leads to verifiers' model endpoint; only requests that cont
 conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself, which
 grades the artefact when the executable `validate` or `submit` is run in the box; these print the text that
 air's own harness would give as the observation. The gateway ends the program after `submit`, after verifiers
-has stopped the episode, and after an infrastructure failure, which the agent never sees.
+has stopped the episode, and after an infrastructure error, which the agent never sees.
 
 Limitations: the agent's commands run as the same user as the program, so they can kill it; the episode then
 ends for the reason `killed`, and is graded. If a program rewrites its history, for instance to shorten it,
@@ -53,7 +53,7 @@ _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
 _SERVERS_OWN = (401, 403, 407, 408, 425, 429)
 """HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. A
-program that fails after such a response is an infrastructure failure, and not the agent's doing."""
+program that fails after such a response is an infrastructure error, and not the agent's doing."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -78,7 +78,7 @@ class Gateway:
     def __init__(self, box: Box, episode: ResearchEpisode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure failure that ended a grading; None if there was none. An episode with such a
+        """The infrastructure error that ended a grading; None if there was none. An episode with such a
         failure is not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None

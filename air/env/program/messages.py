@@ -1,5 +1,5 @@
-"""Checks the messages that a program adds to its conversation with the model, and keeps only their known
-fields.
+"""Checks the messages that a program harness (an agent program that runs in the box) adds to its
+conversation with the model, and keeps only their known fields.
 
 The agent's commands can forge these messages. A value that the model server cannot handle, such as an image
 or half of a Unicode surrogate pair, would make the server fail, and the failed episode would be excluded from

@@ -1,7 +1,7 @@
 """Attacks by an artefact that prevents its grading: the grader hangs, dies, or runs out of memory, time or
 disk.
 
-Such an artefact must count as a bad artefact, and not as an infrastructure failure.
+Such an artefact must count as a bad artefact, and not as an infrastructure error.
 """
 
 from __future__ import annotations

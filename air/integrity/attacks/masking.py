@@ -1,4 +1,4 @@
-"""Attacks that try to make a bad episode count as an infrastructure failure. Training does not use failed
+"""Attacks that try to make a bad episode count as an infrastructure error. Training does not use failed
 episodes, so the agent would escape a low reward."""
 
 from __future__ import annotations

@@ -59,8 +59,9 @@ class Finding:
     """One flaw of a Harbor task that the gate found."""
 
     name: str
-    """The kind of flaw: `solution`, `nothing`, `random`, `network`, or the name of the hack that earns a
-    reward."""
+    """The kind of flaw: `solution` or `nothing` (what the solution or doing nothing earned is wrong),
+    `random` (the same work earned different rewards), `network` (the tests need the network), or the name
+    of the hack that earns a reward."""
     reason: str
     """Description of the flaw, in one line."""
 

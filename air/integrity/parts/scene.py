@@ -26,8 +26,8 @@ _ROWS = "rows.jsonl"
 
 @dataclass(frozen=True)
 class Scene:
-    """The tasks for attacks on some tools and checkers, and the paths, addresses and ports that the attacks
-    use."""
+    """The tasks in which attacks on tools and checkers are played, and the paths, addresses and ports in
+    the attacks' texts."""
 
     tasks: Mapping[int, str]
     """The id of each part's task. The keys are the values of Python's `id()` for the `Part` objects."""

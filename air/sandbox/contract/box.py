@@ -480,6 +480,6 @@ class BoxStats:
     queue_seconds: float = 0.0
     """The total number of seconds that callers waited for a box."""
     reused: int = 0
-    """The number of times that a box was reset for another caller."""
+    """The number of times that the pool reset a used box and lent it again, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
     """The number of failed resets, by their reason."""

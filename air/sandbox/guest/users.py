@@ -29,8 +29,8 @@ KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
 """The capabilities that a guest keeps. Commands in a grader's box have them, too. SYS_RESOURCE only serves to
 decide which processes the kernel kills first if memory runs out. Not every container engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
-"""The capabilities of commands that run as root in an open box: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
-SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
+"""The Linux capabilities of commands that run as root in an open box (`BoxSpec.open`): CHOWN, DAC_OVERRIDE,
+FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
 COMMAND_SCORE, GRADER_SCORE = b"1000", b"500"
 """The values of `oom_score_adj` for commands in an agent's box, and for commands in a grader's box. If memory
 runs out, the kernel kills the processes with the highest value first. The guest has 0. A grader's commands

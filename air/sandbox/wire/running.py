@@ -214,8 +214,9 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Keeps a piece of output of the stream `name` for the reader. `received` is the number of bytes that
-        the command's output has used so far of what the guest may send (the credit)."""
+        """Keeps a piece of output of the stream `name` for the reader. `received` is the number of bytes
+        of all streams of the command that the guest has sent, including `data`. The guest stops sending at
+        a limit, the credit, which grows as the reader reads."""
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()

@@ -33,7 +33,7 @@ class UnknownTool(Mistake):
 
 
 class Failed(Exception):
-    """Error: an infrastructure failure has ended the episode, without a further reward."""
+    """Error: an infrastructure error has ended the episode, without a further reward."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Play:
         self.turns = 0
         self.done = False
         self.failed = False
-        """Whether the server ended the episode: because of an infrastructure failure, or because the client
+        """Whether the server ended the episode: because of an infrastructure error, or because the client
         did not act for `GRACE_SECONDS` after the time limit."""
         self.over_since = math.inf
         """The monotonic time at which the episode ended; infinity while it runs."""
@@ -104,12 +104,12 @@ class Play:
 
     async def say(self, message: str) -> Turn:
         """Performs the action in a text message of the agent. Raises NotPlaying if no episode runs, and
-        Failed after an infrastructure failure."""
+        Failed after an infrastructure error."""
         return await self._turn(lambda: self.offer.said(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
         """Performs the agent's call of the tool `name`. Raises NotPlaying if no episode runs, and Failed
-        after an infrastructure failure."""
+        after an infrastructure error."""
 
         def action() -> Action:
             names = [each["function"]["name"] for each in self.offer.tools]

@@ -3,7 +3,7 @@
 A page that cannot be read is an error that the model sees, because the model chose the URL. If a search
 service fails on the model's query, air tries a fixed query. If that one succeeds and the model's query
 fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is
-an infrastructure failure.
+an infrastructure error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class WebSearchSettings(ToolSettings):
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
     """The time in seconds that a failing service has to recover. After that, the episode ends with an
-    infrastructure failure."""
+    infrastructure error."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""

@@ -25,7 +25,7 @@ _REMEDIES = {
 
 
 def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that infrastructure failures end a large share of the episodes."""
+    """Reports that infrastructure errors end a large share of the episodes."""
     shares = series(rows, ratio("failed_episodes", "episodes"), window)
     step = shares.began(lambda mean: mean >= LIMITS.failures) if shares else None
     if shares is None or step is None:

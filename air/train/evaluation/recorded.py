@@ -2,7 +2,7 @@
 continued.
 
 The folder has `evaluation.json`, with the model and the settings of the evaluation, and `trajectories/`. Only
-episodes that ended without an infrastructure failure count; failed or interrupted episodes are played again.
+episodes that ended without an infrastructure error count; failed or interrupted episodes are played again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Evaluation:
     folder: Path
 
     def episodes(self) -> list[Played]:
-        """Returns the results of the recorded episodes that ended without an infrastructure failure."""
+        """Returns the results of the recorded episodes that ended without an infrastructure error."""
         files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
         ends = [(outcome(path), str(path)) for path in files]
         return [Played.of_outcome(one, where) for one, where in ends if one.how == "well"]

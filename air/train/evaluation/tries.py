@@ -21,7 +21,7 @@ from air.trajectories.outcome import Outcome
 
 @dataclass(frozen=True)
 class Played:
-    """The results of one episode that ended without an infrastructure failure: the scores of all gradings
+    """The results of one episode that ended without an infrastructure error: the scores of all gradings
     (tries), the reward, and others."""
 
     task: str
@@ -58,7 +58,7 @@ class Played:
 
     @classmethod
     def of_outcome(cls, outcome: Outcome, where: str) -> Played:
-        """Returns the results of a recorded episode that ended without an infrastructure failure. Raises
+        """Returns the results of a recorded episode that ended without an infrastructure error. Raises
         ConfigError if the recording, made by an older version of air, lacks the scale of its scores; `where`
         names the file in the message."""
         start = outcome.start

@@ -237,8 +237,8 @@ def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _BackboneOutput(BaseModelOutputWithPast):
-    """The output of a model's backbone. Any field that is not set is None, so that the code of all model
-    families can read the fields of its own output class."""
+    """The output of a model's backbone, in place of the output class of its model family. Each family's
+    code reads other fields; a field that is not set here is None instead of an AttributeError."""
 
     def __getattr__(self, name: str) -> None:
         return None

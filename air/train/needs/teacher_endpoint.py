@@ -1,7 +1,7 @@
 """Requests the log-probabilities of given tokens from a model server, for on-policy distillation.
 
 The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
-server returns log-probabilities at temperature 1. Every failure is an infrastructure failure, so no failure
+server returns log-probabilities at temperature 1. Every failure is an infrastructure error, so no failure
 becomes a reward or an advantage.
 """
 

@@ -20,7 +20,8 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of all rules and generators. It must be raised when the episode of any seed changes. The
+"""The version of all rules and generators. Raise it with every change after which some seed gives another
+episode. The
 digest of the task, which trajectories record, includes it."""
 
 NAMES = (

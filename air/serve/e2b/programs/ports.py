@@ -112,8 +112,9 @@ class Joints:
 
 
 def serve(joints: Joints) -> None:
-    """Reads one request (`dial`, to connect to a port) from standard input, carries it out, and writes the
-    answer to standard output."""
+    """Reads one request `dial` from standard input, connects to the port that it names, adds the joined
+    pair of connections to `joints`, which keeps it open, and writes to standard output whether this
+    worked."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:

@@ -50,7 +50,7 @@ class Entry(RewardScale):
     probe: str = ""
     """A file of the checkout, as a path relative to the workspace, that the grader evaluates after the
     evaluation of an artefact failed. If the evaluation of this file fails too, the failure counts as an
-    infrastructure failure, not as a fault of the artefact."""
+    infrastructure error, not as a fault of the artefact."""
     image: str = "air-base"
     """The container image of the agent's box and the grader's box."""
     repeats: int = Field(1, ge=1, le=100)

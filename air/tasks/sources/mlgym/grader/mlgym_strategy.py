@@ -73,7 +73,7 @@ class Strategy:
         except BadArtefact as error:
             self._open.close()
             raise BadStrategy(error) from None
-        except BaseException:  # an infrastructure failure: nothing is left running; raised again
+        except BaseException:  # an infrastructure error: nothing is left running; raised again
             self._open.close()
             raise
         module = types.ModuleType(self._player["module"])
