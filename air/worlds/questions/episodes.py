@@ -169,7 +169,7 @@ def digest(*parts: object) -> str:
 
 def source_digest(package: str, *others: str) -> str:
     """Returns a digest of the rules and generators of a world: the code of its package, of this module and of
-    `others`, without docstrings and comments. `package` is the path of one of the package's modules, `others`
+    `others`, as `code_of_file` returns it. `package` is the path of one of the package's modules, `others`
     are paths of modules."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))
