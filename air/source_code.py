@@ -23,8 +23,8 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def code_of_file(path: Path) -> str:
     """Returns the source text of a Python file without docstrings, comments, blank lines and spaces at the
-    ends of lines. A docstring that is needed for the syntax, such as the only statement of a function, becomes
-    `...`. String literals keep all their lines. Raises SyntaxError for a file that is not Python."""
+    ends of lines. String literals keep all of these. A docstring that is the only statement of a function
+    becomes `...`, which the syntax needs. Raises SyntaxError for a file that is not Python."""
     with tokenize.open(path) as file:  # in the encoding that the file declares
         text = file.read() + "\n"
     lines = text.encode().split(b"\n")

@@ -1,4 +1,4 @@
-"""Docstrings, comments and blank lines are no part of the code that digests are made of; every other text is."""
+"""Digests are made of code without docstrings, comments and blank lines; every other text counts."""
 
 from __future__ import annotations
 
