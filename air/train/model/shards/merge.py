@@ -255,7 +255,7 @@ def _copy_generation_config(source: str, folder: Path) -> str:
             shutil.copyfile(file, folder / _GENERATION)
         return ""
     from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     try:
         cached = cached_file(source, _GENERATION)
